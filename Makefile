@@ -1,0 +1,40 @@
+# Each target sets up its own virtual environment when it is missing or older than the project's requirements.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Corpora for the tests marked `corpus`; they are run when the folder is there.
+CORPORA := $(wildcard ../shared/data)
+ifneq ($(CORPORA),)
+export ATTNSCOPE_DATA ?= $(abspath $(CORPORA))
+endif
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/attnscope reproduce aitken2021 --only fig2-aed --profile quick --store demo
+	@echo "Open demo/report.html in a browser."
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) demo runs

@@ -1,0 +1,33 @@
+"""Errors that are sentences for the person who can mend them."""
+
+from collections.abc import Iterable
+
+
+class AttnscopeError(Exception):
+    """What went wrong, and what would be right; the command line prints it in one line and exits with 2."""
+
+
+class BadSetting(AttnscopeError, ValueError):
+    """A setting that cannot work, refused before anything is trained."""
+
+
+def choose(what: str, given: str, valid: Iterable[str]) -> str:
+    """Give back `given` if it is one of `valid`; otherwise say which names are.
+
+    >>> choose("cell", "gru", ["gru", "lstm"])
+    'gru'
+    >>> choose("cell", "grru", ["gru", "lstm"])
+    Traceback (most recent call last):
+    ...
+    attnscope.errors.BadSetting: there is no cell 'grru'; choose one of gru, lstm
+    """
+    names = list(valid)
+    if given not in names:
+        raise BadSetting(f"there is no {what} {given!r}; choose one of {', '.join(names)}")
+    return given
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a setting with a sentence unless the condition holds."""
+    if not condition:
+        raise BadSetting(sentence)

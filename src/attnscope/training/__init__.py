@@ -1,0 +1,12 @@
+"""How it learns."""
+
+from attnscope.training.accuracy import evaluate, evaluating
+from attnscope.training.fit import TrainingDiverged, fit
+from attnscope.training.objectives import L2, OBJECTIVES, CrossEntropy, Objective, Sum
+from attnscope.training.progress import Progress
+from attnscope.training.settings import SCHEDULES, TrainingSettings
+
+__all__ = [
+    "L2", "OBJECTIVES", "SCHEDULES", "CrossEntropy", "Objective", "Progress", "Sum", "TrainingDiverged",
+    "TrainingSettings", "evaluate", "evaluating", "fit",
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""How is a file written so that a kill or a full disk never leaves half of one behind?"""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from attnscope.errors import AttnscopeError
+
+PART = ".part"  # ends the name of a file that is not whole yet
+
+
+class Malformed(AttnscopeError):
+    """A file that can be read but does not hold what it should."""
+
+
+@contextmanager
+def explained(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError, such as a full disk, into a sentence that names the file or folder it struck."""
+    try:
+        yield
+    except OSError as error:
+        place, reason = error.filename or path, error.strerror or error
+        raise AttnscopeError(f"cannot {action} {place}: {reason}; finished runs are untouched") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` as a whole or not at all; what was there before stays until the new content is on the disk."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(part, data)
+        os.replace(part, path)
+        sync(path.parent)
+    except OSError as error:
+        reason = error.strerror or error
+        raise AttnscopeError(f"cannot write {path}: {reason}; finished runs are untouched") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON that every reader understands; NaN and infinity, which JSON has no words for, are refused."""
+    try:
+        data = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AttnscopeError(f"cannot write {path}: its content is not JSON ({error})") from error
+    write_atomically(path, data + b"\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes(), parse_constant=_refuse)
+    except OSError as error:
+        raise AttnscopeError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{path} is not JSON: {error}") from error
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a JSON number")

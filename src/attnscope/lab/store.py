@@ -1,0 +1,171 @@
+"""Which runs are finished, and where are they?
+
+A run is found by its key, the hash of its complete configuration. Below the root of a store:
+
+    runs/<key>/       finished: never written again
+    working/<key>/    begun: kept when it is interrupted, so that it can go on
+    damaged/<key>-1/  was finished, but a file is no longer what was written
+    locks/<key>       held by the process that is at this run
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from attnscope.errors import AttnscopeError, BadSetting, require
+from attnscope.files import explained, read_json, sync, write_json
+from attnscope.lab.manifest import Checked, damage, seal, unseal
+
+CONFIG = "config.json"
+DIGITS = 20
+
+
+class DamagedRun(UserWarning):
+    """A finished run lost or changed a file; it is set aside and will be trained again."""
+
+
+def key(config: Mapping[str, Any]) -> str:
+    """The name of the run of this complete configuration.
+
+    >>> key({"seed": 1, "cell": "gru"}) == key({"cell": "gru", "seed": 1})
+    True
+    """
+    try:
+        text = json.dumps(config, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadSetting(f"a configuration must be JSON: {error}") from error
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run in hand: its folder, and whether all is there already. If not, it is finished on leaving the block."""
+
+    key: str
+    folder: Path
+    finished: bool
+
+
+class Store:
+    """A folder of runs, safe to share between processes."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._checked: set[Checked] = set()
+
+    def keys(self) -> list[str]:
+        """The runs that were finished, by name; `find` tells whether one is still whole."""
+        with explained("read", self.root):
+            return sorted(path.name for path in (self.root / "runs").glob("*") if _is_key(path.name))
+
+    def config(self, key: str) -> dict[str, Any]:
+        folder = self._finished(key)
+        if not folder.is_dir():
+            raise AttnscopeError(f"there is no finished run {key} in {self.root}")
+        config: dict[str, Any] = read_json(folder / CONFIG)
+        return config
+
+    def find(self, key: str) -> Path | None:
+        """The folder of a finished run, each of its files checked. One that is damaged is set aside, with a warning."""
+        folder = self._finished(key)
+        with explained("read", folder):
+            if not os.path.lexists(folder):
+                return None
+            if damage(folder, self._checked) is None:
+                return folder
+            with self._lock(key, wait=False) as ours:  # whoever else holds it is setting the run aside
+                return self._settle(key) if ours else None
+
+    @contextmanager
+    def work(self, config: Mapping[str, Any]) -> Iterator[Work]:
+        """Take a run in hand, alone: a second process that wants it waits, then finds it finished.
+
+        An error inside the block leaves the folder as it is, for the next attempt to go on from.
+
+            with store.work(config) as run:
+                if not run.finished:
+                    train(config, run.folder)
+        """
+        name = key(config)
+        found = self.find(name)
+        if found:
+            yield Work(name, found, finished=True)
+            return
+        with self._lock(name), self._alone(name, config) as run:
+            yield run
+
+    @contextmanager
+    def _alone(self, key: str, config: Mapping[str, Any]) -> Iterator[Work]:
+        found = self._settle(key)
+        if found:
+            yield Work(key, found, finished=True)
+            return
+        folder = self.root / "working" / key
+        with explained("use", folder):
+            unseal(folder)
+            write_json(folder / CONFIG, config)
+            yield Work(key, folder, finished=False)
+            seal(folder)
+            _move(folder, self._finished(key))
+
+    def _settle(self, key: str) -> Path | None:
+        """The finished run, if it is whole; to be asked by the holder of its lock."""
+        folder = self._finished(key)
+        with explained("read", folder):
+            if not os.path.lexists(folder):
+                return None
+            flaw = damage(folder, self._checked)
+            if flaw is None:
+                return folder
+            aside = self._aside(key)
+            _move(folder, aside)
+        warnings.warn(DamagedRun(f"in run {key}, {flaw}: moved to {aside}, to be trained again"), stacklevel=3)
+        return None
+
+    def _finished(self, key: str) -> Path:
+        require(_is_key(key), f"{key!r} is not the key of a run, which has {DIGITS} digits from 0 to f")
+        return self.root / "runs" / key
+
+    def _aside(self, key: str) -> Path:
+        places = (self.root / "damaged" / f"{key}-{n}" for n in count(1))
+        return next(place for place in places if not os.path.lexists(place))
+
+    @contextmanager
+    def _lock(self, key: str, wait: bool = True) -> Iterator[bool]:
+        """Hold a run's lock; the system lets go of it when the process ends, in whatever way."""
+        path = self.root / "locks" / key
+        with explained("lock", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("ab")
+            ours = _locked(file.fileno(), wait)
+        with file:
+            yield ours
+
+
+def _locked(handle: int, wait: bool) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_key(name: str) -> bool:
+    return re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", name) is not None
+
+
+def _move(folder: Path, place: Path) -> None:
+    """Rename a folder in one step, and see to it that the new name outlasts a power cut."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(place)
+    sync(place.parent)
+    sync(folder.parent)

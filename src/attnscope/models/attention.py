@@ -1,0 +1,162 @@
+"""Which source positions matter to this decoder state? The scores of the papers, each with any number of heads."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attnscope.errors import BadSetting
+from attnscope.models.trace import Attention, Intervention
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder left behind, ready to be attended to."""
+
+    keys: Float[Tensor, "batch heads source key"]
+    values: Float[Tensor, "batch heads source value"]
+    mask: Bool[Tensor, "batch source"]
+
+
+class AttentionLayer(nn.Module, ABC):
+    """Scores every source position, normalises over the source, and mixes the values."""
+
+    def __init__(self, units: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.context_size = units
+
+    def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
+        states = split_heads(encoder, self.heads)
+        return Memory(keys=states, values=states, mask=mask)
+
+    @abstractmethod
+    def queries(self, decoder: Tensor) -> Tensor:
+        """batch x heads x target x key"""
+
+    def align(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ keys.mT  # batch x heads x target x source
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        return mixed.transpose(1, 2).flatten(2)  # batch x target x (heads value)
+
+    def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
+        return Attention(queries, memory.keys, memory.values, alignment, weights)
+
+    def forward(
+        self, decoder: Float[Tensor, "batch target units"], memory: Memory, intervention: Intervention | None = None
+    ) -> tuple[Attention, Float[Tensor, "batch target context"]]:
+        queries = self.queries(decoder)
+        alignment = self.align(queries, memory.keys)
+        own = masked_softmax(alignment, memory.mask)
+        weights = intervene(own, memory.mask, intervention)
+        return self.record(queries, memory, alignment, weights), self.merge(weights @ memory.values)
+
+
+class Dot(AttentionLayer):
+    """a = s · h (aitken2021 §2): queries, keys and values are the states themselves."""
+
+    def queries(self, decoder: Tensor) -> Tensor:
+        return split_heads(decoder, self.heads)
+
+
+class Bilinear(AttentionLayer):
+    """a = s W h (snell2021 eq. 1)."""
+
+    def __init__(self, units: int, heads: int):
+        super().__init__(units, heads)
+        self.query = nn.Linear(units, units)  # W has a bias in the author's code
+
+    def queries(self, decoder: Tensor) -> Tensor:
+        return split_heads(self.query(decoder), self.heads)
+
+
+class QueryKeyValue(AttentionLayer):
+    """Learned queries, keys and values, scaled; the scale is part of the queries, so that a = q · k."""
+
+    def __init__(self, units: int, heads: int, key_size: int = 32):
+        super().__init__(units, heads)
+        self.query = nn.Linear(units, heads * key_size, bias=False)
+        self.key = nn.Linear(units, heads * key_size, bias=False)
+        self.value = nn.Linear(units, heads * key_size, bias=False)
+        self.output = nn.Linear(heads * key_size, units, bias=False)
+
+    def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
+        return Memory(split_heads(self.key(encoder), self.heads), split_heads(self.value(encoder), self.heads), mask)
+
+    def queries(self, decoder: Tensor) -> Tensor:
+        queries = split_heads(self.query(decoder), self.heads)
+        return queries / math.sqrt(queries.shape[-1])
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        return self.output(super().merge(mixed))  # type: ignore[no-any-return]
+
+
+class Additive(AttentionLayer):
+    """a = v · tanh(W s + U h) (Bahdanau et al. 2014). No inner product, so the trace shows no queries and keys."""
+
+    def __init__(self, units: int, heads: int):
+        super().__init__(units, heads)
+        self.query = nn.Linear(units, units, bias=False)
+        self.key = nn.Linear(units, units)
+        self.score = nn.Parameter(torch.empty(heads, units // heads).uniform_(-1, 1) / math.sqrt(units // heads))
+
+    def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
+        return Memory(split_heads(self.key(encoder), self.heads), split_heads(encoder, self.heads), mask)
+
+    def queries(self, decoder: Tensor) -> Tensor:
+        return split_heads(self.query(decoder), self.heads)
+
+    def align(self, queries: Tensor, keys: Tensor) -> Tensor:
+        hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
+        return (hidden @ self.score[:, None, :, None]).squeeze(-1)
+
+    def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
+        return Attention(None, None, memory.values, alignment, weights)
+
+
+ATTENTIONS: dict[str, type[AttentionLayer]] = {
+    "dot": Dot,
+    "bilinear": Bilinear,
+    "query_key_value": QueryKeyValue,
+    "additive": Additive,
+}
+
+
+def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps part"]:
+    return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def masked_softmax(alignment: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
+    """Over source positions, exactly zero on padding."""
+    return alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
+
+
+def uniform(weights: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
+    """The same weight on every real position: an intervention."""
+    return (mask / mask.sum(1, keepdim=True))[:, None, None].to(weights).expand_as(weights)
+
+
+def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) -> Tensor:
+    """The weights to use: the model's own, given ones (batch x heads x target x source, or without heads), or f(own)."""
+    if intervention is None:
+        return weights
+    if callable(intervention) and not isinstance(intervention, Tensor):
+        given = intervention(weights, mask)
+    else:
+        given = intervention[:, None] if intervention.dim() == 3 else intervention
+    try:
+        return given.to(weights).expand_as(weights)
+    except RuntimeError:
+        expected = tuple(weights.shape)
+        raise BadSetting(
+            f"attention= has shape {tuple(given.shape)}; this pass needs batch x heads x target x source = {expected}"
+        ) from None
+
+
+def at_step(intervention: Intervention | None, step: int) -> Intervention | None:
+    """The part of an intervention that concerns one target position; a function is called anew at each."""
+    return intervention[..., step : step + 1, :] if isinstance(intervention, Tensor) else intervention

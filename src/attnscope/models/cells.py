@@ -1,0 +1,200 @@
+"""How a state follows from the last one and a word: LSTM, GRU, UGRNN, or not at all from the last one.
+
+Sequences run through the fused kernels. Gates are never recorded on the way: they follow from inputs and recorded
+states, so `gates` computes them afterwards for all steps at once. Their names say what an open gate does:
+`keep` the old state, `write` the new one, `reset` (open: the old state is seen), `expose` the cell.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence
+
+
+class Cell(nn.Module, ABC):
+    """`inputs` numbers in, `units` numbers of state out, at every step."""
+
+    recurrent = True
+    parts = 1  # tensors in a state
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__()
+        self.inputs, self.units = inputs, units
+        # aitken2021, author's code: the first state is trained and starts at zero.
+        self.first = nn.ParameterList([nn.Parameter(torch.zeros(units)) for _ in range(self.parts)])
+
+    def initial(self, batch: int) -> State:
+        return tuple(part.expand(batch, -1) for part in self.first)
+
+    @abstractmethod
+    def forward(
+        self, inputs: Float[Tensor, "batch steps input"], state: State
+    ) -> Float[Tensor, "batch steps units"]: ...
+
+    @abstractmethod
+    def step(self, inputs: Float[Tensor, "batch input"], state: State) -> tuple[Tensor, State]:
+        """One step: what is shown to the outside, and the state to go on from."""
+
+    @abstractmethod
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        """Name to batch x steps x units, from what a forward pass was given and gave."""
+
+    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Bool[Tensor, "batch steps"]) -> State:
+        """The state after each sequence's own last step, however much padding follows."""
+        return (at_last(states, mask),)
+
+
+class GRU(Cell):
+    """Cho et al. 2014, as torch has it: the reset gate acts after the recurrent matrix."""
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.rnn = nn.GRU(inputs, units, batch_first=True)
+
+    def forward(self, inputs: Tensor, state: State) -> Tensor:
+        return self.rnn(inputs, state[0][None].contiguous())[0]  # type: ignore[no-any-return]
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        h = torch.gru_cell(inputs, state[0], *weights_of(self.rnn))
+        return h, (h,)
+
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        w_input, w_state, b_input, b_state = weights_of(self.rnn)
+        reset, keep, _ = linear(inputs, w_input, b_input).chunk(3, -1)
+        reset_h, keep_h, _ = linear(previous(states, state[0]), w_state, b_state).chunk(3, -1)
+        keep = torch.sigmoid(keep + keep_h)  # torch: h' = (1 - z) n + z h
+        return {"keep": keep, "write": 1 - keep, "reset": torch.sigmoid(reset + reset_h)}
+
+
+class LSTM(Cell):
+    """Hochreiter and Schmidhuber 1997."""
+
+    parts = 2
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.rnn = nn.LSTM(inputs, units, batch_first=True)
+
+    def forward(self, inputs: Tensor, state: State) -> Tensor:
+        h, c = state
+        return self.rnn(inputs, (h[None].contiguous(), c[None].contiguous()))[0]  # type: ignore[no-any-return]
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        h, c = torch.lstm_cell(inputs, state, *weights_of(self.rnn))
+        return h, (h, c)
+
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        write, keep, _, expose = self._preactivations(inputs, states, state)
+        return {"write": torch.sigmoid(write), "keep": torch.sigmoid(keep), "expose": torch.sigmoid(expose)}
+
+    def cells(self, inputs: Tensor, states: Tensor, state: State) -> Float[Tensor, "batch steps units"]:
+        """c at every step, which the fused kernel does not give: the gates at once, then an elementwise scan."""
+        write, keep, new, _ = self._preactivations(inputs, states, state)
+        keeps, additions = torch.sigmoid(keep).unbind(1), (torch.sigmoid(write) * torch.tanh(new)).unbind(1)
+        c, scanned = state[1], []
+        for kept, added in zip(keeps, additions, strict=True):
+            c = kept * c + added
+            scanned.append(c)
+        return torch.stack(scanned, 1)
+
+    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Tensor) -> State:
+        return at_last(states, mask), at_last(self.cells(inputs, states, state), mask)
+
+    def _preactivations(self, inputs: Tensor, states: Tensor, state: State) -> tuple[Tensor, ...]:
+        w_input, w_state, b_input, b_state = weights_of(self.rnn)
+        return (linear(inputs, w_input, b_input) + linear(previous(states, state[0]), w_state, b_state)).chunk(4, -1)
+
+
+class UGRNN(Cell):
+    """Collins et al. 2016: one gate decides between the old state and a new one."""
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.of_input = nn.Linear(inputs, 2 * units)
+        self.of_state = nn.Linear(units, 2 * units, bias=False)
+
+    def forward(self, inputs: Tensor, state: State) -> Tensor:
+        h, states = state[0], []
+        for projected in self.of_input(inputs).unbind(1):
+            h = self._update(projected, h)
+            states.append(h)
+        return torch.stack(states, 1)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        h = self._update(self.of_input(inputs), state[0])
+        return h, (h,)
+
+    def _update(self, projected: Tensor, h: Tensor) -> Tensor:
+        keep, new = (projected + self.of_state(h)).chunk(2, -1)
+        return torch.lerp(torch.tanh(new), h, torch.sigmoid(keep))  # u h + (1 - u) c
+
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        both = self.of_input(inputs) + self.of_state(previous(states, state[0]))
+        keep = torch.sigmoid(both.chunk(2, -1)[0])
+        return {"keep": keep, "write": 1 - keep}
+
+
+class FeedForward(Cell):
+    """A GRU whose state is always zero (aitken2021, author's code): (1 - z) n, and nothing is carried over."""
+
+    recurrent = False
+    parts = 0
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.of_input = nn.Linear(inputs, 2 * units)
+
+    def forward(self, inputs: Tensor, state: State) -> Tensor:
+        keep, new = self.of_input(inputs).chunk(2, -1)
+        return torch.sigmoid(-keep) * torch.tanh(new)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        return self(inputs, state), ()
+
+    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Tensor) -> State:
+        return ()
+
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        return {"write": torch.sigmoid(-self.of_input(inputs).chunk(2, -1)[0])}
+
+
+class UngatedFeedForward(FeedForward):
+    """One layer and a tanh (aitken2021 footnote 2)."""
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.of_input = nn.Linear(inputs, units)
+
+    def forward(self, inputs: Tensor, state: State) -> Tensor:
+        return torch.tanh(self.of_input(inputs))
+
+    def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
+        return {}
+
+
+CELLS: dict[str, type[Cell]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "ugrnn": UGRNN,
+    "feedforward": FeedForward,
+    "ungated_feedforward": UngatedFeedForward,
+}
+
+
+def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0  # type: ignore[return-value]
+
+
+def previous(states: Tensor, first: Tensor) -> Tensor:
+    """The state before each step."""
+    return torch.cat([first[:, None], states[:, :-1]], 1)
+
+
+def at_last(states: Tensor, mask: Tensor) -> Tensor:
+    """Each sequence's state at its last unmasked step."""
+    last = mask.sum(1) - 1
+    return states[torch.arange(len(states), device=states.device), last]

@@ -1,0 +1,281 @@
+"""An encoder, a decoder, and what lies between them: cell, attention, and where the context enters, freely combined."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from attnscope.errors import BadSetting, choose, require
+from attnscope.models.attention import ATTENTIONS, AttentionLayer, Memory, QueryKeyValue, at_step
+from attnscope.models.cells import CELLS, Cell, State
+from attnscope.models.initialise import INITIALISATIONS
+from attnscope.models.positions import PositionalCode, Positions
+from attnscope.models.trace import Attention, Intervention, Trace
+from attnscope.tasks import END, START, Batch
+
+CONTEXTS = ("readout", "input")
+READOUTS = ("state", "context", "both")
+OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
+
+
+@dataclass(frozen=True)
+class EncoderDecoderSettings:
+    """Everything that defines an encoder-decoder but the task's vocabularies."""
+
+    cell: str = "gru"
+    units: int = 128
+    attention: str = "dot"
+    heads: int = 1
+    key_size: int = 32  # of each head of query_key_value
+    inputs: str = "one_hot"
+    input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
+    positions: Positions | None = None
+    context: str = "readout"
+    readout: str = "both"
+    readout_bias: bool = False
+    initialisation: str = "fan_in"
+
+    def __post_init__(self) -> None:
+        choose("cell", self.cell, CELLS)
+        choose("attention", self.attention, ["none", *ATTENTIONS])
+        choose("kind of inputs", self.inputs, ("one_hot", "learned"))
+        choose("place for the context", self.context, CONTEXTS)
+        choose("readout", self.readout, READOUTS)
+        choose("initialisation", self.initialisation, INITIALISATIONS)
+        for name in ("units", "heads", "key_size"):
+            require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        require(self.input_size is None or self.input_size > 0, f"input_size must be positive, not {self.input_size}")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        recurrent = CELLS[self.cell].recurrent
+        require(
+            recurrent or self.positions is not None,
+            f"cell={self.cell!r} has no recurrence, so without positions it cannot tell one step from another; "
+            "set positions",
+        )
+        require(
+            recurrent or self.attention != "none",
+            f"cell={self.cell!r} without attention passes nothing from encoder to decoder; choose an attention",
+        )
+        require(
+            self.attention == "query_key_value" or self.units % self.heads == 0,
+            f"heads={self.heads} does not divide units={self.units}",
+        )
+        if self.attention == "none":
+            require(self.readout == "state", "without attention there is no context: set readout='state'")
+            require(self.context == "readout", "without attention there is no context to give to the decoder's input")
+            require(self.heads == 1, f"without attention there are no heads, so heads={self.heads} means nothing")
+        if self.context == "input":
+            require(recurrent, f"context='input' asks the previous state where to look; cell={self.cell!r} has none")
+        require(
+            self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size"
+        )
+
+
+class EncoderDecoder(nn.Module):
+    """A sequence-to-sequence network whose forward pass returns a Trace."""
+
+    def __init__(self, settings: EncoderDecoderSettings, source_words: int, target_words: int):
+        super().__init__()
+        self.settings = settings
+        self.source_inputs = Inputs(settings, source_words)
+        self.target_inputs = Inputs(settings, target_words)
+        cell = CELLS[settings.cell]
+        self.attend = attention_layer(settings)
+        context = self.attend.context_size if self.attend else 0
+        self.encoder: Cell = cell(self.source_inputs.size, settings.units)
+        self.decoder: Cell = cell(
+            self.target_inputs.size + (context if settings.context == "input" else 0), settings.units
+        )
+        sizes = {"state": settings.units, "context": context, "both": settings.units + context}
+        self.output = nn.Linear(sizes[settings.readout], target_words, bias=settings.readout_bias)
+        INITIALISATIONS[settings.initialisation](self)
+
+    def forward(
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float = 1.0,
+        gates: bool = False,
+    ) -> Trace:
+        """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
+        if attention is not None and self.attend is None:
+            raise BadSetting("this model has no attention (attention='none'), so attention= cannot be given")
+        embedded = self.source_inputs(batch.source)
+        first = self.encoder.initial(len(batch))
+        encoder = self.encoder(embedded, first)
+        memory = self.attend.memorise(encoder, batch.source_mask) if self.attend else None
+        start = self.encoder.final(embedded, encoder, first, batch.source_mask)
+        gold = heard_words(batch, teacher_forcing)
+        if self.settings.context == "input":
+            said = self._step_by_step(gold, start, memory, attention)
+        else:
+            said = self._at_once(gold, start, memory, attention, own_words=teacher_forcing < 1)
+        trace = Trace(
+            batch.source, batch.source_mask, batch.target, batch.target_mask, said.fed, embedded, encoder,
+            said.states, () if said.attention is None else (said.attention,), said.context, said.logits,
+        )  # fmt: skip
+        return replace(trace, gates=self._gates(trace, first, start)) if gates else trace
+
+    def readout(self, context: Tensor | None, decoder: Tensor) -> Tensor:
+        """What would be said with this context, the decoder state held: the second door for probes."""
+        parts = {"state": [decoder], "context": [context], "both": [decoder, context]}[self.settings.readout]
+        return self.output(torch.cat([part for part in parts if part is not None], -1))  # type: ignore[no-any-return]
+
+    @property
+    def context_readout(self) -> Float[Tensor, "words context"]:
+        """The readout vectors' half that meets the context; without attention, the one that meets the state."""
+        whole = self.output.weight
+        return whole[:, -self.attend.context_size :] if self.attend and self.settings.readout == "both" else whole
+
+    @torch.no_grad()
+    def generate(
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], longest: int
+    ) -> Int[Tensor, "batch said"]:
+        """Greedy translation: END and what follows it are END."""
+        blank = torch.full((len(source), longest), END, device=source.device)
+        batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
+        said = self(batch, teacher_forcing=0.0).predictions
+        ended = ((said == END).long().cumsum(1) - (said == END).long()) > 0
+        return said.masked_fill(ended, END)
+
+    def _at_once(
+        self, gold: Tensor, start: State, memory: Memory | None, attention: Intervention | None, own_words: bool
+    ) -> "Said":
+        """All steps through the fused kernels.
+
+        Words of the model's own are found first, without gradients: none flows through an argmax, so hearing them
+        again gives the same states and the same gradients as going step by step, at a fraction of the cost.
+        """
+        fed = gold
+        if own_words:
+            with torch.no_grad():
+                own = self._step_by_step(gold, start, memory, attention)
+            fed = own.fed
+            if callable(attention) and own.attention is not None:
+                attention = own.attention.weights  # a function may be random: what it gave then holds
+        states = self.decoder(self.target_inputs(fed), start)
+        if self.attend is None or memory is None:
+            return Said(fed, states, None, None, self.readout(None, states))
+        attended, context = self.attend(states, memory, attention)
+        return Said(fed, states, attended, context, self.readout(context, states))
+
+    def _step_by_step(
+        self, gold: Tensor, state: State, memory: Memory | None, attention: Intervention | None
+    ) -> "Said":
+        """One word after the other; a gold word OWN means: the word that the model just said."""
+        codes = self.target_inputs.codes(gold.shape[1])
+        word, steps = gold[:, 0], []
+        for step in range(gold.shape[1]):
+            inputs = self.target_inputs.words(word) if codes is None else self.target_inputs.words(word) + codes[step]
+            said, state = self._step(word, inputs, state, memory, at_step(attention, step))
+            steps.append(said)
+            if step + 1 < gold.shape[1]:
+                word = torch.where(gold[:, step + 1] == OWN, said.logits.argmax(-1), gold[:, step + 1])
+        return joined(steps)
+
+    def _step(
+        self, word: Tensor, inputs: Tensor, state: State, memory: Memory | None, attention: Intervention | None
+    ) -> "tuple[Said, State]":
+        attended = context = None
+        if self.settings.context == "input" and self.attend and memory:
+            attended, context = self.attend(state[0][:, None], memory, attention)
+            inputs = torch.cat([inputs, context[:, 0]], -1)
+        shown, state = self.decoder.step(inputs, state)
+        if self.settings.context == "readout" and self.attend and memory:
+            attended, context = self.attend(shown[:, None], memory, attention)
+        logits = self.readout(None if context is None else context[:, 0], shown)
+        return Said(word, shown, attended, context, logits), state
+
+    def _gates(self, trace: Trace, first: State, start: State) -> dict[str, Tensor]:
+        """Gates of both sides, from the recorded states."""
+        assert trace.fed is not None and trace.decoder is not None
+        inputs = self.target_inputs(trace.fed)
+        if self.settings.context == "input" and trace.context is not None:
+            inputs = torch.cat([inputs, trace.context], -1)
+        encoder = self.encoder.gates(trace.embedded, trace.encoder, first)
+        decoder = self.decoder.gates(inputs, trace.decoder, start)
+        return {f"encoder.{k}": v for k, v in encoder.items()} | {f"decoder.{k}": v for k, v in decoder.items()}
+
+
+class Inputs(nn.Module):
+    """Words as vectors, one-hot or learned, with positions added where there are any."""
+
+    def __init__(self, settings: EncoderDecoderSettings, words: int):
+        super().__init__()
+        self.size = settings.input_size or words
+        require(
+            settings.inputs == "learned" or self.size >= words,
+            f"one-hot inputs of size {self.size} have no room for {words} words; set input_size to at least {words}",
+        )
+        self.table = nn.Embedding(words, self.size) if settings.inputs == "learned" else None
+        self.code = PositionalCode(settings.positions, self.size) if settings.positions else None
+
+    def words(self, words: Tensor) -> Tensor:
+        if self.table is not None:
+            return self.table(words)  # type: ignore[no-any-return]
+        return one_hot(words, self.size).to(torch.get_default_dtype())
+
+    def codes(self, steps: int) -> Tensor | None:
+        return None if self.code is None else self.code(steps)
+
+    def forward(self, words: Int[Tensor, "batch steps"]) -> Float[Tensor, "batch steps size"]:
+        codes = self.codes(words.shape[1])
+        return self.words(words) if codes is None else self.words(words) + codes
+
+
+@dataclass(frozen=True)
+class Said:
+    """The decoder's side of a pass: all steps, or a single one (then without the axis of steps but in attention)."""
+
+    fed: Tensor
+    states: Tensor
+    attention: Attention | None
+    context: Tensor | None
+    logits: Tensor
+
+
+def joined(steps: list[Said]) -> Said:
+    """Single steps as one."""
+    context = [step.context for step in steps if step.context is not None]
+    return Said(
+        fed=torch.stack([step.fed for step in steps], 1),
+        states=torch.stack([step.states for step in steps], 1),
+        attention=joined_attention([step.attention for step in steps if step.attention is not None]),
+        context=torch.cat(context, 1) if context else None,
+        logits=torch.stack([step.logits for step in steps], 1),
+    )
+
+
+def joined_attention(steps: list[Attention]) -> Attention | None:
+    if not steps:
+        return None
+    queries = [step.queries for step in steps if step.queries is not None]
+    return replace(
+        steps[0],
+        queries=torch.cat(queries, 2) if queries else None,
+        alignment=torch.cat([step.alignment for step in steps], 2),
+        weights=torch.cat([step.weights for step in steps], 2),
+    )
+
+
+def attention_layer(settings: EncoderDecoderSettings) -> AttentionLayer | None:
+    if settings.attention == "none":
+        return None
+    if settings.attention == "query_key_value":
+        return QueryKeyValue(settings.units, settings.heads, settings.key_size)
+    return ATTENTIONS[settings.attention](settings.units, settings.heads)
+
+
+def heard_words(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:
+    """What the decoder hears at each step: the start token, then gold words, or OWN where no teacher speaks."""
+    require(0 <= teacher_forcing <= 1, f"teacher_forcing is a chance between 0 and 1, not {teacher_forcing}")
+    heard = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
+    if teacher_forcing == 1:
+        return heard
+    own = torch.rand(heard.shape, device=heard.device) >= teacher_forcing
+    own[:, 0] = False
+    return heard.masked_fill(own, OWN)

@@ -1,0 +1,164 @@
+"""Does a claim hold in our runs? It holds, it fails, or the seeds do not decide; the interval over seeds says which."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim; whether it holds (None: undecided); the numbers that say so; if they do not decide, why not."""
+
+    text: str
+    holds: bool | None
+    evidence: str
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        return {True: "holds", False: "fails", None: "undecided"}[self.holds]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and the ends of its 95 % t-interval; what a handful of seeds cannot give is NaN."""
+
+    mean: float
+    sd: float
+    n: int
+    low: float
+    high: float
+    left_out: int = 0
+
+    def __str__(self) -> str:
+        spread = f" ± {short(self.sd)}" if self.n > 1 else ""
+        interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
+        return f"{short(self.mean)}{spread} (n = {self.n}{interval}){self.omission}"
+
+    @property
+    def omission(self) -> str:
+        return f", {self.left_out} left out: not a number" if self.left_out else ""
+
+    def indecision(self, threshold: float) -> str:
+        """Why the seeds do not decide on which side of the threshold the mean lies."""
+        if self.n == 0:
+            return "no seed gave a number"
+        if self.n == 1:
+            return "one seed gives no interval"
+        return f"the interval from {short(self.low)} to {short(self.high)} contains {short(threshold)}"
+
+
+def at_least(text: str, values: Sequence[float], threshold: float) -> Verdict:
+    """Is the mean at least the threshold?
+
+    >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).word
+    'holds'
+    """
+    found = estimate(values)
+    return _verdict(text, found, "at least", threshold, found.low >= threshold, found.high < threshold)
+
+
+def at_most(text: str, values: Sequence[float], threshold: float) -> Verdict:
+    """Is the mean at most the threshold?"""
+    found = estimate(values)
+    return _verdict(text, found, "at most", threshold, found.high <= threshold, found.low > threshold)
+
+
+def more_than(text: str, values: Sequence[float], others: Sequence[float], factor: float = 1.0) -> Verdict:
+    """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where there are equally many."""
+    scaled = [factor * other for other in others]
+    paired = len(values) == len(others)
+    gap = estimate([a - b for a, b in zip(values, scaled, strict=True)]) if paired else welch(values, scaled)
+    times = "" if factor == 1.0 else f"{short(factor)} times "
+    evidence = (
+        f"{_plain(values)} against {times}{_plain(others)}; "
+        f"{'difference seed by seed' if paired else 'difference of means'} {gap}"
+    )
+    holds = True if gap.low > 0 else False if gap.high <= 0 else None
+    return Verdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
+
+
+def always(text: str, flags: Sequence[bool]) -> Verdict:
+    """Is it so in every seed?"""
+    n, true = len(flags), sum(map(bool, flags))
+    evidence = f"in {true} of {n} seeds" if n != 1 else f"in {true} of 1 seed (n = 1)"
+    if n == 0:
+        return Verdict(text, None, evidence, "there was no seed")
+    if 0 < true < n:
+        return Verdict(text, None, evidence, f"true {evidence}")
+    return Verdict(text, true == n, evidence)
+
+
+def untested(text: str, why: str) -> Verdict:
+    """A claim that these runs cannot test, and why not."""
+    return Verdict(text, None, "not tested", why)
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of the finite values and its t-interval.
+
+    >>> str(estimate([1.0, 2.0, 3.0]))
+    '2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)'
+    """
+    kept = finite(values)
+    mean, sd = mean_and_sd(kept)
+    degrees = max(len(kept) - 1, 1)
+    reach = _quantile(degrees) * sd / math.sqrt(degrees + 1)
+    return Estimate(mean, sd, len(kept), mean - reach, mean + reach, len(values) - len(kept))
+
+
+def welch(values: Sequence[float], others: Sequence[float]) -> Estimate:
+    """The difference of two means from unequally many seeds, and its interval (Welch, Satterthwaite)."""
+    ours, theirs = estimate(values), estimate(others)
+    left_out, fewest = ours.left_out + theirs.left_out, min(ours.n, theirs.n)
+    gap = ours.mean - theirs.mean
+    if fewest < 2:
+        return Estimate(gap, math.nan, fewest, math.nan, math.nan, left_out)
+    a, b = ours.sd**2 / ours.n, theirs.sd**2 / theirs.n
+    error = math.sqrt(a + b)
+    degrees = (a + b) ** 2 / (a**2 / (ours.n - 1) + b**2 / (theirs.n - 1)) if error > 0 else 1.0
+    reach = _quantile(degrees) * error
+    spread = math.hypot(ours.sd, theirs.sd)
+    return Estimate(gap, spread, ours.n + theirs.n, gap - reach, gap + reach, left_out)
+
+
+def finite(values: Sequence[float]) -> list[float]:
+    return [float(value) for value in values if math.isfinite(value)]
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+    """Exact for equal values, where floating-point sums are not: no spread must mean no spread."""
+    mean = statistics.mean(values) if values else math.nan
+    return mean, statistics.stdev(values) if len(values) > 1 else math.nan
+
+
+def short(number: float) -> str:
+    """Three digits, as a person would write them.
+
+    >>> [short(x) for x in (0.81234, 12.345, 12345.6, -0.5, 0.0, 2.13e-7)]
+    ['0.812', '12.3', '12,346', '-0.5', '0', '2.13e-07']
+    """
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def _verdict(text: str, found: Estimate, side: str, threshold: float, holds: bool, fails: bool) -> Verdict:
+    evidence = f"{found}; claimed: {side} {short(threshold)}"
+    if holds or fails:
+        return Verdict(text, bool(holds), evidence)
+    return Verdict(text, None, evidence, found.indecision(threshold))
+
+
+def _plain(values: Sequence[float]) -> str:
+    mean, sd = mean_and_sd(finite(values))
+    return f"{short(mean)} ± {short(sd)}" if math.isfinite(sd) else short(mean)
+
+
+def _quantile(degrees: float) -> float:
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

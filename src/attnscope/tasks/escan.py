@@ -1,0 +1,153 @@
+"""Extended SCAN: many short commands strung into one long one (aitken2021 §4; grammar of Lake and Baroni 2018).
+
+'run left' means LTURN RUN, 'run twice' means RUN RUN, 'X and Y' means X, then Y; a separator ends each command on
+both sides. So 'and' has no output, 'left' is heard after the verb and acted on before it, and 'twice' says again
+what came before.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import torch
+
+from attnscope.errors import require
+from attnscope.tasks.batch import END, NOWHERE, Batch, Vocabulary, pad
+from attnscope.tasks.task import SyntheticTask, check_lengths
+
+VERBS = ("run", "walk", "jump")
+SEPARATOR = "."
+TURN = "LTURN"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, what it asks for, and which word called for each action."""
+
+    words: tuple[str, ...]
+    actions: tuple[str, ...]
+    called_by: tuple[int, ...]
+
+    def __add__(self, other: "Command") -> "Command":
+        shifted = tuple(i + len(self.words) for i in other.called_by)
+        return Command(self.words + other.words, self.actions + other.actions, self.called_by + shifted)
+
+
+def simple(verb: str) -> Command:
+    return Command((verb,), (verb.upper(),), (0,))
+
+
+def left(verb: str) -> Command:
+    return Command((verb, "left"), (TURN, verb.upper()), (1, 0))
+
+
+def twice(command: Command) -> Command:
+    """The command, then all of it again because 'twice' says so."""
+    last = len(command.words)
+    again = tuple(last for _ in command.actions)
+    return Command((*command.words, "twice"), command.actions * 2, command.called_by + again)
+
+
+def both(first: Command, second: Command) -> Command:
+    return first + Command(("and",), (), ()) + second
+
+
+@cache
+def commands(left_twice: bool = False) -> tuple[Command, ...]:
+    """Every SCAN command over run, walk, jump, left, twice and 'and': 90 of them, 156 with 'V left twice'.
+
+    >>> len(commands()), len(commands(left_twice=True))
+    (90, 156)
+    >>> " ".join(both(left("run"), twice(simple("jump"))).actions)
+    'LTURN RUN JUMP JUMP'
+    """
+    parts = [simple(v) for v in VERBS] + [left(v) for v in VERBS] + [twice(simple(v)) for v in VERBS]
+    if left_twice:
+        parts += [twice(left(v)) for v in VERBS]
+    return tuple(parts) + tuple(both(first, second) for first in parts for second in parts)
+
+
+@dataclass(frozen=True)
+class ExtendedSCAN(SyntheticTask):
+    """Commands strung together until there are enough actions; a draw that would give too many is passed over."""
+
+    shortest: int = 15  # actions, separators included; aitken2021 says 15 to 20, the author's code 10 to 15
+    longest: int = 20
+    longest_source: int = 27  # author's code
+    separator: bool = True
+    same_length: bool = False  # only sentences as long as their translation (aitken2021 fig. 6b)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_lengths(self.shortest, self.longest)
+        slack = self.longest - self.shortest
+        longest = max(len(c.actions) for c in self._commands)
+        require(
+            slack >= longest - 1,
+            f"a command has up to {longest} actions, so longest ({self.longest}) must be at least "
+            f"{longest - 1} more than shortest ({self.shortest}), or some sentences could never be finished",
+        )
+
+    @cached_property
+    def _commands(self) -> tuple[Command, ...]:
+        end = Command((SEPARATOR,), (SEPARATOR,), (0,))
+        return tuple(c + end if self.separator else c for c in commands())
+
+    @cached_property
+    def source_words(self) -> Vocabulary:
+        return Vocabulary.of([*VERBS, "left", "and", "twice", SEPARATOR])
+
+    @cached_property
+    def target_words(self) -> Vocabulary:
+        return Vocabulary.of([*(verb.upper() for verb in VERBS), TURN, SEPARATOR])
+
+    @cached_property
+    def _pieces(self) -> list[tuple[list[int], list[int], tuple[int, ...]]]:
+        return [
+            (self.source_words.encode(c.words), self.target_words.encode(c.actions), c.called_by)
+            for c in self._commands
+        ]
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return np.array([[len(c.words), len(c.actions)] for c in self._commands])  # commands x (words, actions)
+
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        kept: list[list[int]] = []
+        while len(kept) < size:
+            kept += [drawn for drawn in self._draw(random, size) if self._fits(drawn)]
+        return self._assemble(kept[:size])
+
+    def _draw(self, random: np.random.Generator, size: int) -> list[list[int]]:
+        """Many sentences at once: each a list of commands with shortest <= actions <= longest in all."""
+        chosen: list[list[int]] = [[] for _ in range(size)]
+        actions = np.zeros(size, dtype=np.int64)
+        while (open_ := np.flatnonzero(actions < self.shortest)).size:
+            draws = random.integers(0, len(self._commands), open_.size)
+            after = actions[open_] + self._lengths[draws, 1]
+            fits = after <= self.longest
+            actions[open_[fits]] = after[fits]
+            for sentence, command in zip(open_[fits].tolist(), draws[fits].tolist(), strict=True):
+                chosen[sentence].append(command)
+        return chosen
+
+    def _fits(self, drawn: list[int]) -> bool:
+        words, actions = self._lengths[drawn].sum(0)
+        return bool(words <= self.longest_source and (words == actions or not self.same_length))
+
+    def _assemble(self, sentences: list[list[int]]) -> Batch:
+        sources, targets, guides = [], [], []
+        for drawn in sentences:
+            source: list[int] = []
+            target: list[int] = []
+            guide: list[int] = []
+            for words, actions, called_by in (self._pieces[i] for i in drawn):
+                guide += [len(source) + i for i in called_by]
+                source += words
+                target += actions
+            sources.append([*source, END])
+            targets.append([*target, END])
+            guides.append([*guide, len(source)])
+        source_, source_mask = pad(sources)
+        target_, target_mask = pad(targets)
+        return Batch(source_, source_mask, target_, target_mask, pad(guides, NOWHERE)[0].to(torch.int64))

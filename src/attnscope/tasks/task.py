@@ -1,0 +1,84 @@
+"""What is to be learned: a Task yields Batches, and every one of them follows from a seed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnscope.errors import choose, require
+from attnscope.tasks.batch import Batch, Vocabulary
+
+SPLITS = ("test", "validation")
+
+
+class Task(ABC):
+    """Source and target words, a stream of training batches, and fixed sets to measure on."""
+
+    @property
+    @abstractmethod
+    def source_words(self) -> Vocabulary: ...
+
+    @property
+    @abstractmethod
+    def target_words(self) -> Vocabulary: ...
+
+    @abstractmethod
+    def training_batch(self, seed: int, step: int, size: int) -> Batch:
+        """The batch of one training step. It depends on its arguments alone, so a run can resume at any step."""
+
+    @abstractmethod
+    def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
+        """A fixed set of sentences, the same for every seed of training."""
+
+
+@dataclass(frozen=True)
+class SyntheticTask(Task):
+    """A task that makes fresh sentences from a random generator."""
+
+    test_size: int = 1000  # aitken2021, author's code: components from 1000 fresh sequences
+
+    def __post_init__(self) -> None:
+        require(self.test_size > 0, f"test_size must be positive, not {self.test_size}")
+
+    @abstractmethod
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        """`size` fresh sentences."""
+
+    def training_batch(self, seed: int, step: int, size: int) -> Batch:
+        return self.sample(np.random.default_rng((0, seed, step)), size)
+
+    def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
+        require(size > 0, f"a batch needs at least one sentence, not {size}")
+        stream = 1 + SPLITS.index(choose("split", split, SPLITS))
+        # All at once, then cut: the batch size changes nothing.
+        everything = self.sample(np.random.default_rng((stream, 0)), self.test_size)
+        for start in range(0, self.test_size, size):
+            yield trimmed(everything, slice(start, start + size))
+
+
+def trimmed(batch: Batch, rows: slice) -> Batch:
+    """Some rows of a batch, without columns that are padding in all of them."""
+    source, target = longest(batch.source_mask[rows]), longest(batch.target_mask[rows])
+    return Batch(
+        source=batch.source[rows, :source],
+        source_mask=batch.source_mask[rows, :source],
+        target=batch.target[rows, :target],
+        target_mask=batch.target_mask[rows, :target],
+        guide=None if batch.guide is None else batch.guide[rows, :target],
+    )
+
+
+def longest(mask: Tensor) -> int:
+    return int(mask.sum(1).max())
+
+
+def lengths_between(shortest: int, longest: int, random: np.random.Generator, size: int) -> Tensor:
+    return torch.from_numpy(random.integers(shortest, longest + 1, size))
+
+
+def check_lengths(shortest: int, longest: int) -> None:
+    require(shortest >= 1, f"a sentence needs at least one word: shortest is {shortest}")
+    require(shortest <= longest, f"shortest ({shortest}) must not be more than longest ({longest})")

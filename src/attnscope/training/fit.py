@@ -1,0 +1,158 @@
+"""How does it learn? One loop for every model, task and objective."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from attnscope.errors import AttnscopeError
+from attnscope.tasks import Batch, Task
+from attnscope.training.accuracy import device_of, evaluate
+from attnscope.training.objectives import CrossEntropy, Objective
+from attnscope.training.progress import Progress, load_progress, save_progress, save_weights, weights
+from attnscope.training.settings import TrainingSettings
+
+Watch = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
+Report = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
+
+
+class TrainingDiverged(AttnscopeError):
+    """The loss is no number any more."""
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    objective: Objective | None = None,
+    settings: TrainingSettings | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    watch: Mapping[str, Watch] | None = None,
+    report: Report | None = None,
+    save_every: float = 20.0,
+) -> Progress:
+    """Train the model in place and give back the log of its evaluations.
+
+    With a folder, progress is saved there every `save_every` seconds, together with the checkpoints that the settings
+    ask for; started again after a kill, the run goes on, and on one CPU thread ends with the same bits.
+    """
+    run = Fit(model, task, objective or CrossEntropy(), settings or TrainingSettings(), seed, folder, watch or {})
+    saved = time.monotonic()
+    while not run.finished:
+        run.advance()
+        if report and run.evaluated:
+            report(run.progress.step, run.settings.steps, run.progress.log[-1])
+        if time.monotonic() - saved >= save_every and not run.finished:
+            run.save()
+            saved = time.monotonic()
+    run.finish()
+    return run.progress
+
+
+class Fit:
+    """One training run, step by step."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        objective: Objective,
+        settings: TrainingSettings,
+        seed: int,
+        folder: Path | None,
+        watch: Mapping[str, Watch],
+    ):
+        self.model, self.task, self.objective, self.settings = model, task, objective, settings
+        self.seed, self.folder, self.watch = seed, folder, watch
+        self.adam = torch.optim.Adam(
+            model.parameters(), settings.learning_rate, settings.betas, settings.epsilon, fused=True
+        )
+        self.progress = load_progress(self._state, model, self.adam) if folder else Progress()
+        if self.progress.step == 0:
+            self._observe()
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.stopped or self.progress.step >= self.settings.steps
+
+    @property
+    def evaluated(self) -> bool:
+        return bool(self.progress.log) and self.progress.log[-1]["step"] == self.progress.step
+
+    def advance(self) -> None:
+        """One training step, and what is due after it."""
+        step = self.progress.step
+        torch.manual_seed(seed_of(self.seed, step))  # randomness follows from seed and step: nothing else to resume
+        batch = self.task.training_batch(self.seed, step, self.settings.batch_size).to(device_of(self.model))
+        self._descend(batch, step)
+        self.progress.step = step + 1
+        self._observe()
+
+    def _descend(self, batch: Batch, step: int) -> None:
+        self.model.train()
+        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing)
+        loss: Tensor = self.objective(self.model, batch, trace)
+        self._check(loss, step)
+        self.adam.zero_grad()
+        loss.backward()
+        if self.settings.clip:
+            clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        for group in self.adam.param_groups:
+            group["lr"] = self.settings.rate(step)
+        self.adam.step()
+
+    def _check(self, loss: Tensor, step: int) -> None:
+        if not math.isfinite(loss.item()):
+            raise TrainingDiverged(
+                f"the loss became {loss.item()} at step {step + 1} of {self.settings.steps} (seed {self.seed}, "
+                f"learning rate {self.settings.rate(step):g}); a lower learning_rate or clip may help"
+            )
+
+    def _observe(self) -> None:
+        """Evaluate, watch and keep checkpoints where the settings say so."""
+        step, last = self.progress.step, self.progress.step >= self.settings.steps
+        if step in self.settings.checkpoints and self.folder:
+            save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", weights(self.model))
+        if step % self.settings.evaluate_every == 0 or last:
+            row: dict[str, float] = {"step": step}
+            row |= evaluate(self.model, self.task.batches("validation"), self.settings.teacher_forcing)
+            for name, probe in self.watch.items():
+                row |= {f"{name}.{key}": float(value) for key, value in probe(self.model, self.task).items()}
+            self.progress.log.append(row)
+            self._judge(row)
+
+    def _judge(self, row: Mapping[str, float]) -> None:
+        """Is this the best so far, is it good enough, have we waited too long?"""
+        progress, settings = self.progress, self.settings
+        progress.waited += 1
+        if progress.best_loss is None or row["loss"] < progress.best_loss:
+            progress.best_loss, progress.waited = row["loss"], 0
+            progress.best = weights(self.model) if settings.keep == "best" else {}
+        enough = settings.enough is not None and row["word_accuracy"] >= settings.enough
+        tired = settings.patience is not None and progress.waited >= settings.patience
+        progress.stopped = enough or tired
+
+    def save(self) -> None:
+        if self.folder:
+            save_progress(self._state, self.progress, self.model, self.adam)
+
+    def finish(self) -> None:
+        if self.settings.keep == "best" and self.progress.best:
+            self.model.load_state_dict(self.progress.best)
+        if self.folder:
+            save_weights(self.folder / "weights.safetensors", weights(self.model))
+            self._state.unlink(missing_ok=True)
+
+    @property
+    def _state(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "progress.safetensors"
+
+
+def seed_of(seed: int, step: int) -> int:
+    """One 63-bit number of two, so that the streams of neighbouring seeds and steps do not meet."""
+    return (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % (1 << 63)

@@ -1,0 +1,61 @@
+"""What is training paid for? Objectives add up: CrossEntropy() + L2(1e-5)."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from attnscope.models import Trace
+from attnscope.tasks import Batch
+
+
+class Objective(ABC):
+    """A price to be lowered, given a model, a batch and what the forward pass on it showed."""
+
+    @abstractmethod
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor: ...
+
+    def __add__(self, other: "Objective") -> "Objective":
+        return Sum((*self.terms, *other.terms))
+
+    @property
+    def terms(self) -> tuple["Objective", ...]:
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Sum(Objective):
+    """Several objectives at once."""
+
+    parts: tuple[Objective, ...]
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        return torch.stack([part(model, batch, trace) for part in self.parts]).sum()
+
+    @property
+    def terms(self) -> tuple[Objective, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Objective):
+    """The mean over target words, the end token included, padding not."""
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        return cross_entropy(trace.logits[batch.target_mask], batch.target[batch.target_mask])
+
+
+@dataclass(frozen=True)
+class L2(Objective):
+    """The sum of squares of all parameters (aitken2021, author's code)."""
+
+    weight: float = 1e-5
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        norms = torch._foreach_norm(list(model.parameters()))
+        return self.weight * torch.stack(norms).square().sum()
+
+
+OBJECTIVES: dict[str, type[Objective]] = {"cross_entropy": CrossEntropy, "l2": L2}

@@ -1,0 +1,85 @@
+"""What must survive a kill for training to go on as if nothing had happened?
+
+Data and randomness follow from the seed and the step alone, so weights, Adam's moments and the log are all there is.
+They go into one file, written in one atomic act.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from attnscope.errors import AttnscopeError
+from attnscope.files import write_atomically
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0
+    log: list[dict[str, float]] = field(default_factory=list)
+    best_loss: float | None = None
+    waited: int = 0  # evaluations since the best one
+    stopped: bool = False
+    best: Weights = field(default_factory=dict)
+
+
+def save_progress(path: Path, progress: Progress, model: nn.Module, adam: torch.optim.Optimizer) -> None:
+    tensors = named("model", weights(model)) | named("best", progress.best) | named("adam", moments(adam))
+    facts = {name: value for name, value in vars(progress).items() if name != "best"}
+    write_atomically(path, save(tensors, {"progress": json.dumps(facts)}))
+
+
+def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> Progress:
+    """Put model and optimiser back to where the file left them; without a file, nothing has happened yet."""
+    if not path.exists():
+        return Progress()
+    tensors, facts = read(path)
+    model.load_state_dict(part("model", tensors))
+    restore_moments(adam, part("adam", tensors))
+    return Progress(**json.loads(facts["progress"]), best=part("best", tensors))
+
+
+def weights(model: nn.Module) -> Weights:
+    return {name: value.detach().cpu().clone().contiguous() for name, value in model.state_dict().items()}
+
+
+def save_weights(path: Path, tensors: Weights) -> None:
+    write_atomically(path, save(tensors))
+
+
+def read(path: Path) -> tuple[Weights, dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise AttnscopeError(f"{path} is no readable safetensors file ({error})") from error
+
+
+def moments(adam: torch.optim.Optimizer) -> Weights:
+    states = adam.state_dict()["state"]
+    return {f"{i}.{name}": value.cpu().contiguous() for i, state in states.items() for name, value in state.items()}
+
+
+def restore_moments(adam: torch.optim.Optimizer, saved: Weights) -> None:
+    states: dict[int, Weights] = {}
+    for key, value in saved.items():
+        i, name = key.split(".")
+        states.setdefault(int(i), {})[name] = value
+    adam.load_state_dict({"state": states, "param_groups": adam.state_dict()["param_groups"]})
+
+
+def named(prefix: str, tensors: Weights) -> Weights:
+    return {f"{prefix}/{name}": value for name, value in tensors.items()}
+
+
+def part(prefix: str, tensors: Weights) -> Weights:
+    return {name.removeprefix(f"{prefix}/"): v for name, v in tensors.items() if name.startswith(f"{prefix}/")}

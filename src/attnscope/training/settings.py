@@ -1,0 +1,53 @@
+"""How long, how fast, how careful? The settings of a training run."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attnscope.errors import choose, require
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Adam and what surrounds it."""
+
+    steps: int = 6000
+    batch_size: int = 128
+    learning_rate: float = 2e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    epsilon: float = 1e-8
+    schedule: str = "constant"
+    decay: float = 0.9997  # per step, for schedule="exponential"
+    warmup: int = 0
+    clip: float | None = 10.0
+    teacher_forcing: float = 0.0
+    evaluate_every: int = 200
+    checkpoints: tuple[int, ...] = ()  # steps after which the weights are kept
+    patience: int | None = None  # evaluations without a lower validation loss before training stops
+    enough: float | None = None  # stop once this validation word accuracy is reached
+    keep: str = "last"  # or "best": the weights with the lowest validation loss
+
+    def __post_init__(self) -> None:
+        choose("schedule", self.schedule, SCHEDULES)
+        choose("choice of weights", self.keep, ("last", "best"))
+        for name in ("steps", "batch_size", "learning_rate", "evaluate_every", "epsilon"):
+            require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        require(self.warmup >= 0, f"warmup must not be negative, but is {self.warmup}")
+        require(self.clip is None or self.clip > 0, f"clip must be positive or None, not {self.clip}")
+        require(self.patience is None or self.patience > 0, f"patience must be positive or None, not {self.patience}")
+        require(0 <= self.teacher_forcing <= 1, f"teacher_forcing must be from 0 to 1, not {self.teacher_forcing}")
+        late = [step for step in self.checkpoints if not 0 <= step <= self.steps]
+        require(not late, f"checkpoints {late} lie outside of the {self.steps} steps")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of one step, counted from 0."""
+        warm = min(1.0, (step + 1) / (self.warmup + 1))
+        return self.learning_rate * warm * SCHEDULES[self.schedule](self, step)
+
+
+SCHEDULES: dict[str, Callable[[TrainingSettings, int], float]] = {
+    "constant": lambda settings, step: 1.0,
+    "exponential": lambda settings, step: settings.decay**step,
+    "linear": lambda settings, step: 1 - step / settings.steps,
+    "cosine": lambda settings, step: (1 + math.cos(math.pi * step / settings.steps)) / 2,
+}

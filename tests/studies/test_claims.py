@@ -1,0 +1,117 @@
+"""A verdict follows the t-interval over seeds, and says so."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from attnscope.studies.claims import always, at_least, at_most, estimate, more_than, untested, welch
+
+VALUES = [0.81, 0.84, 0.79, 0.86, 0.83]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_the_interval_is_scipys_t_interval(n):
+    values = np.random.default_rng(n).normal(3, 2, n)
+    low, high = stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values))
+    found = estimate(values)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+    assert found.sd == pytest.approx(values.std(ddof=1))
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (2, 20), (7, 4)])
+def test_unequal_numbers_of_seeds_are_compared_as_in_scipys_welch_test(sizes):
+    random = np.random.default_rng(0)
+    values, others = random.normal(1, 1, sizes[0]), random.normal(0, 3, sizes[1])
+    expected = stats.ttest_ind(values, others, equal_var=False).confidence_interval(0.95)
+    found = welch(values, others)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_equal_numbers_of_seeds_are_compared_seed_by_seed():
+    values, others = [1.0, 5.0, 9.0], [0.9, 4.85, 8.9]  # the seeds differ far more than the pairs do
+    low = stats.ttest_rel(values, others).confidence_interval(0.95).low
+    verdict = more_than("more", values, others)
+    assert low > 0
+    assert verdict.holds is True
+    assert "seed by seed" in verdict.evidence
+    assert more_than("more", values, [*others, 4.9]).holds is None, "without the pairs the spread hides it"
+
+
+def test_a_threshold_below_between_and_above_the_interval_gives_three_verdicts():
+    assert [at_least("x", VALUES, t).word for t in (0.5, 0.83, 0.99)] == ["holds", "undecided", "fails"]
+    assert [at_most("x", VALUES, t).word for t in (0.5, 0.83, 0.99)] == ["fails", "undecided", "holds"]
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8), st.floats(-1e3, 1e3))
+def test_a_claim_and_its_opposite_never_both_fail(values, threshold):
+    assert {at_least("x", values, threshold).holds, at_most("x", values, threshold).holds} != {False}
+
+
+def test_the_factor_scales_the_others():
+    assert more_than("twice", [2.1, 2.15, 2.2], [1.0, 1.0, 1.0], factor=2).holds is True
+    assert more_than("thrice", [2.1, 2.15, 2.2], [1.0, 1.0, 1.0], factor=3).holds is False
+    assert "3 times" in more_than("thrice", [2.1, 2.15, 2.2], [1.0, 1.0, 1.0], factor=3).evidence
+
+
+def test_the_evidence_holds_mean_spread_number_and_interval():
+    assert at_least("x", VALUES, 0.77).evidence == (
+        "0.826 ± 0.027 (n = 5, 95 % interval 0.792 to 0.86); claimed: at least 0.77"
+    )
+
+
+@pytest.mark.parametrize("judge", [at_least, at_most])
+def test_one_seed_decides_nothing(judge):
+    verdict = judge("x", [0.9], 0.5)
+    assert verdict.holds is None
+    assert verdict.why == "one seed gives no interval"
+    assert "0.9 (n = 1)" in verdict.evidence
+
+
+def test_one_seed_against_many_decides_nothing():
+    assert more_than("x", [9.0], [1.0]).why == "one seed gives no interval"
+    assert more_than("x", [9.0], [1.0, 1.1]).why == "one seed gives no interval"
+
+
+def test_what_is_not_a_number_is_left_out_and_said_so():
+    with_nan = at_least("x", [*VALUES, math.nan, math.inf], 0.77)
+    assert with_nan.holds is True
+    assert "2 left out: not a number" in with_nan.evidence
+    assert more_than("x", [2.0, math.nan, 2.2], [1.0, 1.0, 1.0]).evidence.endswith("1 left out: not a number")
+
+
+@pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
+def test_no_number_at_all_decides_nothing(values):
+    assert at_least("x", values, 0.5).why == "no seed gave a number"
+    assert more_than("x", values, [1.0, 1.0, 1.0]).why == "no seed gave a number"
+
+
+def test_without_spread_the_interval_is_the_point():
+    same = [0.1, 0.1, 0.1]  # whose floating-point sum is not 3 times 0.1
+    assert at_least("x", same, 0.1).holds is True
+    assert at_most("x", same, 0.1).holds is True
+    assert at_least("x", same, 0.11).holds is False
+    assert more_than("x", same, same).holds is False
+    assert more_than("x", same, [0.05, 0.05]).holds is True
+
+
+def test_always_needs_every_seed():
+    assert always("x", [True, True, True]).holds is True
+    assert always("x", [False, False]).holds is False
+    mixed = always("x", [True, False, True])
+    assert (mixed.holds, mixed.evidence) == (None, "in 2 of 3 seeds")
+    assert always("x", []).holds is None
+
+
+def test_always_takes_a_single_seed_and_says_that_it_is_one():
+    assert always("x", [True]).holds is True
+    assert always("x", [False]).holds is False
+    assert "n = 1" in always("x", [True]).evidence
+
+
+def test_an_untested_claim_says_why():
+    assert untested("x", "the corpus is not here").why == "the corpus is not here"
+    assert untested("x", "the corpus is not here").word == "undecided"

@@ -1,0 +1,180 @@
+"""A result file can be read again, and a wrong one says which file and which field."""
+
+import json
+import math
+import platform
+import socket
+import statistics
+from pathlib import Path
+
+import pytest
+
+from attnscope.files import Malformed
+from attnscope.studies import result as module
+from attnscope.studies.claims import at_least, untested
+from attnscope.studies.result import Result, labels_of, problems, provenance, row, verify
+
+
+@pytest.fixture
+def result() -> Result:
+    return Result(
+        finding="fig5a",
+        study="aitken2021",
+        title="Breakdown of the alignment",
+        section="4.1, figure 5a",
+        profile="quick",
+        seeds=[0, 1, 2],
+        settings={"hidden": 64, "lengths": [15, 20]},
+        table=[
+            row(task="escan", model="AED", values=[0.8, 0.9, 0.85], published=0.77, published_text="> 0.77"),
+            row(task="escan", model="AO", values=[0.7]),
+        ],
+        claims=[
+            at_least("temporal terms dominate", [0.8, 0.9, 0.85], 0.5),
+            untested("also in French", "no corpus here"),
+        ],
+        notes=["What this does not show: that attention explains."],
+        seconds=12.5,
+        figure={"AED": [0.8, 0.1, 0.1]},
+        **provenance(),
+    )
+
+
+@pytest.fixture
+def plain(result) -> dict:
+    return json.loads(json.dumps(result.to_json()))
+
+
+def test_what_is_written_can_be_read_again(result, tmp_path):
+    path = result.write(tmp_path)
+    assert path == tmp_path / "aitken2021" / "fig5a.json"
+    assert Result.read(path) == result
+    assert verify(tmp_path) == []
+
+
+def test_the_file_holds_exactly_the_agreed_fields(plain):
+    assert list(plain) == [
+        "finding", "study", "title", "section", "profile", "seeds", "settings", "table", "claims", "notes", "seconds",
+        "machine", "versions", "commit", "figure",
+    ]  # fmt: skip
+    assert set(plain["table"][0]) == {"task", "model", "published", "published_text", "mean", "sd", "n"}
+    assert set(plain["claims"][0]) == {"text", "holds", "evidence", "why"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("seeds", "five", "field 'seeds' should be a list of whole numbers, but is 'five'"),
+        ("seeds", [True], "field 'seeds' should be a list of whole numbers"),
+        ("seconds", "long", "field 'seconds' should be a finite number, but is 'long'"),
+        ("finding", "../fig5a", "field 'finding' should be a name"),
+        ("study", 5, "field 'study' should be a name"),
+        ("notes", [1], "field 'notes' should be a list of texts"),
+        ("commit", 7, "field 'commit' should be text or null"),
+        ("settings", [], "field 'settings' should be a dictionary"),
+        ("figure", {"y": [math.nan]}, "without NaN"),
+        ("table", None, "field 'table' should be a list"),
+        ("table", [3], "table row 1, should be a dictionary, but is 3"),
+        ("claims", ["x"], "claim 1, should be a dictionary, but is 'x'"),
+        ("colour", "red", "field 'colour' is unknown; the fields are finding"),
+    ],
+)
+def test_a_wrong_field_is_named(plain, field, value, said):
+    assert said in " ".join(problems({**plain, field: value}))
+    with pytest.raises(Malformed, match=r"somewhere\.json"):
+        Result.from_json({**plain, field: value}, where="somewhere.json")
+
+
+@pytest.mark.parametrize("field", ["finding", "table", "claims", "figure", "commit"])
+def test_a_missing_field_is_named(plain, field):
+    del plain[field]
+    assert problems(plain) == [f"field '{field}' is missing"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"mean": "high"}, "table row 2, field 'mean' should be a finite number or null, but is 'high'"),
+        ({"n": -1}, "table row 2, field 'n' should be a whole number that is not negative, but is -1"),
+        ({"model": 3}, "table row 2, field 'model' should be text, but is 3"),
+        ({"layer": "1"}, "table row 2, the label columns are task, model, layer, but task, model in row 1"),
+        ({"n": 2}, "table row 2, 'mean' should be null only if n = 0 and 'sd' only if n < 2, but n = 2"),
+    ],
+)
+def test_a_wrong_row_is_named(plain, change, said):
+    plain["table"][1] |= change
+    assert problems(plain) == [said]
+
+
+def test_a_wrong_claim_is_named(plain):
+    plain["claims"][1]["holds"] = "yes"
+    assert problems(plain) == ["claim 2, field 'holds' should be true, false or null, but is 'yes'"]
+
+
+def test_a_malformed_result_is_not_written(result, tmp_path):
+    broken = Result(**{**vars(result), "seconds": math.inf})
+    with pytest.raises(Malformed, match="aitken2021/fig5a: field 'seconds'"):
+        broken.write(tmp_path)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
+    result.write(tmp_path)
+    (tmp_path / "aitken2021" / "fig9.json").write_text(json.dumps(plain))
+    (tmp_path / "aitken2021" / "half.json").write_text('{"finding": ')
+    (tmp_path / "aitken2021" / "list.json").write_text("[]")
+    said = verify(tmp_path)
+    assert [line.split(":")[0] for line in said] == [f"aitken2021/{name}.json" for name in ("fig9", "half", "list")]
+    assert "should lie at aitken2021/fig5a.json" in said[0]
+    assert "not JSON" in said[1]
+    assert "should be a dictionary, but is []" in said[2]
+
+
+def test_a_folder_without_results_is_a_problem(tmp_path):
+    assert "no result file" in verify(tmp_path)[0]
+    assert "no folder" in verify(tmp_path / "nowhere")[0]
+
+
+def test_a_row_holds_mean_and_sample_deviation():
+    values = [0.2, 0.5, 0.9]
+    line = row(task="sorting", values=values, published=0.4)
+    assert (line["mean"], line["sd"], line["n"]) == (statistics.mean(values), statistics.stdev(values), 3)
+    assert labels_of(line) == {"task": "sorting"}
+
+
+def test_a_row_of_one_seed_has_no_deviation_and_a_row_of_none_no_mean():
+    assert row(values=[0.2]) == {"published": None, "mean": 0.2, "sd": None, "n": 1}
+    assert row(values=[math.nan]) == {"published": None, "mean": None, "sd": None, "n": 0}
+
+
+def test_provenance_names_machine_and_versions_but_no_host_and_no_path():
+    found = provenance()
+    assert "cores" in found["machine"]
+    assert found["versions"]["python"] == platform.python_version()
+    text = json.dumps(found)
+    assert socket.gethostname() not in text
+    assert str(Path.home()) not in text
+    assert str(Path(module.__file__).parent) not in text
+
+
+def test_the_commit_says_whether_the_package_was_changed(monkeypatch):
+    answers = {"ls-files": "__init__.py", "rev-parse": "abc", "status": ""}
+    monkeypatch.setattr(module, "_git", lambda folder, *words: answers[words[0]])
+    assert module.commit() == "abc"
+    answers["status"] = " M models/cells.py"
+    assert module.commit() == "abc+changes"
+    answers["ls-files"] = None
+    assert module.commit() is None
+
+
+def test_a_gpu_is_named_only_if_this_process_uses_it(monkeypatch):
+    class Cuda:
+        used = True
+        is_available = staticmethod(lambda: True)
+        is_initialized = staticmethod(lambda: Cuda.used)
+        get_device_name = staticmethod(lambda: "Some GPU")
+
+    monkeypatch.setitem(module.sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
+    assert module.machine().endswith("Some GPU")
+    Cuda.used = False
+    assert "GPU" not in module.machine()

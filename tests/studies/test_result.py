@@ -73,6 +73,7 @@ def test_the_file_holds_exactly_the_agreed_fields(plain):
         ("commit", 7, "field 'commit' should be text or null"),
         ("settings", [], "field 'settings' should be a dictionary"),
         ("figure", {"y": [math.nan]}, "without NaN"),
+        ("versions", {"python": 3.11}, "field 'versions' should be a dictionary of texts"),
         ("table", None, "field 'table' should be a list"),
         ("table", [3], "table row 1, should be a dictionary, but is 3"),
         ("claims", ["x"], "claim 1, should be a dictionary, but is 'x'"),
@@ -109,6 +110,11 @@ def test_a_wrong_row_is_named(plain, change, said):
 def test_a_wrong_claim_is_named(plain):
     plain["claims"][1]["holds"] = "yes"
     assert problems(plain) == ["claim 2, field 'holds' should be true, false or null, but is 'yes'"]
+
+
+def test_an_undecided_claim_must_say_why(plain):
+    plain["claims"][1]["why"] = ""
+    assert problems(plain) == ["claim 2, field 'why' should say why the claim is undecided, but is empty"]
 
 
 def test_a_malformed_result_is_not_written(result, tmp_path):

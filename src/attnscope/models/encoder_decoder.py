@@ -70,9 +70,7 @@ class EncoderDecoderSettings:
             require(self.heads == 1, f"without attention there are no heads, so heads={self.heads} means nothing")
         if self.context == "input":
             require(recurrent, f"context='input' asks the previous state where to look; cell={self.cell!r} has none")
-        require(
-            self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size"
-        )
+        require(self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size")
 
 
 class EncoderDecoder(nn.Module):
@@ -277,5 +275,4 @@ def heard_words(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch targ
     if teacher_forcing == 1:
         return heard
     own = torch.rand(heard.shape, device=heard.device) >= teacher_forcing
-    own[:, 0] = False
-    return heard.masked_fill(own, OWN)
+    return torch.cat([heard[:, :1], heard.masked_fill(own, OWN)[:, 1:]], 1)

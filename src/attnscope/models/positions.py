@@ -34,13 +34,14 @@ class PositionalCode(nn.Module):
         self.register_buffer("rotation", random_rotation(size) if settings.rotated else torch.eye(size))
 
     def forward(self, steps: int) -> Float[Tensor, "steps size"]:
-        return sines(steps, self.size, self.settings.base, self.rotation.device) @ self.rotation
+        return sines(steps, self.settings.base, self.rotation) @ self.rotation
 
 
-def sines(steps: int, size: int, base: float, device: torch.device) -> Tensor:
-    times = torch.arange(steps, device=device, dtype=torch.float32)
-    rates = base ** (-torch.arange(0, size + 1, 2, device=device, dtype=torch.float32) / size)
-    angles = torch.outer(times, rates)  # steps x ceil
+def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
+    size, like = len(rotation), {"device": rotation.device, "dtype": rotation.dtype}
+    times = torch.arange(steps, **like)
+    rates = base ** (-torch.arange(0, size, 2, **like) / size)
+    angles = torch.outer(times, rates)  # steps x half the size, rounded up
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
 
 

@@ -6,10 +6,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+Number = float | int
+Values = np.ndarray | Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,14 @@ class Estimate:
     left_out: int = 0
 
     def __str__(self) -> str:
-        spread = f" ± {short(self.sd)}" if self.n > 1 else ""
         interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
-        return f"{short(self.mean)}{spread} (n = {self.n}{interval}){self.omission}"
+        return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){self.omission}"
 
     @property
     def omission(self) -> str:
         return f", {self.left_out} left out: not a number" if self.left_out else ""
 
-    def indecision(self, threshold: float) -> str:
+    def indecision(self, threshold: Number) -> str:
         """Why the seeds do not decide on which side of the threshold the mean lies."""
         if self.n == 0:
             return "no seed gave a number"
@@ -55,7 +58,7 @@ class Estimate:
         return f"the interval from {short(self.low)} to {short(self.high)} contains {short(threshold)}"
 
 
-def at_least(text: str, values: Sequence[float], threshold: float) -> Verdict:
+def at_least(text: str, values: Values, threshold: Number) -> Verdict:
     """Is the mean at least the threshold?
 
     >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).word
@@ -65,29 +68,29 @@ def at_least(text: str, values: Sequence[float], threshold: float) -> Verdict:
     return _verdict(text, found, "at least", threshold, found.low >= threshold, found.high < threshold)
 
 
-def at_most(text: str, values: Sequence[float], threshold: float) -> Verdict:
+def at_most(text: str, values: Values, threshold: Number) -> Verdict:
     """Is the mean at most the threshold?"""
     found = estimate(values)
     return _verdict(text, found, "at most", threshold, found.high <= threshold, found.low > threshold)
 
 
-def more_than(text: str, values: Sequence[float], others: Sequence[float], factor: float = 1.0) -> Verdict:
+def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> Verdict:
     """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where there are equally many."""
-    scaled = [factor * other for other in others]
-    paired = len(values) == len(others)
-    gap = estimate([a - b for a, b in zip(values, scaled, strict=True)]) if paired else welch(values, scaled)
+    ours, theirs = np.asarray(values, dtype=float), np.asarray(others, dtype=float)
+    paired = len(ours) == len(theirs)
+    gap = estimate(ours - factor * theirs) if paired else welch(ours, factor * theirs)
     times = "" if factor == 1.0 else f"{short(factor)} times "
     evidence = (
-        f"{_plain(values)} against {times}{_plain(others)}; "
+        f"{with_spread(*mean_and_sd(finite(values)))} against {times}{with_spread(*mean_and_sd(finite(others)))}; "
         f"{'difference seed by seed' if paired else 'difference of means'} {gap}"
     )
     holds = True if gap.low > 0 else False if gap.high <= 0 else None
     return Verdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
 
 
-def always(text: str, flags: Sequence[bool]) -> Verdict:
+def always(text: str, flags: Values) -> Verdict:
     """Is it so in every seed?"""
-    n, true = len(flags), sum(map(bool, flags))
+    n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
     evidence = f"in {true} of {n} seeds" if n != 1 else f"in {true} of 1 seed (n = 1)"
     if n == 0:
         return Verdict(text, None, evidence, "there was no seed")
@@ -101,7 +104,7 @@ def untested(text: str, why: str) -> Verdict:
     return Verdict(text, None, "not tested", why)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Values) -> Estimate:
     """The mean of the finite values and its t-interval.
 
     >>> str(estimate([1.0, 2.0, 3.0]))
@@ -111,10 +114,10 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, sd = mean_and_sd(kept)
     degrees = max(len(kept) - 1, 1)
     reach = _quantile(degrees) * sd / math.sqrt(degrees + 1)
-    return Estimate(mean, sd, len(kept), mean - reach, mean + reach, len(values) - len(kept))
+    return Estimate(mean, sd, len(kept), mean - reach, mean + reach, np.size(values) - len(kept))
 
 
-def welch(values: Sequence[float], others: Sequence[float]) -> Estimate:
+def welch(values: Values, others: Values) -> Estimate:
     """The difference of two means from unequally many seeds, and its interval (Welch, Satterthwaite)."""
     ours, theirs = estimate(values), estimate(others)
     left_out, fewest = ours.left_out + theirs.left_out, min(ours.n, theirs.n)
@@ -129,8 +132,9 @@ def welch(values: Sequence[float], others: Sequence[float]) -> Estimate:
     return Estimate(gap, spread, ours.n + theirs.n, gap - reach, gap + reach, left_out)
 
 
-def finite(values: Sequence[float]) -> list[float]:
-    return [float(value) for value in values if math.isfinite(value)]
+def finite(values: Values) -> list[float]:
+    given = np.asarray(values, dtype=float)
+    return [float(value) for value in given[np.isfinite(given)]]
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
@@ -139,26 +143,29 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
     return mean, statistics.stdev(values) if len(values) > 1 else math.nan
 
 
-def short(number: float) -> str:
-    """Three digits, as a person would write them.
+def short(number: Number, digits: int = 3) -> str:
+    """A few digits, as a person would write them.
 
     >>> [short(x) for x in (0.81234, 12.345, 12345.6, -0.5, 0.0, 2.13e-7)]
     ['0.812', '12.3', '12,346', '-0.5', '0', '2.13e-07']
     """
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
 
 
-def _verdict(text: str, found: Estimate, side: str, threshold: float, holds: bool, fails: bool) -> Verdict:
+def with_spread(mean: Number, sd: Number | None) -> str:
+    """
+    >>> with_spread(0.81234, 0.02114), with_spread(0.8, None)
+    ('0.812 ± 0.021', '0.8')
+    """
+    return short(mean) if sd is None or math.isnan(sd) else f"{short(mean)} ± {short(sd, digits=2)}"
+
+
+def _verdict(text: str, found: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> Verdict:
     evidence = f"{found}; claimed: {side} {short(threshold)}"
     if holds or fails:
         return Verdict(text, bool(holds), evidence)
     return Verdict(text, None, evidence, found.indecision(threshold))
 
 
-def _plain(values: Sequence[float]) -> str:
-    mean, sd = mean_and_sd(finite(values))
-    return f"{short(mean)} ± {short(sd)}" if math.isfinite(sd) else short(mean)
-
-
-def _quantile(degrees: float) -> float:
+def _quantile(degrees: Number) -> float:
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

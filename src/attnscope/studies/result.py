@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import attnscope
 from attnscope.files import Malformed, read_json, write_json
-from attnscope.studies.claims import Verdict, finite, mean_and_sd
+from attnscope.studies.claims import Number, Values, Verdict, finite, mean_and_sd
 
 Row = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ class Result:
     table: Sequence[Row]
     claims: Sequence[Verdict]
     notes: Sequence[str]
-    seconds: float
+    seconds: Number
     machine: str
     versions: Mapping[str, str]
     commit: str | None
@@ -64,9 +64,7 @@ class Result:
         return cls.from_json(read_json(path), where=str(path))
 
 
-def row(
-    *, values: Sequence[float], published: float | None = None, published_text: str | None = None, **labels: str
-) -> Row:
+def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:
     """A row of the table: what it is about, the published number, and ours over the seeds that gave one.
 
     >>> row(task="escan", model="AED", values=[0.75, 0.95], published=0.77, published_text="> 0.77")["mean"]
@@ -123,12 +121,17 @@ COUNT: Check = ("a whole number that is not negative", _is_count)
 LIST: Check = ("a list", lambda value: isinstance(value, list))
 PLAIN: Check = ("numbers, text, lists and dictionaries, without NaN", _is_plain)
 OBJECT: Check = (f"a dictionary of {PLAIN[0]}", lambda value: isinstance(value, Mapping) and _is_plain(value))
+TEXTS: Check = (
+    "a dictionary of texts",
+    lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair),
+)
 TRUTH: Check = ("true, false or null", lambda value: value is None or isinstance(value, bool))
 
 FIELDS: dict[str, Check] = {
     "finding": NAME, "study": NAME, "title": TEXT, "section": TEXT, "profile": TEXT,
-    "seeds": _all("whole numbers", COUNT), "settings": OBJECT, "table": LIST, "claims": LIST, "notes": _all("texts", TEXT),
-    "seconds": NUMBER, "machine": TEXT, "versions": OBJECT, "commit": _or_null(TEXT), "figure": PLAIN,
+    "seeds": _all("whole numbers", COUNT), "settings": OBJECT, "table": LIST, "claims": LIST,
+    "notes": _all("texts", TEXT), "seconds": NUMBER, "machine": TEXT, "versions": TEXTS,
+    "commit": _or_null(TEXT), "figure": PLAIN,
 }  # fmt: skip
 CLAIM: dict[str, Check] = {"text": TEXT, "holds": TRUTH, "evidence": TEXT, "why": TEXT}
 NUMBERS: dict[str, Check] = {
@@ -146,7 +149,7 @@ def problems(plain: Any) -> list[str]:
     for number, line in enumerate(lines, start=1):
         found += _wrong_row(line, lines[0], f"table row {number}, ")
     for number, claim in enumerate(claims, start=1):
-        found += _wrong(claim, CLAIM, f"claim {number}, ")
+        found += _wrong_claim(claim, f"claim {number}, ")
     return found
 
 
@@ -175,6 +178,12 @@ def _wrong_row(line: Any, first: Any, place: str) -> Iterator[str]:
     n: Any = line.get("n")
     if _is_count(n) and (line.get("mean") is None, line.get("sd") is None) != (n == 0, n < 2):
         yield f"{place}'mean' should be null only if n = 0 and 'sd' only if n < 2, but n = {n}"
+
+
+def _wrong_claim(claim: Any, place: str) -> Iterator[str]:
+    yield from _wrong(claim, CLAIM, place)
+    if isinstance(claim, Mapping) and claim.get("holds", True) is None and claim.get("why") == "":
+        yield f"{place}field 'why' should say why the claim is undecided, but is empty"
 
 
 def _shown(value: Any) -> str:

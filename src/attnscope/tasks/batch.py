@@ -1,8 +1,9 @@
 """What a task hands to a model: sentences as padded numbers, with masks and, where known, where to look."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -53,15 +54,25 @@ class Batch:
     def __len__(self) -> int:
         return len(self.source)
 
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
     def to(self, device: torch.device | str) -> "Batch":
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.to(device) for k, v in moved.items() if v is not None})
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+
+    def clone(self) -> "Batch":
+        return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
+
+    def copy_from(self, other: "Batch") -> None:
+        """Take over the numbers of another batch of the same shape."""
+        for name, value in other.tensors().items():
+            getattr(self, name).copy_(value)
 
 
-def pad(rows: Sequence[Sequence[int]], fill: int = PAD) -> tuple[Tensor, Tensor]:
+def pad(rows: Sequence[np.ndarray], fill: int = PAD) -> tuple[Tensor, Tensor]:
     """Rows of different lengths as one tensor, and the mask of what is no padding."""
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]  # rows x longest
-    padded = torch.full(mask.shape, fill)
-    padded[mask] = torch.tensor([number for row in rows for number in row])
-    return padded, mask
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]  # rows x longest
+    padded = np.full(mask.shape, fill, dtype=np.int64)
+    padded[mask] = np.concatenate(rows)
+    return torch.from_numpy(padded), torch.from_numpy(mask)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-import torch
 
 from attnscope.errors import require
 from attnscope.tasks.batch import END, NOWHERE, Batch, Vocabulary, pad
@@ -91,7 +90,9 @@ class ExtendedSCAN(SyntheticTask):
     @cached_property
     def _commands(self) -> tuple[Command, ...]:
         end = Command((SEPARATOR,), (SEPARATOR,), (0,))
-        return tuple(c + end if self.separator else c for c in commands())
+        # Only 'and' has no action of its own, so a sentence is as long as its translation if it has no 'and'.
+        usable = [c for c in commands() if not (self.same_length and "and" in c.words)]
+        return tuple(c + end if self.separator else c for c in usable)
 
     @cached_property
     def source_words(self) -> Vocabulary:
@@ -102,15 +103,17 @@ class ExtendedSCAN(SyntheticTask):
         return Vocabulary.of([*(verb.upper() for verb in VERBS), TURN, SEPARATOR])
 
     @cached_property
-    def _pieces(self) -> list[tuple[list[int], list[int], tuple[int, ...]]]:
-        return [
+    def _pieces(self) -> list[tuple[np.ndarray, ...]]:
+        """Each command's words, actions, and callers as numbers; last comes the end token, as a command of its own."""
+        rows = [
             (self.source_words.encode(c.words), self.target_words.encode(c.actions), c.called_by)
             for c in self._commands
         ]
+        return [tuple(np.array(part) for part in row) for row in [*rows, ([END], [END], (0,))]]
 
     @cached_property
     def _lengths(self) -> np.ndarray:
-        return np.array([[len(c.words), len(c.actions)] for c in self._commands])  # commands x (words, actions)
+        return np.array([[len(words), len(actions)] for words, actions, _ in self._pieces])  # (words, actions) of each
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         kept: list[list[int]] = []
@@ -132,22 +135,17 @@ class ExtendedSCAN(SyntheticTask):
         return chosen
 
     def _fits(self, drawn: list[int]) -> bool:
-        words, actions = self._lengths[drawn].sum(0)
-        return bool(words <= self.longest_source and (words == actions or not self.same_length))
+        return bool(self._lengths[drawn, 0].sum() <= self.longest_source)
 
     def _assemble(self, sentences: list[list[int]]) -> Batch:
-        sources, targets, guides = [], [], []
-        for drawn in sentences:
-            source: list[int] = []
-            target: list[int] = []
-            guide: list[int] = []
-            for words, actions, called_by in (self._pieces[i] for i in drawn):
-                guide += [len(source) + i for i in called_by]
-                source += words
-                target += actions
-            sources.append([*source, END])
-            targets.append([*target, END])
-            guides.append([*guide, len(source)])
-        source_, source_mask = pad(sources)
-        target_, target_mask = pad(targets)
-        return Batch(source_, source_mask, target_, target_mask, pad(guides, NOWHERE)[0].to(torch.int64))
+        sources, targets, guides = zip(*map(self._spelled, sentences), strict=True)
+        (source, source_mask), (target, target_mask) = pad(sources), pad(targets)
+        return Batch(source, source_mask, target, target_mask, pad(guides, NOWHERE)[0])
+
+    def _spelled(self, commands: list[int]) -> list[np.ndarray]:
+        """A sentence in numbers: words, actions, and for each action the position of the word that called for it."""
+        drawn = [*commands, len(self._commands)]  # and the end
+        starts = np.cumsum([0, *self._lengths[drawn[:-1], 0]])
+        words, actions, callers = zip(*(self._pieces[i] for i in drawn), strict=True)
+        guide = [caller + start for caller, start in zip(callers, starts, strict=True)]
+        return [np.concatenate(words), np.concatenate(actions), np.concatenate(guide)]

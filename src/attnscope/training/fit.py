@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch import nn
 
 from attnscope.errors import AttnscopeError
-from attnscope.tasks import Batch, Task
+from attnscope.tasks import Task
 from attnscope.training.accuracy import device_of, evaluate
+from attnscope.training.descent import Descent
 from attnscope.training.objectives import CrossEntropy, Objective
 from attnscope.training.progress import Progress, load_progress, save_progress, save_weights, weights
 from attnscope.training.settings import TrainingSettings
 
 Watch = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
 Report = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
+
+EVALUATION_BATCH = 512
 
 
 class TrainingDiverged(AttnscopeError):
@@ -66,12 +68,11 @@ class Fit:
         folder: Path | None,
         watch: Mapping[str, Watch],
     ):
-        self.model, self.task, self.objective, self.settings = model, task, objective, settings
+        self.model, self.task, self.settings = model, task, settings
         self.seed, self.folder, self.watch = seed, folder, watch
-        self.adam = torch.optim.Adam(
-            model.parameters(), settings.learning_rate, settings.betas, settings.epsilon, fused=True
-        )
-        self.progress = load_progress(self._state, model, self.adam) if folder else Progress()
+        self.device = device_of(model)
+        self.descent = Descent(model, objective, settings, self.device)
+        self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:
             self._observe()
 
@@ -87,28 +88,16 @@ class Fit:
         """One training step, and what is due after it."""
         step = self.progress.step
         torch.manual_seed(seed_of(self.seed, step))  # randomness follows from seed and step: nothing else to resume
-        batch = self.task.training_batch(self.seed, step, self.settings.batch_size).to(device_of(self.model))
-        self._descend(batch, step)
+        batch = self.task.training_batch(self.seed, step, self.settings.batch_size).to(self.device)
+        self.model.train()
+        self._check(self.descent(batch, step).item(), step)
         self.progress.step = step + 1
         self._observe()
 
-    def _descend(self, batch: Batch, step: int) -> None:
-        self.model.train()
-        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing)
-        loss: Tensor = self.objective(self.model, batch, trace)
-        self._check(loss, step)
-        self.adam.zero_grad()
-        loss.backward()
-        if self.settings.clip:
-            clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        for group in self.adam.param_groups:
-            group["lr"] = self.settings.rate(step)
-        self.adam.step()
-
-    def _check(self, loss: Tensor, step: int) -> None:
-        if not math.isfinite(loss.item()):
+    def _check(self, loss: float, step: int) -> None:
+        if not math.isfinite(loss):
             raise TrainingDiverged(
-                f"the loss became {loss.item()} at step {step + 1} of {self.settings.steps} (seed {self.seed}, "
+                f"the loss became {loss} at step {step + 1} of {self.settings.steps} (seed {self.seed}, "
                 f"learning rate {self.settings.rate(step):g}); a lower learning_rate or clip may help"
             )
 
@@ -119,7 +108,9 @@ class Fit:
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", weights(self.model))
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
-            row |= evaluate(self.model, self.task.batches("validation"), self.settings.teacher_forcing)
+            row |= evaluate(
+                self.model, self.task.batches("validation", size=EVALUATION_BATCH), self.settings.teacher_forcing
+            )
             for name, probe in self.watch.items():
                 row |= {f"{name}.{key}": float(value) for key, value in probe(self.model, self.task).items()}
             self.progress.log.append(row)
@@ -138,7 +129,7 @@ class Fit:
 
     def save(self) -> None:
         if self.folder:
-            save_progress(self._state, self.progress, self.model, self.adam)
+            save_progress(self._state, self.progress, self.model, self.descent.adam)
 
     def finish(self) -> None:
         if self.settings.keep == "best" and self.progress.best:

@@ -10,6 +10,8 @@ from torch.nn.functional import cross_entropy
 from attnscope.models import Trace
 from attnscope.tasks import Batch
 
+LEFT_OUT = -100
+
 
 class Objective(ABC):
     """A price to be lowered, given a model, a batch and what the forward pass on it showed."""
@@ -44,7 +46,9 @@ class CrossEntropy(Objective):
     """The mean over target words, the end token included, padding not."""
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        return cross_entropy(trace.logits[batch.target_mask], batch.target[batch.target_mask])
+        # Padding is left out by number, not by indexing: its amount must not change the shape of the computation.
+        target = batch.target.masked_fill(~batch.target_mask, LEFT_OUT)
+        return cross_entropy(trace.logits.flatten(0, 1), target.flatten(), ignore_index=LEFT_OUT)
 
 
 @dataclass(frozen=True)

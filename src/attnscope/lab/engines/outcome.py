@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from attnscope.errors import AttnscopeError
 
@@ -23,6 +23,7 @@ class Outcome(Generic[R]):
 Done = Callable[[int, Outcome[R]], None]
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Applies a function to items, each somewhere, and keeps their order.
 
@@ -31,9 +32,7 @@ class Engine(Protocol):
     each outcome as it comes, with the item's place in the order.
     """
 
-    def map(
-        self, function: Callable[[T], R], items: Sequence[T], done: Done[R] | None = None
-    ) -> list[Outcome[R]]: ...
+    def map(self, function: Callable[[T], R], items: Sequence[T], done: Done[R] | None = None) -> list[Outcome[R]]: ...
 
 
 def attempt(function: Callable[[T], R], item: T) -> Outcome[R]:

@@ -1,0 +1,96 @@
+"""What does taking a model apart cost, beside asking it at all, and does its memory stay flat?
+
+    python benchmarks/decomposition.py            100,000 sequences of length 20, 128 units, one thread
+    python benchmarks/decomposition.py 10000      fewer
+
+Time is a ratio: decompose() (two passes: fit and measure) over two passes of the model alone, both in this process, in
+turns. Memory is the peak of a fresh process, after a tenth of the sequences and after all of them.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+
+from attnscope.models import PRESETS, EncoderDecoder
+from attnscope.probes.decomposition import decompose
+from attnscope.tasks import Batch, OneToOne
+
+SEQUENCES, BATCH, ROUNDS = 100_000, 128, 5
+TASK = OneToOne(shortest=19, longest=19)  # 19 letters and the end token
+GOAL_TIME, GOAL_MEMORY = 1.5, 1.1  # at most: times the passes alone; times the peak at a tenth of the sequences
+
+
+def make_model() -> EncoderDecoder:
+    torch.manual_seed(0)
+    return EncoderDecoder(PRESETS["aed"], len(TASK.source_words), len(TASK.target_words)).eval()
+
+
+def stream(sequences: int) -> Iterator[Batch]:
+    """Fresh sentences, made as they are asked for, so that they are never all in memory."""
+    for step in range(-(-sequences // BATCH)):
+        yield TASK.training_batch(seed=0, step=step, size=min(BATCH, sequences - step * BATCH))
+
+
+@torch.no_grad()
+def forward_alone(model: EncoderDecoder, batches: list[Batch], **forward: Any) -> None:
+    for _ in range(2):
+        for batch in batches:
+            model(batch, **forward)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def time_ratio(sequences: int, **forward: Any) -> dict[str, float]:
+    """In rounds of passes alone and decompositions, in turns, so that a busy machine slows both."""
+    model, batches = make_model(), list(stream(sequences // ROUNDS))
+    alone, whole = partial(forward_alone, model, batches, **forward), partial(decompose, model, batches, **forward)
+    alone(), whole()
+    rounds = [(seconds(alone), seconds(whole)) for _ in range(ROUNDS)]
+    ratio = median(taken / bare for bare, taken in rounds)
+    return {"alone_s": sum(bare for bare, _ in rounds), "decompose_s": sum(taken for _, taken in rounds), "ratio": ratio}
+
+
+def peak_mib(sequences: int) -> float:
+    """The most memory that a process of its own held while it took this many sequences apart."""
+    code = f"from decomposition import measure_peak; measure_peak({sequences})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=sys.path[0], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def measure_peak(sequences: int) -> None:
+    torch.set_num_threads(1)
+    decompose(make_model(), partial(stream, sequences))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def main(sequences: int = SEQUENCES) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    tenth, whole = peak_mib(sequences // 10), peak_mib(sequences)
+    result = {
+        "sequences": sequences,
+        "gold words": time_ratio(sequences, teacher_forcing=1.0),
+        "own words": time_ratio(sequences, teacher_forcing=0.0),
+        "peak_mib": {"tenth": tenth, "whole": whole, "ratio": whole / tenth},
+    }
+    result["goals met"] = {
+        "time": result["gold words"]["ratio"] <= GOAL_TIME and result["own words"]["ratio"] <= GOAL_TIME,
+        "memory": whole / tenth <= GOAL_MEMORY,
+    }
+    print(json.dumps(result, indent=2))
+    return result
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""How does a run's configuration become JSON, and how does it come back?
+
+Settings are frozen dataclasses. In JSON each is an object with its kind and its fields.
+"""
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from attnscope.errors import choose
+from attnscope.files import Malformed
+from attnscope.models import EncoderDecoderSettings, Positions
+from attnscope.tasks import TASKS
+from attnscope.training import OBJECTIVES, Sum, TrainingSettings
+
+KINDS: dict[str, type] = {
+    **TASKS,
+    **OBJECTIVES,
+    "sum": Sum,
+    "encoder_decoder": EncoderDecoderSettings,
+    "positions": Positions,
+    "training": TrainingSettings,
+}
+
+
+def describe(value: Any) -> Any:
+    """Settings as JSON.
+
+    >>> describe(Positions(base=100.0))
+    {'kind': 'positions', 'base': 100.0, 'rotated': True}
+    """
+    if is_dataclass(value):
+        kind = next(name for name, known in KINDS.items() if type(value) is known)
+        return {"kind": kind} | {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+    return [describe(item) for item in value] if isinstance(value, tuple) else value
+
+
+def rebuild(value: Any) -> Any:
+    """The settings that `describe` described.
+
+    >>> rebuild({'kind': 'positions', 'base': 100.0, 'rotated': True})
+    Positions(base=100.0, rotated=True)
+    """
+    if isinstance(value, list):
+        return tuple(rebuild(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    kind = KINDS[choose("kind of settings", str(value.get("kind")), KINDS)]
+    try:
+        return kind(**{name: rebuild(item) for name, item in value.items() if name != "kind"})
+    except TypeError as error:
+        raise Malformed(f"these are not the settings of a {value['kind']}: {error}") from error

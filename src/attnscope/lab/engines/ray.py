@@ -1,0 +1,114 @@
+"""How is work spread over the machines of a Ray cluster?"""
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from attnscope.errors import AttnscopeError
+from attnscope.lab.engines.environment import environment
+from attnscope.lab.engines.outcome import ATTEMPTS, Done, Outcome, R, T, attempt
+
+QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
+KNOCK = 10.0  # seconds
+ALONE = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Runs on the Ray cluster at `address`; without one, on a cluster of this machine alone, made for the purpose."""
+
+    address: str | None = None
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], done: Done[R] | None = None) -> list[Outcome[R]]:
+        with _cluster(self.address) as ray:
+            task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(attempt)
+            references = [task.remote(function, item) for item in items]
+            try:
+                outcomes = dict(_outcomes(ray, references, done))
+            except BaseException:
+                _cancel(ray, references)
+                raise
+        return [outcomes[place] for place in range(len(items))]
+
+
+def _outcomes(ray: Any, references: list[Any], done: Done[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
+    """Each outcome as it comes, with its place."""
+    pending = {reference: place for place, reference in enumerate(references)}
+    while pending:
+        (ready, *_), _ = ray.wait(list(pending))
+        place, outcome = pending.pop(ready), _outcome(ray, ready)
+        if done:
+            done(place, outcome)
+        yield place, outcome
+
+
+def _outcome(ray: Any, reference: Any) -> Outcome[Any]:
+    try:
+        outcome: Outcome[Any] = ray.get(reference)
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
+        return Outcome(failure=f"its process or its machine died {ATTEMPTS} times")
+    except ray.exceptions.RayError as error:
+        return Outcome(failure=f"Ray could not run it: {_in_one_line(error)}")
+    return outcome
+
+
+def _cancel(ray: Any, references: list[Any]) -> None:
+    for reference in references:
+        ray.cancel(reference, force=True)
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Ray, connected. A connection that the caller made before is used, and left open."""
+    with environment(_confined() if address is None else {}):
+        ray = _ray()
+        ours = not ray.is_initialized()
+        if ours:
+            _connect(ray, address)
+    try:
+        yield ray
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    try:
+        _knock(address or "")
+        ray.init(**QUIET, **(ALONE if address is None else {"address": address}))
+    except (OSError, RuntimeError, ValueError) as error:
+        what = f"reach the Ray cluster at {address}" if address else "start Ray on this machine"
+        raise AttnscopeError(f"cannot {what}: {_in_one_line(error)}") from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries for many minutes, deaf to all signals, before it gives up on an address where nobody answers."""
+    place = urlsplit(f"//{address.removeprefix('ray://')}")
+    if place.hostname and place.port:
+        socket.create_connection((place.hostname, place.port), timeout=KNOCK).close()
+
+
+def _confined() -> dict[str, str]:
+    """Settings that keep a cluster of one machine on its loopback interface, and closed to its other users."""
+    return {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without this Ray takes 127.0.0.1 to mean the outer address
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token"),
+    }
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise AttnscopeError("the engine 'ray' needs Ray: pip install 'attnscope[ray]'") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

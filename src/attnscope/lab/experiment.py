@@ -1,0 +1,138 @@
+"""What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from attnscope.errors import BadSetting, require
+from attnscope.files import read_json, write_atomically, write_json
+from attnscope.lab.configuration import describe, rebuild
+from attnscope.lab.store import Store, key
+from attnscope.lab.watches import WATCHES
+from attnscope.models import EncoderDecoder, EncoderDecoderSettings
+from attnscope.tasks import SyntheticTask
+from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate, fit
+from attnscope.training.fit import Report
+from attnscope.training.progress import read
+
+RECIPE = 1  # part of every key: raised when the same settings begin to mean something else
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A complete configuration: the same one always gives the same run."""
+
+    task: SyntheticTask
+    model: EncoderDecoderSettings
+    training: TrainingSettings
+    objective: Objective = CrossEntropy()  # noqa: RUF009 (frozen)
+    seed: int = 0
+    watch: tuple[str, ...] = ()
+    threads: int = 1  # torch is deterministic on one thread only, so their number is part of the key
+    device: str = "cpu"
+
+    def config(self) -> dict[str, Any]:
+        return {"recipe": RECIPE} | {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> "Experiment":
+        return cls(**{name: rebuild(value) for name, value in config.items() if name != "recipe"})
+
+    @property
+    def key(self) -> str:
+        return key(self.config())
+
+    def new_model(self) -> EncoderDecoder:
+        torch.manual_seed(self.seed)
+        return EncoderDecoder(self.model, len(self.task.source_words), len(self.task.target_words))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished experiment and its folder."""
+
+    experiment: Experiment
+    folder: Path
+
+    @classmethod
+    def at(cls, folder: Path) -> "Run":
+        return cls(Experiment.of(read_json(folder / "config.json")), folder)
+
+    @property
+    def task(self) -> SyntheticTask:
+        return self.experiment.task
+
+    @property
+    def log(self) -> pd.DataFrame:
+        """One row an evaluation."""
+        return pd.read_csv(self.folder / "log.csv")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Accuracy on the test set, steps, seconds."""
+        summary: dict[str, Any] = read_json(self.folder / "summary.json")
+        return summary
+
+    @property
+    def checkpoints(self) -> list[int]:
+        return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("checkpoints/*.safetensors"))
+
+    def model(self, checkpoint: int | None = None) -> EncoderDecoder:
+        """The trained network, in evaluation mode; with a checkpoint, as it was after that many steps."""
+        name = "weights" if checkpoint is None else f"checkpoints/step-{checkpoint:06d}"
+        if checkpoint is not None and checkpoint not in self.checkpoints:
+            raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
+        model = self.experiment.new_model()
+        model.load_state_dict(read(self.folder / f"{name}.safetensors")[0])
+        return model.to(self.experiment.device).eval()
+
+
+def train(experiment: Experiment, store: Store, report: Report | None = None) -> Run:
+    """The run of this experiment, from the store if it is there, trained otherwise."""
+    check_device(experiment.device)
+    with store.work(experiment.config()) as work:
+        if not work.finished:
+            with threads(experiment.threads):
+                carry_out(experiment, work.folder, report)
+    folder = store.find(work.key)
+    assert folder is not None
+    return Run(experiment, folder)
+
+
+def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> None:
+    """Train and write down: weights, log, and a summary on the test set."""
+    started = time.monotonic()
+    model = experiment.new_model().to(experiment.device)
+    watch = {name: WATCHES[name] for name in experiment.watch}
+    progress = fit(
+        model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch, report
+    )
+    write_atomically(folder / "log.csv", pd.DataFrame(progress.log).to_csv(index=False).encode())
+    on_test = evaluate(model, experiment.task.batches("test"))
+    write_json(
+        folder / "summary.json",
+        {"steps": progress.step, "seconds": time.monotonic() - started} | on_test,
+    )
+
+
+def check_device(device: str) -> None:
+    require(device in ("cpu", "cuda"), f"there is no device {device!r}; choose one of cpu, cuda")
+    require(device == "cpu" or torch.cuda.is_available(), "device='cuda' was asked for, but torch sees no GPU")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """torch with this many threads, and afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

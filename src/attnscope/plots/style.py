@@ -1,0 +1,139 @@
+"""What do all figures have in common? One quiet look, colours that colour-blind readers can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+ENCODER, DECODER = "#E66101", "#5E3C99"  # orange and purple, as in aitken2021
+INK, FAINT, MISSING = "#333333", "#E4E4E4", "#DDDDDD"
+WORDS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6B6B6B"]  # Okabe and Ito
+FIXED = {"encoder": ENCODER, "decoder": DECODER}
+
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+}
+
+Values = np.ndarray | Sequence[Any] | pd.Series
+Size = tuple[float | int, float | int]  # width and height in inches
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def style() -> AbstractContextManager[None]:
+    """The look, for as long as the `with` block lasts."""
+    return mpl.rc_context(RC)
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Draw with the look, and leave matplotlib's settings as they were."""
+
+    @wraps(draw)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        with style():
+            return draw(*args, **kwargs)
+
+    return inner
+
+
+@styled
+def panels(rows: int = 1, columns: int = 1, size: Size = (4.8, 3.2)) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels, each of this size in inches, that no window and no list of open figures holds."""
+    figure = Figure(figsize=(columns * size[0], rows * size[1]))
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
+    """The axes to draw on, new ones if none are given, without the box around them."""
+    if ax is None:
+        from matplotlib import pyplot  # loads a window system: only where a figure of its own is asked for
+
+        _, ax = pyplot.subplots(figsize=size)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(length=3, width=0.8)
+    return ax
+
+
+def name_axes(ax: Axes, xlabel: str | None, ylabel: str | None) -> None:
+    if xlabel is not None:
+        ax.set_xlabel(xlabel)
+    if ylabel is not None:
+        ax.set_ylabel(ylabel)
+
+
+def tint(colour: str, amount: float) -> str:
+    """Mixed with white (amount up to 1) or with black (down to -1).
+
+    >>> tint("#808080", 1.0), tint("#808080", -1.0)
+    ('#ffffff', '#000000')
+    """
+    end = 1.0 if amount > 0 else 0.0
+    red, green, blue = (channel + (end - channel) * abs(amount) for channel in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+def fade(colour: str) -> Colormap:
+    """From light (early) to dark (late)."""
+    return LinearSegmentedColormap.from_list("fade", [tint(colour, 0.75), colour, tint(colour, -0.45)])
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name: the encoder's and the decoder's own, the others in turn, darker in each further round.
+
+    >>> colours(["encoder", "run", "walk"])
+    {'encoder': '#E66101', 'run': '#0072B2', 'walk': '#D55E00'}
+    """
+    unique = list(dict.fromkeys(names))
+    others = [name for name in unique if name not in FIXED]
+    rounds = [tint(colour, shift) for shift in (0.0, -0.4, 0.4) for colour in WORDS]
+    found = {name: rounds[i % len(rounds)] if i >= len(WORDS) else WORDS[i] for i, name in enumerate(others)}
+    return {name: FIXED.get(name) or found[name] for name in unique}
+
+
+def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str]) -> Legend:
+    """A legend beside the axes that shows every name as it is: a word may begin with '_' or hold '$'."""
+    made = ax.legend(handles, ["name"] * len(names), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    for text, name in zip(made.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+    return made
+
+
+def label(name: object) -> str:
+    """A row or column of a table in words, also where its name has several levels.
+
+    >>> label(("escan", "AED"))
+    'escan AED'
+    """
+    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)

@@ -1,0 +1,117 @@
+"""Which part of a state is its time step, which is its word, and which is neither? (aitken2021 §2.1, eq. 1 and 2)"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnscope.probes.decomposition.sides import Side
+from attnscope.probes.decomposition.sums import Sums, check_same_vectors, looked_up, totals_by
+from attnscope.probes.decomposition.workspace import Workspace
+
+PARTS = ("temporal", "input", "delta")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three parts of every vector, μ + χ + Δ (eq. 2); they sum to the vector."""
+
+    stacked: Float[Tensor, "batch heads time 3 key"]
+
+    @property
+    def temporal(self) -> Float[Tensor, "batch heads time key"]:  # μ
+        return self.stacked[..., 0, :]
+
+    @property
+    def input(self) -> Float[Tensor, "batch heads time key"]:  # χ
+        return self.stacked[..., 1, :]
+
+    @property
+    def delta(self) -> Float[Tensor, "batch heads time key"]:  # Δ
+        return self.stacked[..., 2, :]
+
+    @property
+    def input_delta(self) -> Float[Tensor, "batch heads time key"]:
+        """χ + Δ, all but the time step."""
+        return self.input + self.delta
+
+
+@dataclass(frozen=True)
+class Components:
+    """What each time step and each word adds to the vectors of one side, whatever else was read (eq. 1).
+
+    A time step or word that the fit never saw has a component of zero; `seen` tells.
+    """
+
+    temporal: Float[Tensor, "heads time key"]  # μ
+    input: Float[Tensor, "heads words key"]  # χ
+    counts: Int[Tensor, "words time"]
+
+    def split(
+        self,
+        vectors: Float[Tensor, "batch heads time_ key"],
+        words: Int[Tensor, "batch time_"],
+        workspace: Workspace | None = None,
+    ) -> Parts:
+        """Take vectors apart; the delta is what time step and word leave over."""
+        steps = torch.arange(vectors.shape[2], device=vectors.device)
+        temporal = looked_up(self.temporal.to(vectors).transpose(0, 1), steps).transpose(0, 1)  # heads x time x key
+        input_ = looked_up(self.input.to(vectors).transpose(0, 1), words).transpose(1, 2)  # batch x heads x time x key
+        stacked = (workspace or Workspace()).empty((*vectors.shape[:3], 3, vectors.shape[3]), like=vectors)
+        stacked[..., 0, :] = temporal
+        stacked[..., 1, :] = input_
+        torch.sub(vectors, temporal + input_, out=stacked[..., 2, :])
+        return Parts(stacked)
+
+    def seen(self, words: Int[Tensor, "batch time_"]) -> Int[Tensor, "batch time_"]:
+        """How often the fit saw each word; 0 at a time step that it never reached."""
+        steps = torch.arange(words.shape[1], device=words.device)
+        counts = self.counts.to(words.device)
+        return looked_up(counts.sum(1), words) * (looked_up(counts.sum(0), steps) > 0)
+
+
+@dataclass(frozen=True)
+class ComponentSums(Sums):
+    """All that the components need to know about a stream: its size is that of the vocabulary, not of the stream."""
+
+    by_time: Float[Tensor, "time heads key"]
+    by_word: Float[Tensor, "words heads key"]
+    counts: Int[Tensor, "words time"]
+
+    def __add__(self, other: Self) -> Self:
+        check_same_vectors(self.by_time, other.by_time)
+        return super().__add__(other)
+
+    def components(self) -> Components:
+        temporal = self.by_time / self.counts.sum(0).clamp_min(1)[:, None, None]
+        # χ is a word's mean of h − μ: what its occurrences sum to, less the time steps that they fell on.
+        fell_on = mean_times(self.counts, temporal)
+        input_ = self.by_word / self.counts.sum(1).clamp_min(1)[:, None, None] - fell_on
+        return Components(temporal.transpose(0, 1), input_.transpose(0, 1), self.counts)
+
+
+def component_sums(side: Side) -> ComponentSums:
+    """The totals of one batch."""
+    vectors = side.vectors.transpose(1, 2)  # batch x time x heads x key
+    return ComponentSums(
+        by_time=totals_by(side.by_time, vectors, side.words.shape[1]),
+        by_word=totals_by(side.by_word, vectors, side.vocabulary),
+        counts=word_time_counts(side),
+    )
+
+
+def word_time_counts(side: Side) -> Int[Tensor, "words time"]:
+    """How often each word came in at each time step."""
+    words, times = side.vocabulary + 1, side.words.shape[1] + 1  # with a class for padding
+    pairs = torch.bincount((side.by_word * times + side.by_time).flatten(), minlength=words * times)
+    return pairs.view(words, times)[:-1, :-1]
+
+
+def mean_times(
+    counts: Int[Tensor, "words time"], temporal: Float[Tensor, "time heads key"]
+) -> Float[Tensor, "words heads key"]:
+    """For each word, the mean temporal component of the time steps at which it came in."""
+    total = torch.einsum("wt,thk->whk", counts.to(temporal), temporal)
+    return total / counts.sum(1).clamp_min(1)[:, None, None]

@@ -1,0 +1,104 @@
+"""How do the totals of two halves of a stream become those of the whole?"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnscope.errors import AttnscopeError
+
+BLOCK = 256  # sequences that are summed in the precision of the model, before double precision takes over
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Totals over a stream. Two of them add up field by field, so two halves merged equal the whole.
+
+    Late time steps and words of a high number may be missing from either half: they count as zero there.
+    """
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(**{f.name: joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+
+S = TypeVar("S", bound=Sums)
+
+
+class Accumulator(Generic[S]):
+    """Totals so far. Its memory does not depend on how many sequences came by."""
+
+    def __init__(self) -> None:
+        self.sums: S | None = None
+
+    def add(self, sums: S) -> None:
+        self.sums = sums if self.sums is None else self.sums + sums
+
+    def merge(self, other: Self) -> None:
+        """Take in what another pass, over another part of the stream, has gathered."""
+        if other.sums is not None:
+            self.add(other.sums)
+
+    @property
+    def total(self) -> S:
+        if self.sums is None:
+            raise AttnscopeError("nothing has come by yet; give at least one batch before asking for a result")
+        return self.sums
+
+
+def check_same_vectors(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
+    mine, theirs = tuple(one.shape[1:]), tuple(other.shape[1:])
+    if mine != theirs:
+        raise AttnscopeError(
+            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge passes of one model only"
+        )
+
+
+def joined(one: Any, other: Any) -> Any:
+    """One field of two halves: None where the model has no such thing."""
+    if one is None or other is None:
+        if one is not other:
+            raise AttnscopeError("these two passes saw different kinds of models; merge passes of one model only")
+        return None
+    return widened_sum(one, other) if isinstance(one, Tensor) else one + other
+
+
+def widened_sum(one: Tensor, other: Tensor) -> Tensor:
+    """
+    >>> widened_sum(torch.tensor([1, 2, 3]), torch.tensor([10]))
+    tensor([11,  2,  3])
+    """
+    shape = [max(sizes) for sizes in zip(one.shape, other.shape, strict=True)]
+    return widened(one, shape) + widened(other, shape).to(one.device)
+
+
+def widened(values: Tensor, shape: list[int]) -> Tensor:
+    """The same values in a larger shape, zero where there was nothing."""
+    if list(values.shape) == shape:
+        return values
+    room = values.new_zeros(shape)
+    room[tuple(slice(size) for size in values.shape)] = values
+    return room
+
+
+def looked_up(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
+    """table[rows], zero beyond its end: what was never seen adds nothing."""
+    beyond = table.new_zeros(1, *table.shape[1:])
+    found = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())
+    return found.view(*rows.shape, *table.shape[1:])
+
+
+def totals_by(
+    labels: Int[Tensor, "batch time"], values: Float[Tensor, "batch time ..."], size: int
+) -> Float[Tensor, "labels ..."]:
+    """For each label, the sum of the values that bear it; labels from `size` on (padding) are left out.
+
+    >>> totals_by(torch.tensor([[0, 2, 0]]), torch.tensor([[1.0, 5.0, 3.0]]), size=2)
+    tensor([4., 0.], dtype=torch.float64)
+    """
+    totals = torch.zeros(size, *values.shape[2:], dtype=torch.float64, device=values.device)
+    for some, theirs in zip(labels.split(BLOCK), values.split(BLOCK), strict=True):
+        block = values.new_zeros(size + 1, *values.shape[2:])
+        totals += block.index_add_(0, some.flatten(), theirs.flatten(0, 1).contiguous())[:size]
+    return totals

@@ -1,0 +1,113 @@
+"""How are verdicts, numbers and times put into words?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attnscope.studies.claims import Number, Verdict, short, with_spread
+from attnscope.studies.result import Result, Row
+
+ICONS = {"holds": "✓", "fails": "✗", "undecided": "?"}
+LIMIT = "what this does not show"  # begins a note about the limits of a finding
+
+
+def tally(claims: Sequence[Verdict]) -> dict[str, int]:
+    """How many claims hold, fail and are undecided."""
+    counts = Counter(claim.word for claim in claims)
+    return {word: counts[word] for word in ICONS}
+
+
+def counted(word: str, n: int) -> str:
+    """
+    >>> counted("holds", 1), counted("holds", 2), counted("undecided", 2)
+    ('1 holds', '2 hold', '2 undecided')
+    """
+    return f"{n} {word if n == 1 else word.removesuffix('s')}"
+
+
+def ours(line: Row) -> str:
+    """What we measured.
+
+    >>> ours({"mean": 0.8123, "sd": 0.0211, "n": 5}), ours({"mean": 0.8, "sd": None, "n": 1}), ours({"mean": None})
+    ('0.812 ± 0.021', '0.8', 'no number')
+    """
+    if line["mean"] is None:
+        return "no number"
+    return _minus(with_spread(line["mean"], line["sd"]))
+
+
+def published(line: Row) -> str:
+    return line.get("published_text") or ("–" if line["published"] is None else _minus(short(line["published"])))
+
+
+def difference(line: Row) -> str:
+    """Ours less the published number, with its sign.
+
+    >>> difference({"mean": 0.75, "published": 0.77}), difference({"mean": 0.75, "published": None})
+    ('−0.02', '–')
+    """
+    if line["mean"] is None or line["published"] is None:
+        return "–"
+    gap = line["mean"] - line["published"]
+    return ("+" if gap > 0 else "") + _minus(short(gap, digits=2))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def duration(seconds: Number) -> str:
+    """
+    >>> duration(0.42), duration(75), duration(3 * 3600 + 120)
+    ('0.42 s', '1 min 15 s', '3 h 2 min')
+    """
+    if seconds < 60:
+        return f"{short(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def seeds(chosen: Sequence[int]) -> str:
+    """
+    >>> seeds([0, 1, 2, 3, 4]), seeds([7]), seeds([1, 5, 9])
+    ('5 (0 to 4)', '1 (7)', '3 (1, 5, 9)')
+    """
+    consecutive = len(chosen) > 2 and list(chosen) == list(range(chosen[0], chosen[0] + len(chosen)))
+    return f"{len(chosen)} ({f'{chosen[0]} to {chosen[-1]}' if consecutive else ', '.join(map(str, chosen))})"
+
+
+def commit(found: str | None) -> str:
+    """A commit as people quote it.
+
+    >>> commit("0123456789abcdef+changes"), commit(None)
+    ('0123456789 with changes', 'unknown')
+    """
+    if found is None:
+        return "unknown"
+    name, changed, _ = found.partition("+")
+    return name[:10] + (" with changes" if changed else "")
+
+
+def limits(result: Result) -> list[str]:
+    """The notes that say what a finding does not show, without the words that say so."""
+    return [note[len(LIMIT) :].lstrip(" :.,") for note in result.notes if note.lower().startswith(LIMIT)]
+
+
+def remarks(result: Result) -> list[str]:
+    return [note for note in result.notes if not note.lower().startswith(LIMIT)]
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Settings within settings as one list of dotted names.
+
+    >>> list(flat({"model": {"cell": "gru", "layers": [1, 2]}}))
+    [('model.cell', 'gru'), ('model.layers', '[1, 2]')]
+    """
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield before + name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,103 @@
+"""Work for engines: functions that other processes import. As a script, `python jobs.py FOLDER`, work without end."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from attnscope.errors import AttnscopeError
+from attnscope.lab import LocalEngine
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def later_for_smaller(number: int) -> int:
+    time.sleep(0.3 / (number + 1))
+    return number
+
+
+def reciprocal(number: int) -> float:
+    if number < 0:
+        raise AttnscopeError("a number must not be negative")
+    if number > 100:
+        sys.exit("too large")
+    return 1 / number
+
+
+def die_at_first(item: tuple[int, str]) -> int:
+    """Each call leaves a line in the item's file; the first is killed in the middle of its work."""
+    number, folder = item
+    record = Path(folder) / str(number)
+    with record.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if len(record.read_text().splitlines()) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def die_if_odd(number: int) -> int:
+    if number % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def threads(_: Any) -> tuple[int, str]:
+    import torch
+
+    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+
+def process(_: Any) -> int:
+    return os.getpid()
+
+
+def unsendable(_: Any) -> Any:
+    return lambda: None
+
+
+def never_end(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    while True:
+        sum(range(10_000))  # busy, as training is: not asleep in a system call
+
+
+def on_a_node(item: tuple[int, str, float]) -> int:
+    """Writes down which node of a Ray cluster it is at, then takes its time."""
+    import ray
+
+    number, folder, seconds = item
+    with (Path(folder) / str(number)).open("a") as file:
+        file.write(f"{ray.get_runtime_context().get_node_id()}\n")
+    time.sleep(seconds)
+    return number * number
+
+
+def listening(_: Any) -> list[str]:
+    """The addresses, in the kernel's writing, at which this process and its parent can be reached."""
+    ours = {_socket(file) for process in (os.getpid(), os.getppid()) for file in Path(f"/proc/{process}/fd").iterdir()}
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [line[1].split(":")[0] for line in lines if line[3] == "0A" and line[9] in ours]  # 0A: waits for callers
+
+
+def _socket(file: Path) -> str:
+    try:
+        return str(file.readlink()).removeprefix("socket:[").removesuffix("]")
+    except FileNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    try:
+        LocalEngine(workers=2).map(never_end, [sys.argv[1]] * 3)
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

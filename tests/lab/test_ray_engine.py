@@ -1,0 +1,109 @@
+"""Work on a Ray cluster, a real one of two nodes on this machine's loopback interface."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+from patience import wait_for
+
+from attnscope.errors import AttnscopeError
+from attnscope.lab import Outcome, RayEngine
+
+pytest.importorskip("ray", reason="Ray is not installed")
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+SWIFT = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable() -> Iterator[None]:
+    """Ray's processes can import the functions of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": SWIFT})
+    cluster.add_node(**node)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_an_error_or_a_death_is_the_failure_of_its_item_alone(cluster: Any) -> None:
+    told: dict[int, Outcome[float]] = {}
+    outcomes = RayEngine(cluster.address).map(jobs.reciprocal, [2, 0, -1, 4], done=told.__setitem__)
+    assert [outcome.value for outcome in outcomes] == [0.5, None, None, 0.25]
+    assert outcomes[1].failure is not None
+    assert outcomes[1].failure.startswith("ZeroDivisionError: division by zero")
+    assert outcomes[2].failure == "a number must not be negative"
+    assert [told[place] for place in range(4)] == outcomes
+
+
+@pytest.mark.slow
+def test_an_item_whose_process_always_dies_fails_and_the_others_do_not(cluster: Any) -> None:
+    outcomes = RayEngine(cluster.address).map(jobs.die_if_odd, [0, 1, 2])
+    assert outcomes == [Outcome(0), Outcome(failure="its process or its machine died 3 times"), Outcome(2)]
+
+
+@pytest.mark.slow
+def test_a_connection_made_before_is_used_and_left_open(cluster: Any) -> None:
+    import ray
+
+    ray.init(address=cluster.address, log_to_driver=False)
+    try:
+        assert RayEngine("an address that is not needed").map(jobs.square, [3]) == [Outcome(9)]
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.slow
+def test_work_on_a_node_that_is_killed_is_done_by_another(cluster: Any, tmp_path: Path) -> None:
+    victim = next(iter(cluster.worker_nodes))
+
+    def visits() -> list[list[str]]:
+        return [path.read_text().split() for path in tmp_path.iterdir()]
+
+    def kill() -> None:
+        wait_for(lambda: any(victim.node_id in nodes for nodes in visits()))
+        cluster.remove_node(victim, allow_graceful=False)  # SIGKILL to each of its processes
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    outcomes = RayEngine(cluster.address).map(jobs.on_a_node, [(number, str(tmp_path), 1.0) for number in range(5)])
+    killer.join()
+    assert outcomes == [Outcome(number * number) for number in range(5)]
+    assert any(nodes[0] == victim.node_id and len(nodes) == 2 for nodes in visits())
+
+
+@pytest.mark.slow
+def test_without_an_address_a_cluster_is_made_that_only_this_machine_reaches_and_ended() -> None:
+    import ray
+
+    (outcome,) = RayEngine().map(jobs.listening, [1])
+    assert outcome.value
+    assert set(outcome.value) <= LOOPBACK
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "127.0.0.1:port", "ray://127.0.0.1:1"])
+def test_an_address_without_a_cluster_is_named(address: str) -> None:
+    with pytest.raises(AttnscopeError, match=f"cannot reach the Ray cluster at {address}: "):
+        RayEngine(address).map(jobs.square, [1])
+
+
+def test_where_ray_is_not_installed_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(AttnscopeError, match=r"pip install 'attnscope\[ray\]'"):
+        RayEngine().map(jobs.square, [1])

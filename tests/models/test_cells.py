@@ -1,0 +1,134 @@
+"""Each cell must equal a plain step-by-step twin, written here from its equations."""
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from attnscope.models.cells import CELLS, GRU, LSTM, weights_of
+
+
+def gru_twin(cell, inputs, state):
+    w_input, w_state, b_input, b_state = weights_of(cell.rnn)
+    h, states, gates = state[0], [], []
+    for x in inputs.unbind(1):
+        ri, zi, ni = linear(x, w_input, b_input).chunk(3, -1)
+        rh, zh, nh = linear(h, w_state, b_state).chunk(3, -1)
+        r, z = torch.sigmoid(ri + rh), torch.sigmoid(zi + zh)
+        h = (1 - z) * torch.tanh(ni + r * nh) + z * h
+        states.append(h)
+        gates.append({"keep": z, "write": 1 - z, "reset": r})
+    return states, gates
+
+
+def lstm_twin(cell, inputs, state):
+    w_input, w_state, b_input, b_state = weights_of(cell.rnn)
+    (h, c), states, gates = state, [], []
+    for x in inputs.unbind(1):
+        i, f, g, o = (linear(x, w_input, b_input) + linear(h, w_state, b_state)).chunk(4, -1)
+        i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
+        c = f * c + i * torch.tanh(g)
+        h = o * torch.tanh(c)
+        states.append(h)
+        gates.append({"write": i, "keep": f, "expose": o})
+    return states, gates
+
+
+def ugrnn_twin(cell, inputs, state):
+    h, states, gates = state[0], [], []
+    for x in inputs.unbind(1):
+        u, c = (cell.of_input(x) + cell.of_state(h)).chunk(2, -1)
+        u = torch.sigmoid(u)
+        h = u * h + (1 - u) * torch.tanh(c)
+        states.append(h)
+        gates.append({"keep": u, "write": 1 - u})
+    return states, gates
+
+
+def feedforward_twin(cell, inputs, state):
+    """A GRU whose state is zero: the new state, as far as the update gate lets it in."""
+    states, gates = [], []
+    for x in inputs.unbind(1):
+        z, n = cell.of_input(x).chunk(2, -1)
+        states.append((1 - torch.sigmoid(z)) * torch.tanh(n))
+        gates.append({"write": 1 - torch.sigmoid(z)})
+    return states, gates
+
+
+def ungated_twin(cell, inputs, state):
+    return [torch.tanh(cell.of_input(x)) for x in inputs.unbind(1)], [{} for _ in inputs.unbind(1)]
+
+
+TWINS = {
+    "gru": gru_twin,
+    "lstm": lstm_twin,
+    "ugrnn": ugrnn_twin,
+    "feedforward": feedforward_twin,
+    "ungated_feedforward": ungated_twin,
+}
+
+
+@pytest.fixture(params=CELLS)
+def case(request):
+    torch.manual_seed(0)
+    cell = CELLS[request.param](5, 7)
+    for part in cell.first:
+        torch.nn.init.normal_(part)
+    inputs = torch.randn(3, 11, 5)
+    states, gates = TWINS[request.param](cell, inputs, cell.initial(3))
+    return cell, inputs, states, gates
+
+
+def test_the_sequence_equals_its_twin(case):
+    cell, inputs, states, _ = case
+    torch.testing.assert_close(cell(inputs, cell.initial(3)), torch.stack(states, 1))
+
+
+def test_single_steps_equal_the_sequence(case):
+    cell, inputs, states, _ = case
+    state = cell.initial(3)
+    for x, expected in zip(inputs.unbind(1), states, strict=True):
+        shown, state = cell.step(x, state)
+        torch.testing.assert_close(shown, expected)
+
+
+def test_gates_found_afterwards_equal_those_on_the_way(case):
+    cell, inputs, states, gates = case
+    found = cell.gates(inputs, torch.stack(states, 1), cell.initial(3))
+    assert found.keys() == gates[0].keys()
+    for name, values in found.items():
+        torch.testing.assert_close(values, torch.stack([step[name] for step in gates], 1))
+
+
+def test_the_final_state_is_the_one_before_padding(case):
+    cell, inputs, states, _ = case
+    lengths = torch.tensor([11, 4, 1])
+    mask = torch.arange(11) < lengths[:, None]
+    final = cell.final(inputs, torch.stack(states, 1), cell.initial(3), mask)
+    for row, length in enumerate(lengths.tolist()):
+        for ours, expected in zip(final, stepped(cell, inputs[row : row + 1, :length]), strict=True):
+            torch.testing.assert_close(ours[row], expected[0])
+
+
+def stepped(cell, inputs):
+    state = cell.initial(1)
+    for x in inputs.unbind(1):
+        _, state = cell.step(x, state)
+    return state
+
+
+@pytest.mark.parametrize(("cell", "fused"), [(GRU, torch.nn.GRU), (LSTM, torch.nn.LSTM)])
+def test_fused_cells_equal_torchs_own_layer(cell, fused):
+    ours, theirs = cell(5, 7), fused(5, 7, batch_first=True)
+    theirs.load_state_dict(ours.rnn.state_dict())
+    inputs = torch.randn(3, 11, 5)
+    torch.testing.assert_close(ours(inputs, ours.initial(3)), theirs(inputs)[0])
+
+
+def test_lstm_cells_equal_the_step_by_step_ones():
+    cell, inputs = LSTM(5, 7), torch.randn(3, 11, 5)
+    state, cells = cell.initial(3), []
+    for x in inputs.unbind(1):
+        _, state = cell.step(x, state)
+        cells.append(state[1])
+    states = cell(inputs, cell.initial(3))
+    torch.testing.assert_close(cell.cells(inputs, states, cell.initial(3)), torch.stack(cells, 1))

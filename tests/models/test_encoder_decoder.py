@@ -1,0 +1,255 @@
+"""Every combination of cell, attention and place for the context gives a whole Trace and takes any intervention."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models import ATTENTIONS, CELLS, PRESETS, EncoderDecoder, EncoderDecoderSettings, Positions, uniform
+from attnscope.models.positions import PositionalCode
+from attnscope.tasks import END, START, ExtendedSCAN, OneToOne
+
+TASK = OneToOne(shortest=3, longest=6, test_size=5)
+COMBINATIONS = [
+    (cell, attention, heads, context)
+    for cell, attention, heads, context in product(CELLS, ATTENTIONS, (1, 2), ("readout", "input"))
+    if CELLS[cell].recurrent or context == "readout"
+]
+
+
+def build(seed=0, task=TASK, **settings):
+    torch.manual_seed(seed)
+    settings = EncoderDecoderSettings(**{"units": 8, "input_size": 12} | settings)
+    return EncoderDecoder(settings, len(task.source_words), len(task.target_words)).double()
+
+
+@pytest.fixture(autouse=True)
+def _in_double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(params=COMBINATIONS, ids=lambda c: "-".join(map(str, c)))
+def model(request):
+    cell, attention, heads, context = request.param
+    return build(cell=cell, attention=attention, heads=heads, context=context, positions=Positions())
+
+
+@pytest.fixture
+def batch():
+    return next(TASK.batches())
+
+
+def test_attention_sums_to_one_and_is_zero_on_padding(model, batch):
+    weights = model(batch).attention
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    assert (weights.masked_select(~batch.source_mask[:, None, None]) == 0).all()
+
+
+def test_alignment_is_queries_times_keys(model, batch):
+    layer = model(batch).last
+    if model.settings.attention == "additive":
+        assert layer.queries is None
+        assert layer.keys is None
+    else:
+        torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.alignment)
+
+
+@pytest.mark.parametrize("teacher_forcing", [0.0, 1.0])
+def test_the_models_own_weights_change_nothing(model, batch, teacher_forcing):
+    own = model(batch, teacher_forcing=teacher_forcing)
+    again = model(batch, attention=own.attention, teacher_forcing=teacher_forcing)
+    unchanged = model(batch, attention=lambda weights, mask: weights, teacher_forcing=teacher_forcing)
+    torch.testing.assert_close(again.logits, own.logits)
+    torch.testing.assert_close(unchanged.logits, own.logits)
+
+
+def test_uniform_attention_gives_the_mean_value_as_context(model, batch):
+    trace = model(batch, attention=uniform)
+    assert not torch.allclose(trace.logits, model(batch).logits)
+    if model.settings.attention != "query_key_value":
+        mask = batch.source_mask[..., None]
+        mean = (trace.encoder * mask).sum(1) / mask.sum(1)
+        torch.testing.assert_close(trace.context, mean[:, None].expand_as(trace.context))
+
+
+def test_a_single_step_can_be_given_its_attention(model, batch):
+    """A tensor of weights is taken step by step where the context enters the decoder's input."""
+    given = torch.zeros_like(model(batch).attention)
+    given[..., 1] = 1
+    torch.testing.assert_close(model(batch, attention=given).attention, given)
+    torch.testing.assert_close(model(batch, attention=given[:, 0]).attention, given)  # without the axis of heads
+
+
+def test_a_wrong_shape_of_attention_is_refused_with_the_right_one(model, batch):
+    heads = model.settings.heads
+    with pytest.raises(BadSetting, match=rf"batch x heads x target x source = \(5, {heads},"):
+        model(batch, attention=torch.ones(5, 3, 2, 2))
+
+
+def test_own_words_are_fed_back(model, batch):
+    trace = model(batch, teacher_forcing=0.0)
+    assert (trace.fed[:, 0] == START).all()
+    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+
+
+def test_gold_words_are_fed_by_a_teacher(model, batch):
+    trace = model(batch, teacher_forcing=1.0)
+    assert torch.equal(trace.fed[:, 1:], batch.target[:, :-1])
+
+
+def test_at_once_equals_step_by_step_gradients_included(model, batch):
+    """The fast way (own words first, then all steps at once) against a loop that keeps gradients."""
+    if model.settings.context == "input":
+        pytest.skip("there is only the step-by-step way where the context enters the input")
+    fast = model(batch, teacher_forcing=0.0)
+    start, first = START * torch.ones_like(batch.target[:, :1]), model.encoder.initial(len(batch))
+    gold = torch.cat([start, -torch.ones_like(batch.target[:, 1:])], 1)
+    encoder = model.encoder(model.source_inputs(batch.source), first)
+    final = model.encoder.final(model.source_inputs(batch.source), encoder, first, batch.source_mask)
+    memory = model.attend.memorise(encoder, batch.source_mask)
+    slow = model._step_by_step(gold, final, memory, None)
+    torch.testing.assert_close(fast.logits, slow.logits)
+    names = [name for name, _ in model.named_parameters()]
+    parameters = list(model.parameters())
+    ours = torch.autograd.grad(fast.logits.square().sum(), parameters, allow_unused=True)
+    theirs = torch.autograd.grad(slow.logits.square().sum(), parameters, allow_unused=True)
+    for name, a, b in zip(names, ours, theirs, strict=True):
+        assert (a is None) == (b is None), name
+        if a is not None:
+            torch.testing.assert_close(a, b, msg=name)
+
+
+def test_a_batch_of_n_equals_n_batches_of_one(model, batch):
+    whole = model(batch, teacher_forcing=0.0)
+    for row, single in enumerate(TASK.batches(size=1)):
+        alone = model(single, teacher_forcing=0.0)
+        steps, words = single.target.shape[1], single.source.shape[1]
+        torch.testing.assert_close(alone.logits[0], whole.logits[row, :steps])
+        torch.testing.assert_close(alone.attention[0], whole.attention[row, :, :steps, :words])
+
+
+def test_gates_on_request_only(model, batch):
+    assert model(batch).gates == {}
+    trace = model(batch, gates=True)
+    if model.settings.cell != "ungated_feedforward":
+        sides = {name.split(".")[0]: values for name, values in trace.gates.items()}
+        assert sides["encoder"].shape == trace.encoder.shape
+        assert sides["decoder"].shape == trace.decoder.shape
+        assert all(((0 <= gate) & (gate <= 1)).all() for gate in trace.gates.values())
+
+
+def test_readout_is_the_second_door(model, batch):
+    trace = model(batch)
+    torch.testing.assert_close(model.readout(trace.context, trace.decoder), trace.logits)
+
+
+def test_presets_are_the_papers_three_architectures():
+    ved, aed, ao = (PRESETS[name] for name in ("ved", "aed", "ao"))
+    assert (ved.attention, ved.readout, ved.cell) == ("none", "state", "gru")
+    assert (aed.attention, aed.readout, aed.cell) == ("dot", "both", "gru")
+    assert (ao.attention, ao.readout, ao.cell) == ("dot", "context", "feedforward")
+
+
+def test_without_attention_there_is_none_to_see_or_to_set(batch):
+    model = build(attention="none", readout="state")
+    with pytest.raises(AttnscopeError, match="has no attention"):
+        model(batch).attention  # noqa: B018
+    with pytest.raises(BadSetting, match="has no attention"):
+        model(batch, attention=uniform)
+
+
+def test_a_random_intervention_is_drawn_once_a_pass(batch):
+    """What was drawn while the model found its own words is what the trace shows."""
+    model = build()
+
+    def shuffled(weights, mask):
+        return torch.rand_like(weights).masked_fill(~mask[:, None, None], -torch.inf).softmax(-1)
+
+    trace = model(batch, attention=shuffled, teacher_forcing=0.0)
+    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+
+
+def test_teacher_forcing_mixes_gold_and_own_words(batch):
+    task = ExtendedSCAN(test_size=200)
+    model = build(task=task)
+    many = next(task.batches(size=200))
+    trace = model(many, teacher_forcing=0.5)
+    gold = (trace.fed[:, 1:] == many.target[:, :-1])[many.target_mask[:, 1:]].double().mean()
+    own = (trace.fed[:, 1:] == trace.predictions[:, :-1])[many.target_mask[:, 1:]].double().mean()
+    assert 0.4 < gold < 0.75
+    assert 0.4 < own < 0.75
+
+
+def test_generation_ends_with_the_end_token(batch):
+    model = build()
+    said = model.generate(batch.source, batch.source_mask, longest=12)
+    trace = model(batch, teacher_forcing=0.0)
+    for row in range(len(batch)):
+        words = said[row].tolist()
+        stop = words.index(END) if END in words else len(words)
+        assert all(word == END for word in words[stop:])
+        steps = min(stop, trace.predictions.shape[1])
+        assert words[:steps] == trace.predictions[row, :steps].tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cell": "feedforward"}, "set positions"),
+        ({"cell": "rnn"}, "choose one of lstm, gru, ugrnn, feedforward, ungated_feedforward"),
+        ({"attention": "cosine"}, "choose one of none, dot, bilinear, query_key_value, additive"),
+        ({"heads": 3}, "heads=3 does not divide units=8"),
+        ({"units": -1}, "units must be positive"),
+        ({"attention": "none"}, "set readout='state'"),
+        ({"attention": "none", "readout": "state", "context": "input"}, "no context to give"),
+        ({"cell": "feedforward", "positions": Positions(), "context": "input"}, "has none"),
+        ({"cell": "feedforward", "positions": Positions(), "attention": "none", "readout": "state"}, "passes nothing"),
+        ({"inputs": "learned", "input_size": None}, "set input_size"),
+        ({"input_size": 4}, "no room for 6 words"),
+    ],
+)
+def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+    with pytest.raises(BadSetting, match=message):
+        build(**settings)
+
+
+def test_learned_inputs_are_rows_of_a_table(batch):
+    model = build(inputs="learned")
+    torch.testing.assert_close(model(batch).embedded, model.source_inputs.table.weight[batch.source])
+
+
+def test_one_hot_inputs_leave_room_for_positions(batch):
+    embedded = build()(batch).embedded
+    assert embedded.shape[-1] == 12
+    assert torch.equal(embedded.argmax(-1), batch.source)
+    assert (embedded.sum(-1) == 1).all()
+
+
+def test_the_positional_code_is_sines_and_cosines_and_its_rotation_keeps_lengths():
+    plain, rotated = (PositionalCode(Positions(base=20.0, rotated=r), 6) for r in (False, True))
+    code = plain(9)
+    for t in range(9):
+        for i in range(3):
+            angle = torch.tensor(t / 20 ** (2 * i / 6))
+            torch.testing.assert_close(
+                code[t, 2 * i : 2 * i + 2].double(), torch.stack([angle.sin(), angle.cos()]), atol=1e-5, rtol=0
+            )
+    torch.testing.assert_close(rotated(9) @ rotated(9).T, code @ code.T, atol=1e-5, rtol=0)
+    assert not torch.allclose(rotated(9), code)
+
+
+def test_a_seed_fixes_the_weights():
+    first, second, other = build(seed=1), build(seed=1), build(seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.output.weight, other.output.weight)
+
+
+def test_the_context_half_of_the_readout_is_named():
+    model = build()
+    assert torch.equal(model.context_readout, model.output.weight[:, 8:])
+    alone = EncoderDecoder(replace(model.settings, readout="context"), 6, 6)
+    assert alone.context_readout.shape == (6, 8)

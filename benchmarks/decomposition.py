@@ -59,7 +59,11 @@ def time_ratio(sequences: int, **forward: Any) -> dict[str, float]:
     alone(), whole()
     rounds = [(seconds(alone), seconds(whole)) for _ in range(ROUNDS)]
     ratio = median(taken / bare for bare, taken in rounds)
-    return {"alone_s": sum(bare for bare, _ in rounds), "decompose_s": sum(taken for _, taken in rounds), "ratio": ratio}
+    return {
+        "alone_s": sum(bare for bare, _ in rounds),
+        "decompose_s": sum(taken for _, taken in rounds),
+        "ratio": ratio,
+    }
 
 
 def peak_mib(sequences: int) -> float:

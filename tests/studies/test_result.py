@@ -173,14 +173,13 @@ def test_the_commit_says_whether_the_package_was_changed(monkeypatch):
     assert module.commit() is None
 
 
-def test_a_gpu_is_named_only_if_this_process_uses_it(monkeypatch):
-    class Cuda:
-        used = True
-        is_available = staticmethod(lambda: True)
-        is_initialized = staticmethod(lambda: Cuda.used)
-        get_device_name = staticmethod(lambda: "Some GPU")
+def test_a_gpu_is_named_only_if_it_was_used(monkeypatch):
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Some GPU")
+    assert module.machine("cuda").endswith("Some GPU")
+    assert "GPU" not in module.machine("cpu")
 
-    monkeypatch.setitem(module.sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
-    assert module.machine().endswith("Some GPU")
-    Cuda.used = False
-    assert "GPU" not in module.machine()
+
+def test_the_environment_states_the_commit_outside_a_checkout(monkeypatch):
+    monkeypatch.setattr(module, "_git", lambda *words: None)
+    monkeypatch.setenv("ATTNSCOPE_COMMIT", "abc")
+    assert module.commit() == "abc"

@@ -143,7 +143,7 @@ def test_a_loss_that_is_no_number_stops_training_with_a_sentence():
     model = new_model()
     with torch.no_grad():
         model.output.weight[0, 0] = torch.nan
-    with pytest.raises(TrainingDiverged, match="became nan at step 1 of 30 .seed 7, learning rate 0.002"):
+    with pytest.raises(TrainingDiverged, match=r"became nan at step 1 of 30 \(seed 7, learning rate 0.002"):
         fit(model, TASK, settings=SETTINGS, seed=7)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
@@ -37,6 +37,11 @@ class Experiment:
     watch: tuple[str, ...] = ()
     threads: int = 1  # torch is deterministic on one thread only, so their number is part of the key
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in self.watch:
+            choose("probe to watch", name, WATCHES)
+        require(self.threads > 0, f"threads must be positive, not {self.threads}")
 
     def config(self) -> dict[str, Any]:
         return {"recipe": RECIPE} | {field.name: describe(getattr(self, field.name)) for field in fields(self)}
@@ -104,6 +109,16 @@ def train(experiment: Experiment, store: Store, report: Report | None = None) ->
     folder = store.find(work.key)
     assert folder is not None
     return Run(experiment, folder)
+
+
+def find(beginning: str, store: Store) -> Run:
+    """The finished run whose key begins like this."""
+    finished = store.keys()
+    folders = [folder for name in finished if name.startswith(beginning) and (folder := store.find(name))]
+    if len(folders) != 1:
+        known = ", ".join(finished) or "none"
+        raise BadSetting(f"{len(folders)} finished runs begin with {beginning!r} in {store.root}; its runs: {known}")
+    return Run.at(folders[0])
 
 
 def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> None:

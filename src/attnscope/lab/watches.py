@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from attnscope.probes.decomposition import decompose
+from attnscope.probes import decomposition
 from attnscope.tasks import Task
 from attnscope.training.fit import Watch
 
 
 def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
-    """How much of the alignment each of the nine terms makes (aitken2021 eq. 3)."""
-    raise NotImplementedError
+    """The main numbers of the decomposition, first head (aitken2021 §4.1)."""
+    row = decomposition(model, task).in_sample.table().iloc[0]
+    return {str(name): float(value) for name, value in row.items()}
 
 
 WATCHES: dict[str, Watch] = {"shares": shares}

@@ -127,7 +127,8 @@ ATTENTIONS: dict[str, type[AttentionLayer]] = {
 
 
 def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps part"]:
-    return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+    apart: Tensor = states.unflatten(-1, (heads, -1))
+    return apart.transpose(1, 2)
 
 
 def masked_softmax(alignment: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
@@ -141,7 +142,7 @@ def uniform(weights: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
 
 
 def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) -> Tensor:
-    """The weights to use: the model's own, given ones (batch x heads x target x source, or without heads), or f(own)."""
+    """The weights to use: the model's own, given ones (batch, heads, target, source; or without heads), or f(own)."""
     if intervention is None:
         return weights
     if callable(intervention) and not isinstance(intervention, Tensor):

@@ -120,8 +120,9 @@ class EncoderDecoder(nn.Module):
 
     def readout(self, context: Tensor | None, decoder: Tensor) -> Tensor:
         """What would be said with this context, the decoder state held: the second door for probes."""
-        parts = {"state": [decoder], "context": [context], "both": [decoder, context]}[self.settings.readout]
-        return self.output(torch.cat([part for part in parts if part is not None], -1))  # type: ignore[no-any-return]
+        choices = {"state": (decoder,), "context": (context,), "both": (decoder, context)}
+        parts = [part for part in choices[self.settings.readout] if part is not None]
+        return self.output(torch.cat(parts, -1))  # type: ignore[no-any-return]
 
     @property
     def context_readout(self) -> Float[Tensor, "words context"]:
@@ -136,7 +137,7 @@ class EncoderDecoder(nn.Module):
         """Greedy translation: END and what follows it are END."""
         blank = torch.full((len(source), longest), END, device=source.device)
         batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
-        said = self(batch, teacher_forcing=0.0).predictions
+        said: Tensor = self(batch, teacher_forcing=0.0).predictions
         ended = ((said == END).long().cumsum(1) - (said == END).long()) > 0
         return said.masked_fill(ended, END)
 
@@ -190,7 +191,8 @@ class EncoderDecoder(nn.Module):
 
     def _gates(self, trace: Trace, first: State, start: State) -> dict[str, Tensor]:
         """Gates of both sides, from the recorded states."""
-        assert trace.fed is not None and trace.decoder is not None
+        assert trace.fed is not None
+        assert trace.decoder is not None
         inputs = self.target_inputs(trace.fed)
         if self.settings.context == "input" and trace.context is not None:
             inputs = torch.cat([inputs, trace.context], -1)

@@ -38,9 +38,9 @@ class PositionalCode(nn.Module):
 
 
 def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
-    size, like = len(rotation), {"device": rotation.device, "dtype": rotation.dtype}
-    times = torch.arange(steps, **like)
-    rates = base ** (-torch.arange(0, size, 2, **like) / size)
+    size, device, dtype = len(rotation), rotation.device, rotation.dtype
+    times = torch.arange(steps, device=device, dtype=dtype)
+    rates = base ** (-torch.arange(0, size, 2, device=device, dtype=dtype) / size)
     angles = torch.outer(times, rates)  # steps x half the size, rounded up
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
 
@@ -48,4 +48,5 @@ def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
 def random_rotation(size: int) -> Tensor:
     """Uniform over rotations: the Q of a normal matrix, signs fixed by R's diagonal."""
     q, r = torch.linalg.qr(torch.randn(size, size))
-    return q * torch.sign(torch.diagonal(r))
+    rotation: Tensor = q * torch.sign(torch.diagonal(r))
+    return rotation

@@ -86,7 +86,6 @@ def _facts(results: Sequence[Result]) -> dict[str, str]:
     facts = {
         "Profile": [result.profile for result in results],
         "Seeds": [wording.seeds(result.seeds) for result in results],
-        "Time": [wording.duration(sum(result.seconds for result in results))],
         "Commit": [wording.commit(result.commit) for result in results],
         "Machine": [result.machine for result in results],
     }

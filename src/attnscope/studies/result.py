@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -229,15 +228,16 @@ class Provenance(TypedDict):
     commit: str | None
 
 
-def provenance() -> Provenance:
-    return {"machine": machine(), "versions": versions(), "commit": commit()}
+def provenance(device: str = "cpu") -> Provenance:
+    return {"machine": machine(device), "versions": versions(), "commit": commit()}
 
 
-def machine() -> str:
-    """The processor, its cores, and the GPU if this process has used it."""
+def machine(device: str = "cpu") -> str:
+    """The processor, its cores, and the GPU if it was used."""
     parts = [_processor(), f"{os.cpu_count()} cores"]
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if device == "cuda":
+        import torch
+
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
 
@@ -260,10 +260,13 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that the package runs from, `+changes` if the package differs from it, else None."""
+    """The commit of the checkout that the package runs from, `+changes` if the package differs from it.
+
+    Elsewhere the one that the environment variable ATTNSCOPE_COMMIT states, or None.
+    """
     package = Path(attnscope.__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:  # installed, or inside another project
-        return None
+        return os.environ.get("ATTNSCOPE_COMMIT")
     head = _git(package, "rev-parse", "HEAD")
     return head and head + ("+changes" if _git(package, "status", "--porcelain", "--", ".") else "")
 

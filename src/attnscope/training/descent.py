@@ -1,4 +1,4 @@
-"""One step downhill: forward, backward, clip, Adam. On a GPU it is recorded once for each shape of batch, then replayed.
+"""One step downhill: forward, backward, clip, Adam. On a GPU it is recorded once for each shape of batch, and replayed.
 
 A small network spends its time on launching kernels, not on running them; replaying a recorded step launches them all
 at once. The arithmetic is the same.

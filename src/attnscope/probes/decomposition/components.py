@@ -1,7 +1,7 @@
 """Which part of a state is its time step, which is its word, and which is neither? (aitken2021 §2.1, eq. 1 and 2)"""
 
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from attnscope.probes.decomposition.sides import Side
 from attnscope.probes.decomposition.sums import Sums, check_same_vectors, looked_up, totals_by
-from attnscope.probes.decomposition.workspace import Workspace
 
 PARTS = ("temporal", "input", "delta")
 
@@ -49,27 +48,25 @@ class Components:
     input: Float[Tensor, "heads words key"]  # χ
     counts: Int[Tensor, "words time"]
 
-    def split(
-        self,
-        vectors: Float[Tensor, "batch heads time_ key"],
-        words: Int[Tensor, "batch time_"],
-        workspace: Workspace | None = None,
-    ) -> Parts:
+    def split(self, vectors: Float[Tensor, "batch heads time key"], words: Int[Tensor, "batch time"]) -> Parts:
         """Take vectors apart; the delta is what time step and word leave over."""
         steps = torch.arange(vectors.shape[2], device=vectors.device)
         temporal = looked_up(self.temporal.to(vectors).transpose(0, 1), steps).transpose(0, 1)  # heads x time x key
         input_ = looked_up(self.input.to(vectors).transpose(0, 1), words).transpose(1, 2)  # batch x heads x time x key
-        stacked = (workspace or Workspace()).empty((*vectors.shape[:3], 3, vectors.shape[3]), like=vectors)
-        stacked[..., 0, :] = temporal
-        stacked[..., 1, :] = input_
-        torch.sub(vectors, temporal + input_, out=stacked[..., 2, :])
-        return Parts(stacked)
+        return Parts(torch.stack([temporal.expand_as(vectors), input_, vectors - temporal - input_], -2))
 
-    def seen(self, words: Int[Tensor, "batch time_"]) -> Int[Tensor, "batch time_"]:
+    @cached_property
+    def word_counts(self) -> Int[Tensor, " words"]:
+        return self.counts.sum(1)
+
+    @cached_property
+    def time_counts(self) -> Int[Tensor, " time"]:
+        return self.counts.sum(0)
+
+    def seen(self, words: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
         """How often the fit saw each word; 0 at a time step that it never reached."""
         steps = torch.arange(words.shape[1], device=words.device)
-        counts = self.counts.to(words.device)
-        return looked_up(counts.sum(1), words) * (looked_up(counts.sum(0), steps) > 0)
+        return looked_up(self.word_counts, words) * (looked_up(self.time_counts, steps) > 0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class ComponentSums(Sums):
     by_word: Float[Tensor, "words heads key"]
     counts: Int[Tensor, "words time"]
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "ComponentSums") -> "ComponentSums":
         check_same_vectors(self.by_time, other.by_time)
         return super().__add__(other)
 

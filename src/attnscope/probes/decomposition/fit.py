@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from attnscope.errors import choose
 from attnscope.models.trace import Trace
 from attnscope.probes.decomposition.components import Components, ComponentSums, component_sums
@@ -34,6 +36,7 @@ class Fit(Accumulator[FitSums]):
         super().__init__()
         self.of = choose("way to take a trace apart", of, OF)
 
+    @torch.no_grad()
     def update(self, trace: Trace) -> None:
         self.add(fit_sums(read(trace, self.of)))
 

@@ -14,8 +14,7 @@ from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.sums import Sums
 
 KINDS = (*PARTS, "input-delta")
-PAIRS = (("temporal", "input"), ("temporal", "delta"), ("input", "delta"), ("temporal", "input-delta"))
-FIRST, SECOND = ([KINDS.index(kind) for kind in kinds] for kinds in zip(*PAIRS, strict=True))
+PAIRS = (("temporal", "input"), ("temporal", "delta"), ("temporal", "input-delta"), ("input", "delta"))
 NOTHING = 1e-10  # a part with less than this fraction of its vector's squared length is rounding, and has no direction
 
 
@@ -71,7 +70,7 @@ def inner_products(parts: Parts, mask: Bool[Tensor, "batch time"]) -> InnerProdu
     nine = parts.stacked @ parts.stacked.mT  # batch x heads x time x 3 x 3
     three, with_temporal, within = nine.diagonal(dim1=-2, dim2=-1), nine[..., 0, 1:], nine[..., 1, 2:]
     squares = torch.cat([three, three[..., 1:].sum(-1, keepdim=True) + 2 * within], -1)
-    dots = torch.cat([with_temporal, within, with_temporal.sum(-1, keepdim=True)], -1)
+    dots = torch.cat([with_temporal, with_temporal.sum(-1, keepdim=True), within], -1)
     directed = (squares > NOTHING * three.sum(-1, keepdim=True)) & mask[:, None, :, None]
     return InnerProducts(squares, dots, inverse=squares.rsqrt().where(directed, 0))
 
@@ -90,7 +89,9 @@ class GeometrySums(Sums):
 
 
 def geometry_sums(products: InnerProducts, mask: Bool[Tensor, "batch time"]) -> GeometrySums:
-    inverse = products.inverse[..., FIRST] * products.inverse[..., SECOND]  # batch x heads x time x pairs
+    temporal, input_, delta, input_delta = products.inverse.unbind(-1)  # each batch x heads x time
+    others = torch.stack([input_, delta, input_delta], -1)
+    inverse = torch.cat([temporal[..., None] * others, (input_ * delta)[..., None]], -1)
     return GeometrySums(
         squares=(products.squares * mask[:, None, :, None]).sum((0, 2), dtype=torch.float64),
         cosines=(products.dots.abs() * inverse).sum((0, 2), dtype=torch.float64),

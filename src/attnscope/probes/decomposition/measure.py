@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pandas as pd
+import torch
 
 from attnscope.errors import require
 from attnscope.models.trace import Trace
@@ -13,7 +14,6 @@ from attnscope.probes.decomposition.one_side import Opened, SideMeasured, SideSu
 from attnscope.probes.decomposition.shares import FEW, TOP, heads
 from attnscope.probes.decomposition.sides import Reading, read
 from attnscope.probes.decomposition.sums import Accumulator, Sums
-from attnscope.probes.decomposition.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Measure(Accumulator[MeasureSums]):
         super().__init__()
         require(top > 0, f"top={top}: at least one position of each decoder step must count")
         self.fitted, self.top, self.few, self.limit = fitted, top, few, limit
-        self.workspaces = Workspace(), Workspace()
 
+    @torch.no_grad()
     def update(self, trace: Trace) -> None:
         reading = read(trace, self.fitted.of)
-        encoder = opened(reading.encoder, self.fitted.encoder, self.workspaces[0])
+        encoder = opened(reading.encoder, self.fitted.encoder)
         decoder = None
         if reading.decoder is not None and self.fitted.decoder is not None:
-            decoder = opened(reading.decoder, self.fitted.decoder, self.workspaces[1])
+            decoder = opened(reading.decoder, self.fitted.decoder)
         self.add(
             MeasureSums(
                 encoder=side_sums(encoder, self.room("encoder")),

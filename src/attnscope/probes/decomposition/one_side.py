@@ -18,7 +18,6 @@ from attnscope.probes.decomposition.principal import MomentSums, Principal, mome
 from attnscope.probes.decomposition.sides import Side
 from attnscope.probes.decomposition.sums import Sums
 from attnscope.probes.decomposition.variance import VarianceSums, WordVariance, variance_sums
-from attnscope.probes.decomposition.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class Opened:
     seen: Int[Tensor, "batch time"]  # how often the fit saw the word
 
 
-def opened(side: Side, components: Components, workspace: Workspace) -> Opened:
-    parts = components.split(side.vectors, side.words, workspace)
+def opened(side: Side, components: Components) -> Opened:
+    parts = components.split(side.vectors, side.words)
     return Opened(side, parts, inner_products(parts, side.mask), components.seen(side.words))
 
 

@@ -95,13 +95,12 @@ def decompose(
             expected.update(batch)
             fit.update(model(batch, **forward))
         fitted = fit.result()
-        samples = [measured(model, stream, fitted, top, few, forward) for stream in (batches, held_out) if stream]
-    return Decomposition(
-        fitted=fitted,
-        in_sample=samples[0],
-        held_out=samples[1] if len(samples) > 1 else None,
-        offsets=profile(fitted, expected),
-    )
+        return Decomposition(
+            fitted=fitted,
+            in_sample=measured(model, batches, fitted, top, few, forward),
+            held_out=None if held_out is None else measured(model, held_out, fitted, top, few, forward),
+            offsets=profile(fitted, expected),
+        )
 
 
 def measured(model: Model, stream: Stream, fitted: Fitted, top: int, few: int, forward: dict[str, Any]) -> Measured:

@@ -47,13 +47,13 @@ def plot_cloud(
 
 def input_plane(components: Components, head: int = 0) -> Principal:
     """The first two principal axes of the input components of the words that were seen."""
-    return principal_axes(components.input[head, components.counts.sum(1) > 0], 2)
+    return principal_axes(components.input[head, components.word_counts > 0], 2)
 
 
 def centres(
     components: Components, plane: Principal, words: Sequence[str] | None = None, head: int = 0
 ) -> dict[str, np.ndarray]:
-    seen = (components.counts.sum(1) > 0).nonzero().flatten().tolist()
+    seen = (components.word_counts > 0).nonzero().flatten().tolist()
     return {named(word, words): plane.project(components.input[head, word]).numpy() for word in seen}
 
 

@@ -64,7 +64,7 @@ def readout_alignment(readout: Float[Tensor, "outputs key"], components: Compone
     """`readout` is the half of the readout vectors that meets the context (footnote 6); specials have no say."""
     input_ = components.input[head]
     products = readout.detach().to(input_) @ input_.T
-    return ReadoutAlignment(products, components.counts.sum(1) > 0)
+    return ReadoutAlignment(products, components.word_counts > 0)
 
 
 def cut_per_head(readout: Float[Tensor, "outputs context"], heads: int) -> Float[Tensor, "heads outputs key"]:

@@ -100,7 +100,7 @@ def share_sums(
     chosen = nine.gather(-1, positions.expand(3, 3, *positions.shape))
     sizes = chosen.abs()
     whole = sizes.sum((0, 1))  # batch x heads x target x top
-    weights = step_weights(at(positions, counted) & (whole > 0), at(positions, rare)).to(whole)
+    weights = step_weights(at(positions, counted) & (whole > 0), at(positions, rare), whole.dtype)
     shares = sizes / whole.clamp_min(torch.finfo(whole.dtype).tiny)
     absolute, signed = weighted(weights, torch.stack([shares, chosen])).unbind(0)
     return ShareSums(absolute, signed, steps=weights.any(-1).sum(1).permute(2, 0, 1))
@@ -113,10 +113,10 @@ def at(
 
 
 def step_weights(
-    real: Bool[Tensor, "batch heads target top"], rare: Bool[Tensor, "batch heads target top"]
+    real: Bool[Tensor, "batch heads target top"], rare: Bool[Tensor, "batch heads target top"], dtype: torch.dtype
 ) -> Float[Tensor, "groups batch heads target top"]:
     """For each group, weights that sum to one over those positions of a decoder step that belong to it."""
-    members = torch.stack([real, real & ~rare, real & rare]).float()
+    members = torch.stack([real, real & ~rare, real & rare]).to(dtype)
     return members / members.sum(-1, keepdim=True).clamp_min(1)
 
 

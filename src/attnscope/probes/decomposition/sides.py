@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +11,6 @@ from attnscope.errors import AttnscopeError, choose
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import START
 
-Of = Literal["attention", "states"]
 OF = ("attention", "states")
 
 
@@ -32,12 +30,12 @@ class Side:
         """One more than the highest word."""
         return int(self.words.where(self.mask, -1).max()) + 1
 
-    @property
+    @cached_property
     def by_word(self) -> Int[Tensor, "batch time"]:
         """The word that each vector is to be counted for; that of padding lies beyond the vocabulary."""
         return self.words.where(self.mask, self.vocabulary)
 
-    @property
+    @cached_property
     def by_time(self) -> Int[Tensor, "batch time"]:
         """The time step that each vector is to be counted for; that of padding lies beyond the last."""
         steps = self.words.shape[1]

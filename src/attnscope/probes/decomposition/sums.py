@@ -1,7 +1,7 @@
 """How do the totals of two halves of a stream become those of the whole?"""
 
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attnscope.errors import AttnscopeError
 
+S = TypeVar("S", bound="Sums")
 BLOCK = 256  # sequences that are summed in the precision of the model, before double precision takes over
 
 
@@ -19,11 +20,8 @@ class Sums:
     Late time steps and words of a high number may be missing from either half: they count as zero there.
     """
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self: S, other: S) -> S:
         return type(self)(**{f.name: joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
-
-
-S = TypeVar("S", bound=Sums)
 
 
 class Accumulator(Generic[S]):
@@ -35,7 +33,7 @@ class Accumulator(Generic[S]):
     def add(self, sums: S) -> None:
         self.sums = sums if self.sums is None else self.sums + sums
 
-    def merge(self, other: Self) -> None:
+    def merge(self, other: "Accumulator[S]") -> None:
         """Take in what another pass, over another part of the stream, has gathered."""
         if other.sums is not None:
             self.add(other.sums)

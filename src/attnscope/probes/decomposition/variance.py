@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import pandas as pd
 import torch
@@ -84,7 +83,7 @@ class VarianceSums(Sums):
     after: Float[Tensor, "words heads"]
     counts: Int[Tensor, "words time"]
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "VarianceSums") -> "VarianceSums":
         check_same_vectors(self.delta, other.delta)
         return super().__add__(other)
 
@@ -97,7 +96,7 @@ class VarianceSums(Sums):
             before=variance(self.before, temporal + delta, occurrences).T,
             after=variance(self.after, delta, occurrences).T,
             counts=occurrences,
-            seen=looked_up(components.counts.sum(1), words),
+            seen=looked_up(components.word_counts, words),
             few=few,
         )
 
@@ -113,7 +112,7 @@ def variance_sums(side: Side, parts: Parts, products: InnerProducts) -> Variance
     """The totals of one batch."""
     after = products.square("delta").double()
     before = products.square("temporal") + 2 * products.dot("temporal", "delta") + after
-    delta, before, after = (
-        totals_by(side.by_word, values.transpose(1, 2), side.vocabulary) for values in (parts.delta, before, after)
-    )
-    return VarianceSums(delta, before, after, word_time_counts(side))
+    squares = torch.stack([before, after], -1).transpose(1, 2)  # batch x time x heads x 2
+    of_words = totals_by(side.by_word, squares, side.vocabulary)
+    delta = totals_by(side.by_word, parts.delta.transpose(1, 2), side.vocabulary)
+    return VarianceSums(delta, of_words[..., 0], of_words[..., 1], word_time_counts(side))

@@ -1,0 +1,31 @@
+"""Aitken et al. 2021, Understanding How Encoder-Decoder Architectures Attend: how attention is formed."""
+
+from attnscope.studies.aitken2021.average import AVERAGE
+from attnscope.studies.aitken2021.cells import CELLS
+from attnscope.studies.aitken2021.experiments import PROFILES
+from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
+from attnscope.studies.aitken2021.fig2_orders import FIG2G, FIG2H
+from attnscope.studies.aitken2021.fig3 import FIG3
+from attnscope.studies.aitken2021.fig5 import FIG5A, FIG5B, FIG5C, FIG5D
+from attnscope.studies.aitken2021.fig6 import FIG6
+from attnscope.studies.finding import Study
+
+STUDY = Study(
+    name="aitken2021",
+    findings=(
+        FIG2_AED,
+        FIG2_AO,
+        FIG2_VED,
+        FIG2G,
+        FIG2H,
+        FIG3,
+        FIG5A,
+        FIG5B,
+        FIG5C,
+        FIG5D,
+        FIG6,
+        AVERAGE,
+        CELLS,
+    ),
+    profiles=PROFILES,
+)

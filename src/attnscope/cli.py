@@ -1,0 +1,212 @@
+"""How a person asks: list, reproduce, report, verify, train, probe."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from attnscope.studies.result import Result
+
+app = typer.Typer(
+    help="How does a model attend, how did it learn to, and may its attention be read as an explanation?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+StoreOption = Annotated[Path, typer.Option(help="Folder of finished runs and results.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting, such as model.units=64; may be given again."),
+]
+DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+def main() -> None:
+    """The command `attnscope`: a mistake in the input is one line on the error stream and exit code 2."""
+    from attnscope.errors import AttnscopeError
+
+    try:
+        app()
+    except AttnscopeError as error:
+        typer.echo(f"attnscope: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("attnscope: interrupted; finished runs are kept, and the same command goes on from there", err=True)
+        sys.exit(130)
+
+
+@app.command("list")
+def list_() -> None:
+    """Studies and their findings, tasks, models and probes."""
+    from attnscope.models import ATTENTIONS, CELLS, PRESETS
+    from attnscope.probes import PROBES
+    from attnscope.studies import STUDIES, study
+    from attnscope.tasks import TASKS
+
+    for name in STUDIES:
+        typer.echo(f"study {name}")
+        for finding in study(name).findings:
+            typer.echo(f"  {finding.name:<10} {finding.title} ({finding.section})")
+    named: dict[str, Iterable[str]] = {
+        "tasks": TASKS,
+        "models": PRESETS,
+        "cells": CELLS,
+        "attentions": ("none", *ATTENTIONS),
+        "probes": PROBES,
+    }
+    for kind, names in named.items():
+        typer.echo(f"{kind}: {', '.join(names)}")
+
+
+@app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="Such as aitken2021; `attnscope list` shows all.")],
+    only: Annotated[list[str] | None, typer.Option(help="A single finding, such as fig5a; may be given again.")] = None,
+    profile: Annotated[str, typer.Option(help="quick (two cores, minutes) or paper (published sizes).")] = "quick",
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default those of the profile.")] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes of the local engine; by default one a core.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster; without one, Ray starts its own.")
+    ] = None,
+    device: DeviceOption = "cpu",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Train, measure and judge a whole study or some of its findings, and write the report."""
+    from attnscope.errors import choose
+    from attnscope.lab.engines import engine as engine_named
+    from attnscope.lab.experiment import check_device
+    from attnscope.progress import counting
+    from attnscope.studies import study as study_named
+    from attnscope.studies.reproduce import reproduce as run
+
+    chosen = study_named(study)
+    choose("profile", profile, chosen.profiles)
+    check_device(device)
+    for name in only or []:
+        choose(f"finding of {study}", name, [finding.name for finding in chosen.findings])
+    findings = [finding for finding in chosen.findings if not only or finding.name in only]
+    runner = engine_named(engine, workers, address)
+    with counting(f"{study}, {profile}") as progress:
+        results = run(chosen, findings, profile, seeds, store, runner, device, progress)
+    _show(results)
+    typer.echo(f"report: {_report(results, store / 'report.html')}")
+
+
+@app.command()
+def report(
+    store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; by default report.html in that folder.")] = None,
+) -> None:
+    """Write the HTML report again, from the results that are stored."""
+    results = _results(store)
+    typer.echo(f"report: {_report(results, out or store / 'report.html')}")
+
+
+@app.command()
+def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, such as results/.")]) -> None:
+    """Check that every result file is well formed; exit code 1 if one is not."""
+    from attnscope.studies.result import verify as problems_under
+
+    problems = problems_under(folder)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo(f"{len(list(folder.rglob('*.json')))} result files are well formed")
+
+
+@app.command()
+def train(
+    task: Annotated[str, typer.Argument(help="Such as one_to_one.")],
+    model: Annotated[str, typer.Argument(help="A preset, such as aed.")],
+    change: SetOption = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: DeviceOption = "cpu",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Train one model on one task; settings are changed by --set task.…, model.… and training.…"""
+    from attnscope.errors import choose
+    from attnscope.lab.experiment import Experiment
+    from attnscope.lab.experiment import train as carry_out
+    from attnscope.lab.overrides import overridden
+    from attnscope.lab.store import Store
+    from attnscope.models import PRESETS
+    from attnscope.progress import training
+    from attnscope.tasks import TASKS
+    from attnscope.training import TrainingSettings
+
+    choose("task", task, TASKS)
+    choose("model", model, PRESETS)
+    experiment = Experiment(TASKS[task](), PRESETS[model], TrainingSettings(), seed=seed, device=device)
+    experiment = overridden(experiment, change or [])
+    with training(f"{model} on {task}") as report:
+        run = carry_out(experiment, Store(store), report)
+    for name, value in run.summary.items():
+        typer.echo(f"{name}: {value:.4g}")
+    typer.echo(f"run: {experiment.key}")
+
+
+@app.command()
+def probe(
+    run: Annotated[str, typer.Argument(help="The key of a run, as `attnscope train` printed it, or its beginning.")],
+    name: Annotated[str, typer.Argument(metavar="PROBE", help="Such as decomposition.")] = "decomposition",
+    checkpoint: Annotated[int | None, typer.Option(help="Ask the weights kept after this step.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Ask a finished run a question: prints a table, and draws its figure."""
+    from attnscope import plots
+    from attnscope.errors import choose
+    from attnscope.lab.experiment import find
+    from attnscope.lab.store import Store
+    from attnscope.probes import PROBES
+
+    choose("probe", name, PROBES)
+    found = find(run, Store(store))
+    answer = PROBES[name](found.model(checkpoint), found.task)
+    typer.echo(answer.table().T.to_string())
+    if out is not None:
+        figure, (ax,) = plots.panels(1, 1, size=(6.4, 4.0))
+        answer.plot(ax)
+        typer.echo(f"figure: {plots.save(figure, out)}")
+
+
+def _results(folder: Path) -> "list[Result]":
+    """In the order in which the studies give their findings."""
+    from attnscope.errors import AttnscopeError
+    from attnscope.studies import STUDIES, study
+    from attnscope.studies.result import Result
+
+    root = folder / "results" if (folder / "results").is_dir() else folder
+    order = {(name, f.name): place for name in STUDIES for place, f in enumerate(study(name).findings)}
+    paths = [path for name in STUDIES for path in (root / name).glob("*.json")]
+    if not paths:
+        raise AttnscopeError(f"there are no results (<study>/<finding>.json) in {folder}")
+    return sorted((Result.read(path) for path in paths), key=lambda r: (r.study, order.get((r.study, r.finding), 0)))
+
+
+def _report(results: "list[Result]", path: Path) -> Path:
+    from attnscope.report import write_report
+    from attnscope.studies import study
+
+    def draw(result: "Result") -> Any:
+        return study(result.study).finding(result.finding).draw(result.figure) if result.figure else None
+
+    return write_report(results, draw, path)
+
+
+def _show(results: "list[Result]") -> None:
+    from rich.console import Console
+
+    from attnscope.report import claims_table
+
+    console = Console()
+    for result in results:
+        console.print(claims_table(result))

@@ -1,0 +1,121 @@
+"""A trained network taken apart: what all findings of aitken2021 look at."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+
+import numpy as np
+import torch
+
+from attnscope.lab.experiment import Run
+from attnscope.models import EncoderDecoder, Trace
+from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
+from attnscope.probes.decomposition.predictability import MeanAttention
+from attnscope.tasks import SPECIALS, Batch
+from attnscope.training import evaluating
+
+
+@dataclass(frozen=True)
+class Look:
+    """A run's network, its decomposition, and a batch to show."""
+
+    run: Run
+
+    @cached_property
+    def model(self) -> EncoderDecoder:
+        return self.run.model()
+
+    @cached_property
+    def decomposition(self) -> Decomposition:
+        """Fitted on the test set and measured on it, as in the paper, and on the validation set, as held out."""
+        of = "states" if self.run.experiment.model.attention == "none" else "attention"
+        test, held_out = (partial(self.run.task.batches, split, 250) for split in ("test", "validation"))
+        return decompose(self.model, test, held_out, of=of, teacher_forcing=0.0)
+
+    @property
+    def measured(self) -> Measured:
+        return self.decomposition.in_sample
+
+    @property
+    def between(self) -> BetweenMeasured:
+        return between(self.measured)
+
+    @property
+    def held_out(self) -> Measured:
+        assert self.decomposition.held_out is not None
+        return self.decomposition.held_out
+
+    @property
+    def encoder(self) -> Components:
+        return self.decomposition.encoder
+
+    @property
+    def decoder(self) -> Components:
+        assert self.decomposition.decoder is not None
+        return self.decomposition.decoder
+
+    @property
+    def mean_attention(self) -> MeanAttention:
+        assert self.decomposition.mean_attention is not None
+        return self.decomposition.mean_attention
+
+    @property
+    def steps(self) -> int:
+        """How many decoder steps at least half of the sentences have: averages beyond are of few."""
+        counts = self.decoder.counts.sum(0)
+        return int((counts >= counts.max() / 2).sum())
+
+    @property
+    def source_words(self) -> tuple[str, ...]:
+        return self.run.task.source_words.words
+
+    @property
+    def target_words(self) -> tuple[str, ...]:
+        return self.run.task.target_words.words
+
+    def trace(self, batch: Batch) -> Trace:
+        with evaluating(self.model):
+            trace: Trace = self.model(batch.to(self.run.experiment.device), teacher_forcing=0.0)
+        return trace
+
+    @cached_property
+    def example(self) -> Trace:
+        """The first test sentence."""
+        return self.trace(next(self.run.task.batches("test", 1)))
+
+    def parts(self, trace: Trace) -> tuple[Parts, Parts]:
+        """Queries and keys of a trace, taken apart."""
+        layer = trace.last
+        assert layer.queries is not None
+        assert layer.keys is not None
+        assert trace.fed is not None
+        return self.decoder.split(layer.queries, trace.fed), self.encoder.split(layer.keys, trace.source)
+
+    def word_components(self) -> dict[str, np.ndarray]:
+        """χ of every source word proper, by name."""
+        return {
+            word: self.encoder.input[0, number].cpu().numpy()
+            for number, word in enumerate(self.source_words)
+            if number >= len(SPECIALS)
+        }
+
+
+def between(measured: Measured) -> BetweenMeasured:
+    assert measured.between is not None
+    return measured.between
+
+
+@lru_cache(maxsize=1)
+def look(run: Run) -> Look:
+    """The same look for all findings that ask about one run in turn."""
+    return Look(run)
+
+
+def temporal_products(seen: Look) -> np.ndarray:
+    """μ(s) · μ(t), a row a decoder step."""
+    products: np.ndarray = (seen.decoder.temporal[0] @ seen.encoder.temporal[0].T).cpu().numpy()
+    return products
+
+
+def temporal_attention(seen: Look) -> np.ndarray:
+    """The softmax over encoder steps of μ(s) · μ(t): the attention that time alone would give."""
+    return torch.from_numpy(temporal_products(seen)).softmax(-1).numpy()

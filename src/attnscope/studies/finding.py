@@ -1,0 +1,89 @@
+"""One table or figure of a paper: what it trains, what it measures, what it claims, how it looks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnscope.lab.experiment import Experiment, Run
+from attnscope.studies.claims import Verdict
+from attnscope.studies.result import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Measurement = Mapping[str, Any]  # what one run says: numbers, and arrays for pictures
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A size at which a study is run: `quick` on two cores, `paper` as published. Studies add their own sizes."""
+
+    name: str
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the runs of each experiment of a finding say, one measurement a seed."""
+
+    by_label: Mapping[str, Sequence[Measurement]]
+
+    def __getitem__(self, label: str) -> Sequence[Measurement]:
+        return self.by_label[label]
+
+    def __iter__(self) -> Any:
+        return iter(self.by_label)
+
+    def values(self, label: str, name: str) -> list[float]:
+        """One number a seed."""
+        return [float(measurement[name]) for measurement in self[label]]
+
+    def flags(self, label: str, name: str) -> list[bool]:
+        return [bool(measurement[name]) for measurement in self[label]]
+
+    def first(self, label: str) -> Measurement:
+        """The first seed's, for pictures of a single network."""
+        return self[label][0]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`experiments` gives, by label, what to train (with any seed); the other functions read what the runs say."""
+
+    name: str
+    title: str
+    section: str
+    experiments: Callable[[Any], Mapping[str, Experiment]]
+    measure: Callable[[Run], Measurement]
+    table: Callable[[Measured], list[Row]]
+    claims: Callable[[Measured], list[Verdict]]
+    figure: Callable[[Measured], Any]
+    draw: "Callable[[Any], Figure]"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A paper: its findings, and the profiles in which they can be run."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    profiles: Mapping[str, Any]
+
+    def finding(self, name: str) -> Finding:
+        return next(finding for finding in self.findings if finding.name == name)
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists of short numbers, for a figure's data; NaN as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if np.isfinite(value) else None
+    return value

@@ -1,0 +1,80 @@
+"""The whole study at a tiny size, through the command line; and its own small functions against closed forms."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from attnscope.cli import app
+from attnscope.studies import study
+from attnscope.studies.aitken2021.experiments import PROFILES, Sizes
+from attnscope.studies.aitken2021.fig2 import distance_from_simplex
+from attnscope.studies.aitken2021.fig6 import explained_by_group
+from attnscope.studies.result import Result
+
+TINY = Sizes("tiny", 2, units=12, batch_size=8, steps=6, long_steps=6, speed=1.0, test_size=30, all_cells=False)
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, "tiny", TINY)
+        words = ["reproduce", "aitken2021", "--profile", "tiny", "--workers", "0", "--store", str(store)]
+        outcome = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert outcome.exit_code == 0
+    return store, outcome.output
+
+
+@pytest.mark.slow
+def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced):
+    store, _ = reproduced
+    for finding in study("aitken2021").findings:
+        result = Result.read(store / "results" / "aitken2021" / f"{finding.name}.json")
+        assert result.claims, finding.name
+        assert all(row["n"] == 2 for row in result.table), finding.name
+        assert result.profile == "tiny"
+        figure = finding.draw(result.figure)
+        assert figure.axes, finding.name
+
+
+@pytest.mark.slow
+def test_the_report_is_one_file_with_every_finding(reproduced):
+    store, output = reproduced
+    page = (store / "report.html").read_text(encoding="utf-8")
+    for finding in study("aitken2021").findings:
+        assert finding.name in page
+    assert 'src="http' not in page
+    assert str(store / "report.html") in output.replace("\n", "")
+
+
+@pytest.mark.slow
+def test_two_findings_that_need_the_same_run_train_it_once(reproduced):
+    store, _ = reproduced
+    configs = [json.loads(path.read_text()) for path in store.glob("runs/*/config.json")]
+    assert len(configs) == 2 * 15  # 15 distinct experiments, two seeds
+
+
+@pytest.mark.slow
+def test_verify_and_report_read_what_reproduce_wrote(reproduced, tmp_path):
+    store, _ = reproduced
+    assert CliRunner().invoke(app, ["verify", str(store / "results")]).exit_code == 0
+    again = tmp_path / "again.html"
+    assert CliRunner().invoke(app, ["report", str(store), "--out", str(again)]).exit_code == 0
+    assert again.read_text() == (store / "report.html").read_text()
+
+
+def test_the_vertices_of_a_simplex_are_at_no_distance_from_one():
+    corner = np.eye(4)
+    assert distance_from_simplex(corner * 3 + 7) == pytest.approx(0)
+    corner[0] *= 5
+    assert distance_from_simplex(corner) > 0.2
+
+
+def test_variance_between_groups_is_all_or_nothing():
+    random = np.random.default_rng(0)
+    apart = {name: np.full((5, 3), value) for name, value in (("run", 0.0), ("walk", 1.0), ("jump", 5.0))}
+    assert explained_by_group(apart) == pytest.approx(1)
+    noise = random.normal(size=(3000, 3))
+    assert explained_by_group({"run": noise[:1000], "walk": noise[1000:2000], "jump": noise[2000:]}) < 0.01

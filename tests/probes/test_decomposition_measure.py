@@ -97,9 +97,8 @@ def test_single_precision_gives_the_same_numbers_to_rounding() -> None:
     other = [single(batch) for batch in batches]
     in_double, in_single = measured(fitted(*one), *one), measured(fitted(*other), *other)
     torch.testing.assert_close(in_double.between.shares.absolute, in_single.between.shares.absolute, atol=1e-5, rtol=0)
-    torch.testing.assert_close(
-        in_double.encoder.variance.ratio, in_single.encoder.variance.ratio, atol=1e-4, rtol=0, equal_nan=True
-    )
+    ratios = (found.encoder.variance.ratio[:, 3:] for found in (in_double, in_single))
+    torch.testing.assert_close(*ratios, atol=1e-4, rtol=0)
 
 
 def test_word_variance_is_numpys_on_all_states_of_the_word() -> None:
@@ -193,12 +192,11 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
     )
     rms = [part.square().sum(1).mean().sqrt() for part in (temporal, input_, delta, input_ + delta)]
     torch.testing.assert_close(geometry.lengths[1], torch.stack(rms))
-    angle = torch.cosine_similarity(temporal, input_ + delta).abs().mean()
-    torch.testing.assert_close(geometry.cosine("temporal", "input-delta")[1], angle)
-    steps = trace.fed[trace.target_mask] != 2  # the start token has no input component, so it has no angle
-    torch.testing.assert_close(
-        geometry.cosine("temporal", "input")[1], torch.cosine_similarity(temporal, input_)[steps].abs().mean()
-    )
+    for kind, other in {"input": input_, "delta": delta, "input-delta": input_ + delta}.items():
+        exists = other.norm(dim=1) > 1e-6  # at the start, where all states are alike, there is a temporal part only
+        angle = torch.cosine_similarity(temporal, other)[exists].abs().mean()
+        torch.testing.assert_close(geometry.cosine("temporal", kind)[1], angle)
+    assert not exists.all()
 
 
 def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
@@ -211,6 +209,7 @@ def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
         for b in range(5)
         for s in np.flatnonzero(trace.target_mask[b])
         for t in np.flatnonzero(trace.source_mask[b])
+        if keys[b, t].norm() > 1e-6  # a time step that one sequence alone reaches has no input-delta
     ]
     assert measured(components, trace).between.cosine[0].item() == pytest.approx(np.mean(angles))
 
@@ -245,9 +244,8 @@ def test_the_cloud_holds_the_first_input_delta_vectors_of_the_stream() -> None:
     traces = [Tiny().eval()(batch) for batch in some_batches()]
     components = fitted(*traces)
     cloud = measured(components, *traces, limit=30).encoder.cloud
-    vectors = [
-        components.encoder.split(t.last.keys, t.source).input_delta.transpose(1, 2)[t.source_mask] for t in traces
-    ]
+    parts = [components.encoder.split(trace.last.keys, trace.source) for trace in traces]
+    vectors = [p.input_delta.transpose(1, 2)[t.source_mask] for p, t in zip(parts, traces, strict=True)]
     words = torch.cat([trace.source[trace.source_mask] for trace in traces])
     torch.testing.assert_close(cloud.vectors, torch.cat(vectors)[:30].detach())
     assert torch.equal(cloud.words, words[:30])

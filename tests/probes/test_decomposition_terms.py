@@ -21,6 +21,7 @@ from attnscope.probes.decomposition import (
     rebuilt_attention,
     terms,
 )
+from attnscope.tasks.batch import Batch
 
 
 def fitted(trace: Trace) -> Fitted:
@@ -76,7 +77,7 @@ def test_attention_rebuilt_from_some_terms_sums_to_one_over_the_source() -> None
 
 
 def test_a_term_that_does_not_exist_is_refused_with_the_parts_that_do() -> None:
-    with pytest.raises(BadSetting, match="temporal.*input.*delta"):
+    with pytest.raises(BadSetting, match=r"temporal.*input.*delta"):
         rebuilt_alignment(nine_terms(Tiny().eval()(random_batch(1, seed=0))), [("temporal", "word")])
 
 
@@ -137,11 +138,9 @@ def time_and_words(time_size: float, word_size: float, query_word_size: float) -
     return Table(*(table.double() for table in (time, word, query_word)))
 
 
-def balanced_batch():
+def balanced_batch() -> Batch:
     """Every source word at every position equally often, so that no time step is confounded with a word."""
     words = torch.cartesian_prod(*[torch.arange(3, WORDS)] * 3)
-    from attnscope.tasks.batch import Batch
-
     mask = torch.ones_like(words, dtype=torch.bool)
     return Batch(words, mask, words, mask)
 

@@ -1,10 +1,9 @@
 """One table or figure of a paper: what it trains, what it measures, what it claims, how it looks."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.claims import Verdict
@@ -77,13 +76,20 @@ class Study:
 
 
 def plain(value: Any) -> Any:
-    """Arrays as lists of short numbers, for a figure's data; NaN as null."""
+    """Arrays and tensors, of whichever device, as lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    if hasattr(value, "tolist"):
-        return plain(np.asarray(value).tolist())
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def shortened(value: Any) -> Any:
+    """Numbers of a figure with four digits; NaN, which JSON does not know, as null."""
+    if isinstance(value, dict):
+        return {key: shortened(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shortened(inner) for inner in value]
     if isinstance(value, float):
-        return float(f"{value:.4g}") if np.isfinite(value) else None
+        return float(f"{value:.4g}") if math.isfinite(value) else None
     return value

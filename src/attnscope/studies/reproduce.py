@@ -10,7 +10,7 @@ from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.experiment import Experiment, Run, train
 from attnscope.lab.store import Store
 from attnscope.studies import study
-from attnscope.studies.finding import Finding, Measured, Measurement, Study, plain
+from attnscope.studies.finding import Finding, Measured, Measurement, Study, plain, shortened
 from attnscope.studies.result import Result, provenance
 
 Progress = Callable[[int, int, str], None]  # runs done, runs in all, what was done last
@@ -70,7 +70,7 @@ def carry_out(job: Job) -> Said:
     """Train, or find trained, and measure: in whichever process."""
     run = train(Experiment.of(job.config), Store(job.store))
     started = time.monotonic()
-    measurements = {name: study(job.study).finding(name).measure(run) for name in job.findings}
+    measurements = {name: plain(study(job.study).finding(name).measure(run)) for name in job.findings}
     return Said(measurements, run.summary["seconds"] + time.monotonic() - started)
 
 
@@ -137,7 +137,7 @@ class Plan:
             claims=finding.claims(measured),
             notes=[*finding.notes, *failures],
             seconds=round(sum(o.value.seconds for group in outcomes.values() for o in group if o.value), 1),
-            figure=plain(finding.figure(measured)) if whole else None,
+            figure=shortened(plain(finding.figure(measured))) if whole else None,
             **provenance(self.device),
         )
 

@@ -3,8 +3,9 @@
     python benchmarks/decomposition.py            100,000 sequences of length 20, 128 units, one thread
     python benchmarks/decomposition.py 10000      fewer
 
-Time is a ratio: decompose() (two passes: fit and measure) over two passes of the model alone, both in this process, in
-turns. Memory is the peak of a fresh process, after a tenth of the sequences and after all of them.
+Time is a ratio: decompose() (two passes: fit and measure) over two passes of the model alone, in turns in this process,
+in processor seconds, the best of several rounds each. Memory is the peak of a fresh process that takes a tenth of the
+sequences apart, and of one that takes all.
 """
 
 import json
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,23 +54,18 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def time_ratio(sequences: int, **forward: Any) -> dict[str, float]:
-    """In rounds of passes alone and decompositions, in turns, so that a busy machine slows both."""
     model, batches = make_model(), list(stream(sequences // ROUNDS))
     alone, whole = partial(forward_alone, model, batches, **forward), partial(decompose, model, batches, **forward)
-    alone(), whole()
     rounds = [(seconds(alone), seconds(whole)) for _ in range(ROUNDS)]
-    ratio = median(taken / bare for bare, taken in rounds)
-    return {
-        "alone_s": sum(bare for bare, _ in rounds),
-        "decompose_s": sum(taken for _, taken in rounds),
-        "ratio": ratio,
-    }
+    bare, taken = (ROUNDS * min(times) for times in zip(*rounds, strict=True))
+    return {"alone_s": bare, "decompose_s": taken, "ratio": taken / bare}
 
 
 def peak_mib(sequences: int) -> float:
     """The most memory that a process of its own held while it took this many sequences apart."""
     code = f"from decomposition import measure_peak; measure_peak({sequences})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=sys.path[0], check=True, capture_output=True, text=True)
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=here, check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 

@@ -1,5 +1,6 @@
 """How a person asks: list, reproduce, report, verify, train, probe."""
 
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,18 +26,27 @@ SetOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
+class Interrupted(BaseException):
+    """Ctrl-C, by a name that typer does not swallow."""
+
+
 def main() -> None:
     """The command `attnscope`: a mistake in the input is one line on the error stream and exit code 2."""
     from attnscope.errors import AttnscopeError
 
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except AttnscopeError as error:
         typer.echo(f"attnscope: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except Interrupted:
         typer.echo("attnscope: interrupted; finished runs are kept, and the same command goes on from there", err=True)
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise Interrupted
 
 
 @app.command("list")

@@ -219,7 +219,7 @@ def test_impossible_settings_are_refused_with_a_sentence(settings, message):
 
 def test_learned_inputs_are_rows_of_a_table(batch):
     model = build(inputs="learned")
-    torch.testing.assert_close(model(batch).embedded, model.source_inputs.table.weight[batch.source])
+    torch.testing.assert_close(model(batch).embedded, model.source_inputs.table[batch.source])
 
 
 def test_one_hot_inputs_leave_room_for_positions(batch):

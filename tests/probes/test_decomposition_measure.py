@@ -269,3 +269,12 @@ def test_no_position_at_all_is_refused() -> None:
     trace = Tiny().eval()(random_batch(2, seed=0))
     with pytest.raises(ValueError, match="at least one position"):
         Measure(fitted(trace), top=0)
+
+
+def test_a_part_that_is_only_rounding_has_no_angle() -> None:
+    """One sequence alone reaches the last steps: there its input-delta is zero, though neither χ nor Δ is."""
+    trace = Tiny().float().eval()(batch_of([[3, 4], [4, 3], [3, 4, 3, 4, 3]], [[3]] * 3))
+    components = fitted(trace)
+    sums = gathered(components, trace).total.encoder.geometry
+    assert int(sums.states) == 12
+    assert sums.angles.tolist() == [[12, 12, 9, 12]] * 2  # three steps without an angle of time and input-delta

@@ -13,7 +13,7 @@ from attnscope.studies.aitken2021.fig2 import distance_from_simplex
 from attnscope.studies.aitken2021.fig6 import explained_by_group
 from attnscope.studies.result import Result
 
-TINY = Sizes("tiny", 2, units=12, batch_size=8, steps=6, long_steps=6, speed=1.0, test_size=30, all_cells=False)
+TINY = Sizes("tiny", 2, units=12, batch_size=8, steps=6, long_steps=6, test_size=30, all_cells=False)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_report_is_one_file_with_every_finding(reproduced):
 def test_two_findings_that_need_the_same_run_train_it_once(reproduced):
     store, _ = reproduced
     configs = [json.loads(path.read_text()) for path in store.glob("runs/*/config.json")]
-    assert len(configs) == 2 * 15  # 15 distinct experiments, two seeds
+    assert len(configs) == 2 * 16  # 16 distinct experiments, two seeds
 
 
 @pytest.mark.slow

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from attnscope.probes import decomposition
+from attnscope.probes import decomposed
 from attnscope.tasks import Task
 from attnscope.training.fit import Watch
 
 
 def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
     """The main numbers of the decomposition, first head (aitken2021 §4.1)."""
-    row = decomposition(model, task).in_sample.table().iloc[0]
+    row = decomposed(model, task).in_sample.table().iloc[0]
     return {str(name): float(value) for name, value in row.items()}
 
 

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +20,10 @@ class Memory:
     keys: Float[Tensor, "batch heads source key"]
     values: Float[Tensor, "batch heads source value"]
     mask: Bool[Tensor, "batch source"]
+
+    @cached_property
+    def padding(self) -> Bool[Tensor, "batch 1 1 source"]:
+        return ~self.mask[:, None, None]
 
 
 class AttentionLayer(nn.Module, ABC):
@@ -51,7 +56,7 @@ class AttentionLayer(nn.Module, ABC):
     ) -> tuple[Attention, Float[Tensor, "batch target context"]]:
         queries = self.queries(decoder)
         alignment = self.align(queries, memory.keys)
-        own = masked_softmax(alignment, memory.mask)
+        own = alignment.masked_fill(memory.padding, -math.inf).softmax(-1)
         weights = intervene(own, memory.mask, intervention)
         return self.record(queries, memory, alignment, weights), self.merge(weights @ memory.values)
 

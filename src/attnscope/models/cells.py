@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from attnscope.models.scan import gru_scan
+
 State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence
 
 
@@ -56,7 +58,9 @@ class GRU(Cell):
         self.rnn = nn.GRU(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
-        return self.rnn(inputs, state[0][None].contiguous())[0]  # type: ignore[no-any-return]
+        if inputs.is_cuda:
+            return self.rnn(inputs, state[0][None].contiguous())[0]  # type: ignore[no-any-return]
+        return gru_scan(inputs, state[0], weights_of(self.rnn))
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         h = torch.gru_cell(inputs, state[0], *weights_of(self.rnn))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
+from torch.nn.functional import embedding
 
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models.attention import ATTENTIONS, AttentionLayer, Memory, QueryKeyValue, at_step
@@ -166,14 +166,14 @@ class EncoderDecoder(nn.Module):
         self, gold: Tensor, state: State, memory: Memory | None, attention: Intervention | None
     ) -> "Said":
         """One word after the other; a gold word OWN means: the word that the model just said."""
-        codes = self.target_inputs.codes(gold.shape[1])
+        codes, own = self.target_inputs.codes(gold.shape[1]), gold == OWN
         word, steps = gold[:, 0], []
         for step in range(gold.shape[1]):
             inputs = self.target_inputs.words(word) if codes is None else self.target_inputs.words(word) + codes[step]
             said, state = self._step(word, inputs, state, memory, at_step(attention, step))
             steps.append(said)
             if step + 1 < gold.shape[1]:
-                word = torch.where(gold[:, step + 1] == OWN, said.logits.argmax(-1), gold[:, step + 1])
+                word = torch.where(own[:, step + 1], said.logits.argmax(-1), gold[:, step + 1])
         return joined(steps)
 
     def _step(
@@ -204,6 +204,8 @@ class EncoderDecoder(nn.Module):
 class Inputs(nn.Module):
     """Words as vectors, one-hot or learned, with positions added where there are any."""
 
+    table: Tensor
+
     def __init__(self, settings: EncoderDecoderSettings, words: int):
         super().__init__()
         self.size = settings.input_size or words
@@ -211,13 +213,14 @@ class Inputs(nn.Module):
             settings.inputs == "learned" or self.size >= words,
             f"one-hot inputs of size {self.size} have no room for {words} words; set input_size to at least {words}",
         )
-        self.table = nn.Embedding(words, self.size) if settings.inputs == "learned" else None
+        if settings.inputs == "learned":
+            self.table = nn.Parameter(torch.randn(words, self.size))
+        else:
+            self.register_buffer("table", torch.eye(words, self.size), persistent=False)
         self.code = PositionalCode(settings.positions, self.size) if settings.positions else None
 
     def words(self, words: Tensor) -> Tensor:
-        if self.table is not None:
-            return self.table(words)  # type: ignore[no-any-return]
-        return one_hot(words, self.size).to(torch.get_default_dtype())
+        return embedding(words, self.table)
 
     def codes(self, steps: int) -> Tensor | None:
         return None if self.code is None else self.code(steps)

@@ -11,7 +11,7 @@ from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.tasks import Task
 
 
-def decomposition(model: nn.Module, task: Task) -> Decomposition:
+def decomposed(model: nn.Module, task: Task) -> Decomposition:
     """How is this model's attention formed? Components from the task's test set, held out on its validation set."""
     kind = model.settings.attention if isinstance(model, EncoderDecoder) else "dot"
     of = "states" if kind in ("none", "additive") else "attention"
@@ -19,4 +19,4 @@ def decomposition(model: nn.Module, task: Task) -> Decomposition:
     return decompose(model, test, held_out, of=of, teacher_forcing=0.0)
 
 
-PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {"decomposition": decomposition}
+PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {"decomposition": decomposed}

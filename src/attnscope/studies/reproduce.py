@@ -100,9 +100,11 @@ class Plan:
         for name, labels in experiments.items():
             for experiment in (experiment for group in labels.values() for experiment in group):
                 wanted.setdefault(experiment.key, (experiment, []))[1].append(name)
+        # The longest first, so that at the end no worker is left with a long one alone.
+        longest = sorted(wanted.items(), key=lambda item: -item[1][0].training.steps)
         jobs = {
             key: Job(study.name, experiment.config(), tuple(dict.fromkeys(names)), str(store))
-            for key, (experiment, names) in wanted.items()
+            for key, (experiment, names) in longest
         }
         return cls(study, profile, seeds, device, experiments, jobs)
 

@@ -33,5 +33,5 @@ class Cloud:
 def cloud(side: Side, parts: Parts, limit: int = LIMIT) -> Cloud:
     """Each sequence has a state at least, so that the first `limit` sequences are enough."""
     mask = side.mask[:limit]
-    vectors = parts.stacked[:limit, :, :, 1:].sum(-2).transpose(1, 2)  # batch x time x heads x key
+    vectors = parts.input_delta[:limit].transpose(1, 2)  # batch x time x heads x key
     return Cloud(vectors[mask][:limit], side.words[:limit][mask][:limit], limit)

@@ -18,6 +18,7 @@ class Parts:
     """The three parts of every vector, μ + χ + Δ (eq. 2); they sum to the vector."""
 
     stacked: Float[Tensor, "batch heads time 3 key"]
+    input_delta: Float[Tensor, "batch heads time key"]  # χ + Δ, all but the time step
 
     @property
     def temporal(self) -> Float[Tensor, "batch heads time key"]:  # μ
@@ -30,11 +31,6 @@ class Parts:
     @property
     def delta(self) -> Float[Tensor, "batch heads time key"]:  # Δ
         return self.stacked[..., 2, :]
-
-    @property
-    def input_delta(self) -> Float[Tensor, "batch heads time key"]:
-        """χ + Δ, all but the time step."""
-        return self.input + self.delta
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,8 @@ class Components:
         steps = torch.arange(vectors.shape[2], device=vectors.device)
         temporal = looked_up(self.temporal.to(vectors).transpose(0, 1), steps).transpose(0, 1)  # heads x time x key
         input_ = looked_up(self.input.to(vectors).transpose(0, 1), words).transpose(1, 2)  # batch x heads x time x key
-        return Parts(torch.stack([temporal.expand_as(vectors), input_, vectors - temporal - input_], -2))
+        input_delta = vectors - temporal
+        return Parts(torch.stack([temporal.expand_as(vectors), input_, input_delta - input_], -2), input_delta)
 
     @cached_property
     def word_counts(self) -> Int[Tensor, " words"]:

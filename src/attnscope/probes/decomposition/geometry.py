@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.linalg import vecdot
 from torch.nn.functional import normalize
 
 from attnscope.probes.decomposition.components import PARTS, Parts
@@ -69,7 +70,7 @@ class InnerProducts:
 def inner_products(parts: Parts, mask: Bool[Tensor, "batch time"]) -> InnerProducts:
     nine = parts.stacked @ parts.stacked.mT  # batch x heads x time x 3 x 3
     three, with_temporal, within = nine.diagonal(dim1=-2, dim2=-1), nine[..., 0, 1:], nine[..., 1, 2:]
-    squares = torch.cat([three, three[..., 1:].sum(-1, keepdim=True) + 2 * within], -1)
+    squares = torch.cat([three, vecdot(parts.input_delta, parts.input_delta)[..., None]], -1)
     dots = torch.cat([with_temporal, with_temporal.sum(-1, keepdim=True), within], -1)
     directed = (squares > NOTHING * three.sum(-1, keepdim=True)) & mask[:, None, :, None]
     return InnerProducts(squares, dots, inverse=squares.rsqrt().where(directed, 0))

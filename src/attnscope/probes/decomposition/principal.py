@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from attnscope.probes.decomposition.drawing import Axes
@@ -42,6 +41,8 @@ class Principal:
 
 def principal_axes(vectors: Float[Tensor, "points key"], count: int = 3) -> Principal:
     """PCA of a set that is at hand, such as all temporal or all input components."""
+    from sklearn.decomposition import PCA  # takes a second to load
+
     fitted = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors.double().cpu().numpy())
     axes = torch.from_numpy(fitted.components_)
     return Principal(torch.from_numpy(fitted.mean_), signed(axes), torch.from_numpy(fitted.explained_variance_ratio_))

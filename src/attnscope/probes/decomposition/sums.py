@@ -63,7 +63,8 @@ def joined(one: Any, other: Any) -> Any:
 
 
 def widened_sum(one: Tensor, other: Tensor) -> Tensor:
-    """
+    """The sum of two tensors, each of which is zero beyond its own end.
+
     >>> widened_sum(torch.tensor([1, 2, 3]), torch.tensor([10]))
     tensor([11,  2,  3])
     """

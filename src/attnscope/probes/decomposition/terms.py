@@ -17,7 +17,8 @@ TEMPORAL_QUERY: tuple[Term, ...] = TERMS[:3]  # μ·μ + μ·χ + μ·Δ, the be
 
 
 def name(term: Term) -> str:
-    """
+    """How a term is called in tables.
+
     >>> name(("temporal", "delta"))
     'temporal·delta'
     """

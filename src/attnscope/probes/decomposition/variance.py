@@ -73,24 +73,25 @@ class WordVariance:
 
 @dataclass(frozen=True)
 class VarianceSums(Sums):
-    """By word: Δ, |μ + Δ|² and |Δ|² of its states, and the time steps that they fell on.
+    """By word: χ + Δ, |μ + Δ|² and |Δ|² of its states, and the time steps that they fell on.
 
     χ is the same for all states of a word. So it adds nothing to their variance, and leaving it out saves digits.
     """
 
-    delta: Float[Tensor, "words heads key"]
+    input_delta: Float[Tensor, "words heads key"]
     before: Float[Tensor, "words heads"]
     after: Float[Tensor, "words heads"]
     counts: Int[Tensor, "words time"]
 
     def __add__(self, other: "VarianceSums") -> "VarianceSums":
-        check_same_vectors(self.delta, other.delta)
+        check_same_vectors(self.input_delta, other.input_delta)
         return super().__add__(other)
 
     def word_variance(self, components: Components, few: int = FEW) -> WordVariance:
         words, times = (torch.arange(size, device=self.counts.device) for size in self.counts.shape)
         occurrences = self.counts.sum(1)
-        delta = self.delta / occurrences.clamp_min(1)[:, None, None]  # words x heads x key
+        input_ = looked_up(components.input.transpose(0, 1), words)  # words x heads x key
+        delta = self.input_delta / occurrences.clamp_min(1)[:, None, None] - input_
         temporal = mean_times(self.counts, looked_up(components.temporal.transpose(0, 1), times))
         return WordVariance(
             before=variance(self.before, temporal + delta, occurrences).T,
@@ -114,5 +115,5 @@ def variance_sums(side: Side, parts: Parts, products: InnerProducts) -> Variance
     before = products.square("temporal") + 2 * products.dot("temporal", "delta") + after
     squares = torch.stack([before, after], -1).transpose(1, 2)  # batch x time x heads x 2
     of_words = totals_by(side.by_word, squares, side.vocabulary)
-    delta = totals_by(side.by_word, parts.delta.transpose(1, 2), side.vocabulary)
-    return VarianceSums(delta, of_words[..., 0], of_words[..., 1], word_time_counts(side))
+    input_delta = totals_by(side.by_word, parts.input_delta.transpose(1, 2), side.vocabulary)
+    return VarianceSums(input_delta, of_words[..., 0], of_words[..., 1], word_time_counts(side))

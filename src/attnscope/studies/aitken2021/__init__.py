@@ -1,6 +1,7 @@
 """Aitken et al. 2021, Understanding How Encoder-Decoder Architectures Attend: how attention is formed."""
 
 from attnscope.studies.aitken2021.average import AVERAGE
+from attnscope.studies.aitken2021.beyond import OPTIMISER
 from attnscope.studies.aitken2021.cells import CELLS
 from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
@@ -26,6 +27,7 @@ STUDY = Study(
         FIG6,
         AVERAGE,
         CELLS,
+        OPTIMISER,
     ),
     profiles=PROFILES,
 )

@@ -30,6 +30,11 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
     }
 
 
+def spread(values: np.ndarray) -> float:
+    """The standard deviation over seeds; none for a single one."""
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
 def task_of(label: str) -> str:
     return "escan" if label in ESCAN else "one_to_one"
 
@@ -92,8 +97,8 @@ def draw_shares(data: Any) -> "Figure":
     parts = {label: (first[label], three[label] - first[label], 1 - three[label]) for label in data}
     columns = ["μ·μ", "μ·χ + μ·Δ", "the other six"]
     means = pd.DataFrame({label: [part.mean() for part in three] for label, three in parts.items()}, columns).T
-    spreads = pd.DataFrame({label: [part.std(ddof=1) for part in three] for label, three in parts.items()}, columns).T
-    plots.stacked_shares(means, ax=ax, errors=spreads if len(next(iter(first.values()))) > 1 else None)
+    spreads = pd.DataFrame({label: [spread(part) for part in three] for label, three in parts.items()}, columns).T
+    plots.stacked_shares(means, ax=ax, errors=spreads)
     ax.set_ylabel("share of the nine |terms|")
     return picture
 
@@ -209,13 +214,12 @@ def draw_variance(data: Any) -> "Figure":
     picture, (ax,) = plots.panels(1, 1, size=(6.4, 3.6))
     left = {label: 1 - np.array(drops) for label, drops in data.items()}
     means = pd.DataFrame({"variance left": {label: values.mean() for label, values in left.items()}})
-    spreads = pd.DataFrame({"variance left": {label: values.std(ddof=1) for label, values in left.items()}})
+    spreads = pd.DataFrame({"variance left": {label: spread(values) for label, values in left.items()}})
     stated = {label: 1 - value for label, value in (("eSCAN, AED", 0.90), ("eSCAN, AO", 0.95))}
-    several = len(next(iter(left.values()))) > 1
     plots.bars(
         means,
         ax=ax,
-        errors=spreads if several else None,
+        errors=spreads,
         published=pd.DataFrame({"variance left": stated}).reindex(means.index),
         ylabel="variance of h − μ / variance of h",
     )

@@ -1,0 +1,96 @@
+"""The command as a person types it: in a process of its own, mistakes included."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = ["--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "task.test_size=12"]
+
+
+def attnscope(*words, cwd=None):
+    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "attnscope", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+def test_help_loads_no_torch():
+    program = "import sys, attnscope.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    shown = attnscope("--help")
+    assert shown.returncode == 0
+    for command in ("list", "reproduce", "report", "verify", "train", "probe"):
+        assert command in shown.stdout
+
+
+def test_list_names_everything():
+    shown = attnscope("list").stdout
+    for name in ("fig2-aed", "fig6", "escan", "query_key_value", "ungated_feedforward", "decomposition", "ved"):
+        assert name in shown
+
+
+def test_train_then_probe(tmp_path):
+    trained = attnscope("train", "one_to_one", "aed", *SMALL, "--store", tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    key = trained.stdout.split("run: ")[1].strip()
+    picture = tmp_path / "shares.png"
+    asked = attnscope("probe", key[:8], "decomposition", "--store", tmp_path, "--out", picture)
+    assert asked.returncode == 0, asked.stderr
+    assert "temporal share" in asked.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "aitken2022"], "there is no study 'aitken2022'; choose one of aitken2021"),
+        (["reproduce", "aitken2021", "--only", "fig9"], "choose one of fig2-aed, fig2-ao"),
+        (["reproduce", "aitken2021", "--profile", "slow"], "choose one of quick, paper"),
+        (["reproduce", "aitken2021", "--engine", "cloud"], "choose one of local, ray"),
+        (["reproduce", "aitken2021", "--device", "tpu"], "choose one of cpu, cuda"),
+        (["train", "two_to_two", "aed"], "choose one of one_to_one, reversed_one_to_one, sorting, escan"),
+        (["train", "one_to_one", "bert"], "choose one of ved, aed, ao"),
+        (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
+        (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
+        (["probe", "abc"], "0 finished runs begin with 'abc'"),
+        (["report", "."], "there are no results"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
+    answer = attnscope(*words, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_verify_says_what_is_malformed(tmp_path):
+    (tmp_path / "aitken2021").mkdir()
+    (tmp_path / "aitken2021" / "fig3.json").write_text('{"finding": 3}')
+    answer = attnscope("verify", tmp_path)
+    assert answer.returncode == 1
+    assert "field 'finding' should be a name" in answer.stderr
+
+
+def test_the_results_that_we_ship_are_well_formed():
+    answer = attnscope("verify", Path(__file__).parent.parent / "results")
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.slow
+def test_interrupted_with_ctrl_c_it_says_so_and_goes_on_later(tmp_path):
+    words = ["train", "one_to_one", "aed", "--store", str(tmp_path), "--set", "training.steps=100000"]
+    process = subprocess.Popen([sys.executable, "-m", "attnscope", *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("working/*/config.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(2)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; finished runs are kept" in said
+    assert "Traceback" not in said

@@ -106,12 +106,13 @@ def distance_to_own_verb(seen: Look, after: dict[str, np.ndarray]) -> float:
 def picture_of_twice(seen: Look, after: dict[str, np.ndarray]) -> Any:
     plane = input_plane(seen.encoder)
     points = {f"{verb} twice": plane.project(torch.from_numpy(states[:80])) for verb, states in after.items()}
+    words = {
+        word: plane.project(torch.from_numpy(chi)) for word, chi in seen.word_components().items() if word != "twice"
+    }
     return {
         "points": np.concatenate(list(points.values())),
         "labels": [label for label, group in points.items() for _ in group],
-        "centres": {
-            word: plane.project(torch.from_numpy(component)) for word, component in seen.word_components().items()
-        },
+        "centres": words | {label: group.mean(0) for label, group in points.items()},
     }
 
 

@@ -100,8 +100,8 @@ class Plan:
         for name, labels in experiments.items():
             for experiment in (experiment for group in labels.values() for experiment in group):
                 wanted.setdefault(experiment.key, (experiment, []))[1].append(name)
-        # The longest first, so that at the end no worker is left with a long one alone.
-        longest = sorted(wanted.items(), key=lambda item: -item[1][0].training.steps)
+        # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
+        longest = sorted(wanted.items(), key=lambda item: (-item[1][0].training.steps, item[1][0].seed))
         jobs = {
             key: Job(study.name, experiment.config(), tuple(dict.fromkeys(names)), str(store))
             for key, (experiment, names) in longest

@@ -88,9 +88,8 @@ def main(sequences: int = SEQUENCES) -> dict[str, Any]:
         "time": result["gold words"]["ratio"] <= GOAL_TIME and result["own words"]["ratio"] <= GOAL_TIME,
         "memory": whole / tenth <= GOAL_MEMORY,
     }
-    print(json.dumps(result, indent=2))
     return result
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    print(json.dumps(main(*map(int, sys.argv[1:])), indent=2))

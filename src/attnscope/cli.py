@@ -112,9 +112,9 @@ def reproduce(
 @app.command()
 def report(
     store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; by default report.html in that folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The .html or .md file; by default report.html there.")] = None,
 ) -> None:
-    """Write the HTML report again, from the results that are stored."""
+    """Write the report again, from the results that are stored: a page to look at, or tables in Markdown."""
     results = _results(store)
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
 
@@ -203,8 +203,11 @@ def _results(folder: Path) -> "list[Result]":
 
 
 def _report(results: "list[Result]", path: Path) -> Path:
-    from attnscope.report import write_report
+    from attnscope.report import write_markdown, write_report
     from attnscope.studies import study
+
+    if path.suffix == ".md":
+        return write_markdown(results, path)
 
     def draw(result: "Result") -> Any:
         return study(result.study).finding(result.finding).draw(result.figure) if result.figure else None

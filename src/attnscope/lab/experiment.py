@@ -1,6 +1,5 @@
 """What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -123,7 +122,6 @@ def find(beginning: str, store: Store) -> Run:
 
 def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> None:
     """Train and write down: weights, log, and a summary on the test set."""
-    started = time.monotonic()
     model = experiment.new_model().to(experiment.device)
     watch = {name: WATCHES[name] for name in experiment.watch}
     progress = fit(
@@ -133,7 +131,7 @@ def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> No
     on_test = evaluate(model, experiment.task.batches("test"))
     write_json(
         folder / "summary.json",
-        {"steps": progress.step, "seconds": time.monotonic() - started} | on_test,
+        {"steps": progress.step, "seconds": progress.seconds} | on_test,
     )
 
 

@@ -97,7 +97,8 @@ def _words(axis: Axis, named: Iterable[object] | None, n: int, upright: bool = F
 
 
 def _colour_bar(ax: Axes, mesh: QuadMesh) -> None:
-    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02, fraction=0.05, aspect=25)
+    beside = ax.inset_axes((1.03, 0, 0.04, 1))  # as tall as the cells, whatever room the panel has
+    bar = ax.figure.colorbar(mesh, cax=beside)
     bar.outline.set_edgecolor(FAINT)
     bar.ax.tick_params(length=2, labelsize=7)
 

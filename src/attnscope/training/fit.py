@@ -44,8 +44,10 @@ def fit(
     """
     run = Fit(model, task, objective or CrossEntropy(), settings or TrainingSettings(), seed, folder, watch or {})
     saved = time.monotonic()
+    started = saved - run.progress.seconds
     while not run.finished:
         run.advance()
+        run.progress.seconds = time.monotonic() - started
         if report and run.evaluated:
             report(run.progress.step, run.settings.steps, run.progress.log[-1])
         if time.monotonic() - saved >= save_every and not run.finished:

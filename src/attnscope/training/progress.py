@@ -29,6 +29,7 @@ class Progress:
     best_loss: float | None = None
     waited: int = 0  # evaluations since the best one
     stopped: bool = False
+    seconds: float = 0.0  # of training, earlier attempts included
     best: Weights = field(default_factory=dict)
 
 

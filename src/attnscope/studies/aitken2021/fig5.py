@@ -98,6 +98,7 @@ def draw_shares(data: Any) -> "Figure":
     columns = ["μ·μ", "μ·χ + μ·Δ", "the other six"]
     means = pd.DataFrame({label: [part.mean() for part in three] for label, three in parts.items()}, columns).T
     spreads = pd.DataFrame({label: [spread(part) for part in three] for label, three in parts.items()}, columns).T
+    spreads["the other six"] = 0.0  # what the others leave has no spread of its own
     plots.stacked_shares(means, ax=ax, errors=spreads)
     ax.set_ylabel("share of the nine |terms|")
     return picture
@@ -159,6 +160,7 @@ def draw_offsets(data: Any) -> "Figure":
         steps = np.arange(len(content["largest"]))
         follows = {name: np.array(content[name], dtype=float) for name in ("largest", "expected")}
         plots.profiles(steps, follows, ax=axes[4 + place], xlabel="decoder step s", ylabel="offset")
+        axes[4 + place].set_ylim(-5.5, 5.5)
     return picture
 
 

@@ -7,11 +7,15 @@ import pytest
 from typer.testing import CliRunner
 
 from attnscope.cli import app
+from attnscope.errors import AttnscopeError
+from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
 from attnscope.studies.aitken2021.experiments import PROFILES, Sizes
 from attnscope.studies.aitken2021.fig2 import distance_from_simplex
 from attnscope.studies.aitken2021.fig6 import explained_by_group
+from attnscope.studies.reproduce import Job, carry_out, reproduce
 from attnscope.studies.result import Result
+from attnscope.training import TrainingDiverged
 
 TINY = Sizes("tiny", 2, units=12, batch_size=8, steps=6, long_steps=6, test_size=30, all_cells=False)
 
@@ -63,6 +67,36 @@ def test_verify_and_report_read_what_reproduce_wrote(reproduced, tmp_path):
     again = tmp_path / "again.html"
     assert CliRunner().invoke(app, ["report", str(store), "--out", str(again)]).exit_code == 0
     assert again.read_text() == (store / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_same_numbers(reproduced, tmp_path, monkeypatch):
+    monkeypatch.setitem(PROFILES, "tiny", TINY)
+    words = ["--only", "fig5d", "--profile", "tiny", "--engine", "ray", "--store", str(tmp_path)]
+    assert CliRunner().invoke(app, ["reproduce", "aitken2021", *words], catch_exceptions=False).exit_code == 0
+    there, here = (Result.read(store / "results/aitken2021/fig5d.json") for store in (tmp_path, reproduced[0]))
+    assert there.table == here.table
+    assert there.figure == here.figure
+
+
+def test_a_node_that_does_not_see_the_store_says_so(tmp_path):
+    with pytest.raises(AttnscopeError, match="must be on a disk that all nodes share"):
+        carry_out(Job("aitken2021", {}, (), str(tmp_path / "elsewhere")))
+
+
+def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatch):
+    """A network that diverges is reported; the finding is written all the same."""
+    monkeypatch.setitem(PROFILES, "tiny", TINY)
+    monkeypatch.setattr("attnscope.studies.reproduce.train", diverge)
+    finding = study("aitken2021").finding("fig5a")
+    (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))
+    assert all(claim.holds is None for claim in result.claims)
+    assert sum("a run failed: the loss became nan" in note for note in result.notes) == 8
+    assert result.figure is None
+
+
+def diverge(experiment, store):
+    raise TrainingDiverged("the loss became nan")
 
 
 def test_the_vertices_of_a_simplex_are_at_no_distance_from_one():

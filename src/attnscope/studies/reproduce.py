@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attnscope.errors import AttnscopeError
+from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.experiment import Experiment, Run, train
 from attnscope.lab.store import Store
@@ -13,6 +15,7 @@ from attnscope.studies import study
 from attnscope.studies.finding import Finding, Measured, Measurement, Study, plain, shortened
 from attnscope.studies.result import Result, provenance
 
+SHARED = "store.json"
 Progress = Callable[[int, int, str], None]  # runs done, runs in all, what was done last
 
 
@@ -40,6 +43,7 @@ def reproduce(
     """Run the findings and write `<store>/results/<study>/<finding>.json` for each; `found` is told of each."""
     settings = study.profiles[profile]
     plan = Plan.of(study, findings, settings, range(seeds or settings.seeds), device, store)
+    write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     said: dict[str, Outcome[Said]] = {}
 
     def done(place: int, outcome: Outcome[Said]) -> None:
@@ -67,7 +71,9 @@ class Said:
 
 
 def carry_out(job: Job) -> Said:
-    """Train, or find trained, and measure: in whichever process."""
+    """Train, or find trained, and measure: in whichever process, on whichever machine."""
+    if not (Path(job.store) / SHARED).exists():
+        raise AttnscopeError(f"this node does not see the store {job.store}; it must be on a disk that all nodes share")
     run = train(Experiment.of(job.config), Store(job.store))
     started = time.monotonic()
     measurements = {name: plain(study(job.study).finding(name).measure(run)) for name in job.findings}
@@ -103,7 +109,7 @@ class Plan:
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(wanted.items(), key=lambda item: (-item[1][0].training.steps, item[1][0].seed))
         jobs = {
-            key: Job(study.name, experiment.config(), tuple(dict.fromkeys(names)), str(store))
+            key: Job(study.name, experiment.config(), tuple(dict.fromkeys(names)), str(store.resolve()))
             for key, (experiment, names) in longest
         }
         return cls(study, profile, seeds, device, experiments, jobs)

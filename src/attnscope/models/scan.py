@@ -16,14 +16,14 @@ RESET, KEEP, NEW = 0, 1, 2  # torch's order of the gates
 
 
 class GRUScan(torch.autograd.Function):
-    """Gates come first here, then time."""
+    """Gates come first here, then time. `bias` is that of the new state, which the reset gate acts on, too."""
 
     @staticmethod
     def forward(
         from_inputs: Float[Tensor, "3 steps batch units"],
         first: Float[Tensor, "batch units"],
         recurrent: Float[Tensor, "3 units units"],
-        bias: Float[Tensor, "3 units"],
+        bias: Float[Tensor, " units"],
     ) -> tuple[Tensor, Tensor, Tensor]:
         _, steps, batch, units = from_inputs.shape
         states = from_inputs.new_empty(steps + 1, batch, units)  # the first state and all that follow
@@ -31,12 +31,11 @@ class GRUScan(torch.autograd.Function):
         seen = from_inputs.new_empty(steps, batch, units)  # what the old state says to the new one, before the reset
         states[0] = first
         reset_matrix, keep_matrix, new_matrix = recurrent.mT.unbind(0)
-        inputs = from_inputs[:NEW] + bias[:NEW, None, None]
         for i in range(steps):
             old, reset, keep, new = states[i], gates[RESET, i], gates[KEEP, i], gates[NEW, i]
-            torch.addmm(inputs[RESET, i], old, reset_matrix, out=reset).sigmoid_()
-            torch.addmm(inputs[KEEP, i], old, keep_matrix, out=keep).sigmoid_()
-            torch.addmm(bias[NEW], old, new_matrix, out=seen[i])
+            torch.mm(old, reset_matrix, out=reset).add_(from_inputs[RESET, i]).sigmoid_()
+            torch.mm(old, keep_matrix, out=keep).add_(from_inputs[KEEP, i]).sigmoid_()
+            torch.mm(old, new_matrix, out=seen[i]).add_(bias)
             tanh_(torch.addcmul(from_inputs[NEW, i], reset, seen[i], out=new))
             torch.lerp(new, old, keep, out=states[i + 1])
         return states, gates, seen
@@ -68,7 +67,7 @@ class GRUScan(torch.autograd.Function):
         per_gate = (d_inputs[RESET], d_inputs[KEEP], d_seen)
         before = states[:-1].flatten(0, 1)
         d_recurrent = torch.stack([d_gate.flatten(0, 1).t() @ before for d_gate in per_gate])
-        return d_inputs, d_state, d_recurrent, torch.stack([d_gate.sum((0, 1)) for d_gate in per_gate])
+        return d_inputs, d_state, d_recurrent, d_seen.sum((0, 1))
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -83,7 +82,8 @@ def gru_scan(
     units = first.shape[-1]
     of_input, of_state, input_bias, state_bias = (weight.unflatten(0, (3, units)) for weight in weights)
     rows = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
-    from_inputs = torch.baddbmm(input_bias[:, None], rows.expand(3, -1, -1), of_input.mT)
+    biases = torch.cat([input_bias[:NEW] + state_bias[:NEW], input_bias[NEW:]])
+    from_inputs = torch.baddbmm(biases[:, None], rows.expand(3, -1, -1), of_input.mT)
     by_gate = from_inputs.unflatten(1, (inputs.shape[1], inputs.shape[0]))  # 3 x steps x batch x units
-    states: Tensor = GRUScan.apply(by_gate, first, of_state, state_bias)[0]
+    states: Tensor = GRUScan.apply(by_gate, first, of_state, state_bias[NEW])[0]
     return states[1:].transpose(0, 1)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.claims import Verdict
-from attnscope.studies.result import Row
+from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Measurement = Mapping[str, Any]  # what one run says: numbers, and arrays for pictures
+Stated = Callable[[str, str], dict[str, Any]]  # the published number of an experiment's quantity
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,24 @@ class Measured:
     def first(self, label: str) -> Measurement:
         """The first seed's, for pictures of a single network."""
         return self[label][0]
+
+    def pictures(self) -> dict[str, Any]:
+        """The first seed's picture of each experiment."""
+        return {label: self.first(label)["picture"] for label in self}
+
+    def table(self, quantities: Mapping[str, str], stated: Stated | None = None) -> list[Row]:
+        """A row an experiment and quantity (name to text), with what the paper states of it."""
+        return [
+            row(
+                model=label,
+                quantity=text,
+                values=[m[name] for m in self[label] if name in m],
+                **(stated(label, name) if stated else {}),
+            )
+            for label in self
+            for name, text in quantities.items()
+            if all(name in m for m in self[label])
+        ]
 
 
 @dataclass(frozen=True)

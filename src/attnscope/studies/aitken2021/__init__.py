@@ -7,7 +7,10 @@ from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
 from attnscope.studies.aitken2021.fig2_orders import FIG2G, FIG2H
 from attnscope.studies.aitken2021.fig3 import FIG3
-from attnscope.studies.aitken2021.fig5 import FIG5A, FIG5B, FIG5C, FIG5D
+from attnscope.studies.aitken2021.fig5a import FIG5A
+from attnscope.studies.aitken2021.fig5b import FIG5B
+from attnscope.studies.aitken2021.fig5c import FIG5C
+from attnscope.studies.aitken2021.fig5d import FIG5D
 from attnscope.studies.aitken2021.fig6 import FIG6
 from attnscope.studies.finding import Study
 

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+QUANTITIES = {
+    "predictability": "how well the mean attention predicts a sample's",
+    "temporal_share": "share of μ·μ in the alignment",
+}
+
+
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
     return {
         "one-to-one, AED": one_to_one(AED, sizes),
@@ -70,23 +76,14 @@ def claims(measured: Measured) -> list[Verdict]:
 
 
 def table(measured: Measured) -> list[Row]:
-    quantities = {
-        "predictability": "how well the mean attention predicts a sample's",
-        "temporal_share": "share of μ·μ in the alignment",
-    }
-    rows = [
-        row(model=label, quantity=text, values=measured.values(label, name))
-        for label in measured
-        for name, text in quantities.items()
+    return [
+        *measured.table(QUANTITIES),
+        row(model="all", quantity="Spearman's ρ of the two", values=correlations(measured)),
     ]
-    return [*rows, row(model="all", quantity="Spearman's ρ of the two", values=correlations(measured))]
 
 
 def figure(measured: Measured) -> Any:
-    return {
-        label: [np.mean(measured.values(label, name)) for name in ("predictability", "temporal_share")]
-        for label in measured
-    }
+    return {label: [np.mean(measured.values(label, name)) for name in QUANTITIES] for label in measured}
 
 
 def draw(data: Any) -> "Figure":

@@ -14,7 +14,6 @@ from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan, one_
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.claims import Verdict, always
 from attnscope.studies.finding import Finding, Measured, Measurement
-from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +26,13 @@ NETWORKS: dict[str, EncoderDecoderSettings] = {
     "AO, gated": AO,
     "AO, not gated": replace(AO, cell="ungated_feedforward"),
     "AO, query-key-value": replace(AO, attention="query_key_value"),
+}
+
+
+QUANTITIES = {
+    "word_accuracy": "word accuracy",
+    "temporal": "share of μ·μ",
+    "temporal_query": "share of μ·μ + μ·χ + μ·Δ",
 }
 
 
@@ -54,19 +60,6 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
-    quantities = {
-        "word_accuracy": "word accuracy",
-        "temporal": "share of μ·μ",
-        "temporal_query": "share of μ·μ + μ·χ + μ·Δ",
-    }
-    return [
-        row(model=label, quantity=text, values=measured.values(label, name))
-        for label in measured
-        for name, text in quantities.items()
-    ]
-
-
 def figure(measured: Measured) -> Any:
     return {
         label: [np.mean(measured.values(label, name)) for name in ("temporal", "temporal_query")] for label in measured
@@ -91,7 +84,7 @@ CELLS = Finding(
     section="footnotes 1 and 2",
     experiments=experiments,
     measure=measure,
-    table=table,
+    table=lambda measured: measured.table(QUANTITIES),
     claims=claims,
     figure=figure,
     draw=draw,

@@ -55,6 +55,13 @@ def escan(model: EncoderDecoderSettings, sizes: Sizes, same_length: bool = False
     return experiment(task, model, sizes, sizes.long_steps)
 
 
+def one_to_one_and_escan(sizes: Sizes) -> dict[str, Experiment]:
+    """The four networks of figure 5."""
+    tasks = {"one-to-one": one_to_one, "eSCAN": escan}
+    models = {"AED": AED, "AO": AO}
+    return {f"{task}, {model}": tasks[task](models[model], sizes) for task in tasks for model in models}
+
+
 def experiment(task: SyntheticTask, model: EncoderDecoderSettings, sizes: Sizes, steps: int) -> Experiment:
     return Experiment(
         task=task,

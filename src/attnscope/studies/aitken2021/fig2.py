@@ -22,7 +22,7 @@ from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths,
 from attnscope.studies.aitken2021.published import published
 from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than
 from attnscope.studies.finding import Finding, Measured, Measurement
-from attnscope.studies.result import Row, row
+from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,18 +139,10 @@ def claims_attending(model: str, measured: Measured) -> list[Verdict]:
 
 
 def table(measured: Measured) -> list[Row]:
-    stated = {"temporal_principal": "principal_3", "cloud_principal": "principal_3"}
-    return [
-        row(
-            model=model,
-            quantity=QUANTITIES[name],
-            values=measured.values(model, name),
-            **published("one_to_one", stated.get(name, "")),
-        )
-        for model in measured
-        for name in QUANTITIES
-        if all(name in measurement for measurement in measured[model])
-    ]
+    in_three = ("temporal_principal", "cloud_principal")
+    return measured.table(
+        QUANTITIES, lambda label, name: published("one_to_one", "principal_3") if name in in_three else {}
+    )
 
 
 def figure(model: str, measured: Measured) -> Any:
@@ -164,6 +156,14 @@ def draw_attending(data: Any) -> "Figure":
     draw_cloud(data, right, "input-delta components, readouts")
     return picture
 
+
+QUANTITIES_VED = {
+    "word_accuracy": "word accuracy",
+    "encoder_delta": "encoder delta / input component",
+    "adjacent": "temporal components next to their neighbours in time",
+    "meeting_step": "encoder step nearest to the decoder's first",
+    "temporal_principal": "variance of temporal components in 3 PCs",
+}
 
 # Without: VED ------------------------------------------------------------------------------------------------------
 
@@ -235,21 +235,6 @@ def claims_ved(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table_ved(measured: Measured) -> list[Row]:
-    quantities = {
-        "word_accuracy": "word accuracy",
-        "encoder_delta": "encoder delta / input component",
-        "adjacent": "temporal components next to their neighbours in time",
-        "meeting_step": "encoder step nearest to the decoder's first",
-        "temporal_principal": "variance of temporal components in 3 PCs",
-    }
-    return [
-        row(model=model, quantity=text, values=measured.values(model, name))
-        for model in measured
-        for name, text in quantities.items()
-    ]
-
-
 def draw_ved(data: Any) -> "Figure":
     picture, (left, right) = plots.panels(1, 2, size=(4.6, 3.9))
     draw_paths(data, left, "temporal components")
@@ -288,7 +273,7 @@ FIG2_VED = Finding(
     section="§3, figure 2e and 2f",
     experiments=experiments_ved,
     measure=measure_ved,
-    table=table_ved,
+    table=lambda measured: measured.table(QUANTITIES_VED),
     claims=claims_ved,
     figure=partial(figure, "VED"),
     draw=draw_ved,

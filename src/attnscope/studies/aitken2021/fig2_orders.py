@@ -10,7 +10,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.decomposition import PARTS, TEMPORAL
+from attnscope.probes.decomposition import TEMPORAL
 from attnscope.probes.decomposition.terms import TERMS
 from attnscope.probes.decomposition.terms import name as term_name
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, reversed_one_to_one, sorting
@@ -18,12 +18,18 @@ from attnscope.studies.aitken2021.look import look, temporal_products
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
 from attnscope.studies.claims import Verdict, always, at_least, at_most
 from attnscope.studies.finding import Finding, Measured, Measurement
-from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIXED = "AO, length 20"  # AO cannot see how long a sentence is, and where to look first depends on it
+
+
+QUANTITIES_REVERSED = {
+    "word_accuracy": "word accuracy",
+    "direction": "correlation of s and the t of the largest μ(s)·μ(t)",
+    "temporal_share": "share of μ·μ in the alignment",
+}
 
 
 def experiments_reversed(sizes: Sizes) -> dict[str, Experiment]:
@@ -58,19 +64,6 @@ def claims_reversed(measured: Measured) -> list[Verdict]:
     return verdicts
 
 
-def table_reversed(measured: Measured) -> list[Row]:
-    quantities = {
-        "word_accuracy": "word accuracy",
-        "direction": "correlation of s and the t of the largest μ(s)·μ(t)",
-        "temporal_share": "share of μ·μ in the alignment",
-    }
-    return [
-        row(model=model, quantity=text, values=measured.values(model, name))
-        for model in measured
-        for name, text in quantities.items()
-    ]
-
-
 def figure_reversed(measured: Measured) -> Any:
     return {model: measured.first(model)["picture"] for model in ("AED", FIXED)}
 
@@ -83,6 +76,10 @@ def draw_reversed(data: Any) -> "Figure":
     return picture
 
 
+QUANTITIES_SORTING = {
+    "word_accuracy": "word accuracy",
+    **{term_name(term): f"share of {term_name(term)} (decoder·encoder)" for term in TERMS},
+}
 SHOWN = {
     "full": None,
     "μ · μ": TEMPORAL,
@@ -97,9 +94,7 @@ def measure_sorting(run: Run) -> Measurement:
     largest = TERMS[int(shares.flatten().argmax())]
     return {
         "word_accuracy": run.summary["word_accuracy"],
-        "shares": {term_name(term): shares.flatten()[i].item() for i, term in enumerate(TERMS)},
-        "temporal_share": shares[0, 0].item(),
-        "delta_input_share": shares[PARTS.index("delta"), PARTS.index("input")].item(),
+        **{term_name(term): share.item() for term, share in zip(TERMS, shares.flatten(), strict=True)},
         "delta_input_is_largest": largest == ("delta", "input"),
         "picture": {title: matrix(seen, seen.example, keep) for title, keep in SHOWN.items()},
     }
@@ -110,7 +105,7 @@ def claims_sorting(measured: Measured) -> list[Verdict]:
         at_least("AED learns to sort: word accuracy at least 0.98", measured.values("AED", "word_accuracy"), 0.98),
         at_most(
             "temporal · temporal is negligible: at most a tenth of the alignment",
-            measured.values("AED", "temporal_share"),
+            measured.values("AED", "temporal·temporal"),
             0.1,
         ),
         always(
@@ -118,19 +113,6 @@ def claims_sorting(measured: Measured) -> list[Verdict]:
             measured.flags("AED", "delta_input_is_largest"),
         ),
     ]
-
-
-def table_sorting(measured: Measured) -> list[Row]:
-    accuracy = row(model="AED", quantity="word accuracy", values=measured.values("AED", "word_accuracy"))
-    shares = [
-        row(
-            model="AED",
-            quantity=f"share of {term_name(term)} (decoder·encoder)",
-            values=[measurement["shares"][term_name(term)] for measurement in measured["AED"]],
-        )
-        for term in TERMS
-    ]
-    return [accuracy, *shares]
 
 
 def draw_sorting(data: Any) -> "Figure":
@@ -146,7 +128,7 @@ FIG2G = Finding(
     section="§3, figure 2g",
     experiments=experiments_reversed,
     measure=measure_reversed,
-    table=table_reversed,
+    table=lambda measured: measured.table(QUANTITIES_REVERSED),
     claims=claims_reversed,
     figure=figure_reversed,
     draw=draw_reversed,
@@ -162,7 +144,7 @@ FIG2H = Finding(
     section="§3, figure 2h",
     experiments=lambda sizes: {"AED": sorting(AED, sizes)},
     measure=measure_sorting,
-    table=table_sorting,
+    table=lambda measured: measured.table(QUANTITIES_SORTING),
     claims=claims_sorting,
     figure=lambda measured: measured.first("AED")["picture"],
     draw=draw_sorting,

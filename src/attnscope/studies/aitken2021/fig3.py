@@ -22,10 +22,16 @@ from attnscope.studies.aitken2021.pictures import (
 from attnscope.studies.aitken2021.published import published
 from attnscope.studies.claims import Verdict, at_least, more_than
 from attnscope.studies.finding import Finding, Measured, Measurement
-from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+QUANTITIES = {
+    "word_accuracy": "word accuracy",
+    "sentence_accuracy": "sentences without an error",
+    "encoder_delta": "encoder delta / input component",
+}
 
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
@@ -57,19 +63,6 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
-    quantities = {
-        "word_accuracy": "word accuracy",
-        "sentence_accuracy": "sentences without an error",
-        "encoder_delta": "encoder delta / input component",
-    }
-    return [
-        row(model=model, quantity=text, values=measured.values(model, name), **published("escan", name))
-        for model in measured
-        for name, text in quantities.items()
-    ]
-
-
 def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(4, 2, size=(5.2, 4.4))
     for model, panels in zip(data, (axes[::2], axes[1::2]), strict=True):
@@ -87,9 +80,9 @@ FIG3 = Finding(
     section="§4, figure 3",
     experiments=experiments,
     measure=measure,
-    table=table,
+    table=lambda measured: measured.table(QUANTITIES, lambda label, name: published("escan", name)),
     claims=claims,
-    figure=lambda measured: {model: measured.first(model)["picture"] for model in measured},
+    figure=lambda measured: measured.pictures(),
     draw=draw,
     notes=(
         "What this does not show: whether other networks of the same accuracy attend in the same way; the pictures are "

@@ -19,7 +19,6 @@ from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
 from attnscope.studies.aitken2021.look import Look, look
 from attnscope.studies.claims import Verdict, always, at_least, at_most
 from attnscope.studies.finding import Finding, Measured, Measurement
-from attnscope.studies.result import Row, row
 from attnscope.tasks.escan import VERBS
 
 if TYPE_CHECKING:
@@ -28,6 +27,20 @@ if TYPE_CHECKING:
 SAME_LENGTH = "AO, T = S"
 OFFSETS = range(-5, 6)
 WORDS = ("run", "left", "and", "twice")
+
+
+QUANTITIES = {
+    "word_accuracy": "word accuracy",
+    "split_by_verb": "variance of 'twice' between preceding verbs (η²)",
+    "distance_to_own_verb": "distance of 'twice' to its verb / of two verbs",
+    "falls_on_word_before": "attention at t = s − 1 where 'twice' is at t = s",
+    "twice_at_s": "μ(s)·(χ + Δ) of 'twice' at t = s",
+    "left_at_s": "μ(s)·(χ + Δ) of 'left' at t = s",
+    "and_at_s": "μ(s)·(χ + Δ) of 'and' at t = s",
+    "run_at_s": "μ(s)·(χ + Δ) of 'run' at t = s",
+    "left_gain_temporal": "gain of 'left' per step ahead, μ(s)",
+    "left_gain_full": "gain of 'left' per step ahead, full state",
+}
 
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
@@ -145,7 +158,7 @@ def falls_back(seen: Look) -> Any:
 
 def leaning(seen: Look, part: str) -> dict[str, list[float]]:
     """For each word and offset, the mean dot product of χ + Δ with the decoder's temporal part, or its full state."""
-    names = [word for word in WORDS if word in seen.source_words]
+    names = [word for word in WORDS if seen.encoder.counts[number(seen, word)].any()]
     sums = {word: np.zeros((len(OFFSETS), 2)) for word in names}
     for source, _, target_mask, queries, keys in sentences(seen):
         nine = terms(queries, keys)[:, 1:, :, 0].sum(1)  # 3 x batch x target x source: decoder part · (χ + Δ)
@@ -211,27 +224,6 @@ def claims(measured: Measured) -> list[Verdict]:
     return verdicts
 
 
-def table(measured: Measured) -> list[Row]:
-    quantities = {
-        "word_accuracy": "word accuracy",
-        "split_by_verb": "variance of 'twice' between preceding verbs (η²)",
-        "distance_to_own_verb": "distance of 'twice' to its verb / of two verbs",
-        "falls_on_word_before": "attention at t = s − 1 where 'twice' is at t = s",
-        "twice_at_s": "μ(s)·(χ + Δ) of 'twice' at t = s",
-        "left_at_s": "μ(s)·(χ + Δ) of 'left' at t = s",
-        "and_at_s": "μ(s)·(χ + Δ) of 'and' at t = s",
-        "run_at_s": "μ(s)·(χ + Δ) of 'run' at t = s",
-        "left_gain_temporal": "gain of 'left' per step ahead, μ(s)",
-        "left_gain_full": "gain of 'left' per step ahead, full state",
-    }
-    return [
-        row(model=model, quantity=text, values=[m[name] for m in measured[model] if name in m])
-        for model in measured
-        for name, text in quantities.items()
-        if name != "and_at_s" or model != SAME_LENGTH  # a sentence as long as its translation has no 'and'
-    ]
-
-
 def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(3, 2, size=(4.8, 3.7))
     for model, ax in (("AED", axes[0]), ("AO", axes[1])):
@@ -257,9 +249,9 @@ FIG6 = Finding(
     section="§4.2, figure 6",
     experiments=experiments,
     measure=measure,
-    table=table,
+    table=lambda measured: measured.table(QUANTITIES),
     claims=claims,
-    figure=lambda measured: {label: measured.first(label)["picture"] for label in measured},
+    figure=lambda measured: measured.pictures(),
     draw=draw,
     notes=(
         "A sentence is as long as its translation (T = S) only if it has no 'and', which nine tenths of the commands "

@@ -1,0 +1,299 @@
+"""Which word translates to which, by co-occurrence alone? IBM Model 1 (Brown et al. 1993; snell2021 §4.2).
+
+Model 1 forgets the order of words, so that a corpus is two tables of counts, sentences by words. Every target word
+comes from one word of the source sentence, each position being as likely as any other before the word is known.
+With a NULL word, it may also come from none of them: NULL is then one more source word, the last, in every sentence.
+
+    bags = Bags.of(task.batches("test"), len(task.source_words), len(task.target_words))
+    IBMModel1.counted(bags)  # eq. 16 and 17
+    IBMModel1.fitted(bags)   # EM to convergence
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from scipy.sparse import coo_array, csc_array, csr_array, diags_array, hstack
+from torch import Tensor
+
+from attnscope.errors import AttnscopeError, require
+from attnscope.files import Malformed, write_atomically
+from attnscope.tasks import NOWHERE, Batch, Vocabulary, pad
+
+NULL = "<null>"
+HEADER = "source\ttarget\tprobability"
+
+Words = Sequence[int] | Int[np.ndarray, "_"]
+Pair = tuple[Words, Words]
+
+
+@dataclass(frozen=True)
+class Bags:
+    """A corpus without its order: how often each word stands in each sentence."""
+
+    source: csr_array  # sentences x source words, and NULL where there is one
+    target: csr_array  # sentences x target words
+    null: bool = False
+
+    @classmethod
+    def of(cls, corpus: Iterable[Batch | Pair], source_words: int, target_words: int, null: bool = False) -> "Bags":
+        """Every token that is no padding takes part, end tokens included: to leave one out, mask it."""
+        pairs = list(pairs_of(corpus))
+        require(any(len(pair[1]) for pair in pairs), "IBM Model 1 cannot count: no sentence pair has target words")
+        source = bag([pair[0] for pair in pairs], source_words, "source")
+        if null:
+            source = csr_array(hstack([source, csr_array(np.ones((len(pairs), 1)))]))
+        words = np.diff(source.indptr)
+        require(bool(words.all()), f"sentence pair {words.argmin()}, counted from 0, has no source word; set null=True")
+        return cls(source, bag([pair[1] for pair in pairs], target_words, "target"), null)
+
+    @property
+    def lengths(self) -> Float[np.ndarray, " sentences"]:
+        return np.asarray(self.source.sum(1))  # L; with NULL, L + 1
+
+    def cooccurrences(self) -> csc_array:
+        """C (eq. 16), source words x target words: 1 / L for each pair of positions in each pair of sentences."""
+        counts = csc_array(self.source.T @ (diags_array(1 / self.lengths) @ self.target))
+        counts.sort_indices()
+        return counts
+
+
+class ExpectationMaximisation:
+    """The rounds of EM, as two sparse products.
+
+    A row of `links` stands for a target word of a sentence, a column for an entry of the table, and the number there
+    says how often the entry's source word is in that sentence. Both go by target word, so that a round walks through
+    memory word by word, and does not jump.
+    """
+
+    def __init__(self, bags: Bags, table: csc_array):
+        target = csc_array(bags.target)
+        self.source = table.indices  # the source word of each entry
+        self.repeats = target.data  # how often the target word of each row is in its sentence
+        self.log_lengths = np.log(bags.lengths)[target.indices]
+        self.links = link_matrix(bags.source, target, table)
+
+    def round(self, probabilities: Float[np.ndarray, " entries"]) -> tuple[Float[np.ndarray, " entries"], float]:
+        """Better probabilities, and the log-likelihood of the corpus under those that were given."""
+        explained = self.links @ probabilities  # z: how well a sentence explains each of its target words
+        log_likelihood = float(self.repeats @ (np.log(explained) - self.log_lengths))
+        counts = probabilities * (self.links.T @ (self.repeats / explained))
+        return by_source_word(counts, self.source), log_likelihood
+
+
+@dataclass(frozen=True, eq=False)
+class IBMModel1:
+    """Trans(o | i) for every source word i and target word o that were seen in one sentence pair (eq. 17)."""
+
+    table: csc_array  # source words (then NULL, where there is one) x target words
+    null: bool = False
+    log_likelihoods: tuple[float, ...] = ()  # of the corpus: by counts alone, then after each round of EM
+
+    @classmethod
+    def counted(cls, bags: Bags) -> "IBMModel1":
+        """One step (eq. 16 and 17), which is the first round of EM from a uniform table."""
+        return cls(translation(bags.cooccurrences()), bags.null)
+
+    @classmethod
+    def fitted(cls, bags: Bags, rounds: int = 1000, tolerance: float = 1e-6) -> "IBMModel1":
+        """EM from the counts on, until a round changes the log-likelihood by no more than this share of it."""
+        require(rounds >= 0, f"there cannot be {rounds} rounds of EM; 0 leaves the counts as they are")
+        table, history = translation(bags.cooccurrences()), list[float]()
+        em = ExpectationMaximisation(bags, table)
+        while True:
+            better, log_likelihood = em.round(table.data)
+            history.append(log_likelihood)
+            if len(history) > rounds or settled(history, tolerance):
+                return cls(table, bags.null, tuple(history))
+            table.data = better
+
+    def translation_probabilities(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """β of IBM Model 1 (eq. 18): the chance that this source word is translated to that target word."""
+        source, target = batch.source.cpu().numpy(), batch.target.cpu().numpy()
+        check_numbers(source, self.table.shape[0] - self.null, "source")
+        check_numbers(target, self.table.shape[1], "target")
+        found = self._look_up(source[:, None], target[:, :, None])  # batch x target x source
+        return torch.from_numpy(found).to(batch.source.device) * real(batch)
+
+    def posteriors(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """α of IBM Model 1 (eq. 19): the chance that this position is responsible for that target word.
+
+        With a NULL word, what is missing to one is the chance that no position is. A target word that was never seen
+        with any word of the sentence is as likely to come from one place as from another.
+        """
+        each = self.translation_probabilities(batch)
+        total = each.sum(-1, keepdim=True) + self._of_null(batch)
+        places = batch.source_mask.sum(1)[:, None, None] + int(self.null)
+        return torch.where(total > 0, each / total, real(batch).to(each) / places)
+
+    def viterbi(self, batch: Batch) -> Int[Tensor, "batch target"]:
+        """The likeliest origin of each target word, the first of equals; NOWHERE for NULL, padding and the unseen."""
+        best, position = self.translation_probabilities(batch).max(-1)
+        return position.where((best > 0) & (best >= self._of_null(batch)[..., 0]), NOWHERE)
+
+    def links(self, source: Words, target: Words) -> list[tuple[int, int]]:
+        """The likeliest links of one sentence pair: (source position, target position), counted from 0."""
+        origins: list[int] = self.viterbi(alone(source, target))[0].tolist()
+        return [(origin, position) for position, origin in enumerate(origins) if origin != NOWHERE]
+
+    def _of_null(self, batch: Batch) -> Float[Tensor, "batch target 1"]:
+        target = batch.target.cpu().numpy()[:, :, None]
+        found = self._look_up(np.full_like(target, self.table.shape[0] - 1), target) * self.null
+        return torch.from_numpy(found).to(batch.target.device)
+
+    @cached_property
+    def _keys(self) -> Int[np.ndarray, " entries"]:
+        """A number for each entry, rising: the table goes by target word, then by source word."""
+        target = np.repeat(np.arange(self.table.shape[1]), np.diff(self.table.indptr))
+        return target * self.table.shape[0] + self.table.indices
+
+    def _look_up(self, source: Int[np.ndarray, "..."], target: Int[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Their entries of the table; zero where the two were never seen together."""
+        wanted = target.astype(np.int64) * self.table.shape[0] + source
+        place = np.searchsorted(self._keys, wanted).clip(max=self.table.nnz - 1)
+        return np.where(self._keys[place] == wanted, self.table.data[place], 0.0)
+
+    def save(self, path: Path) -> None:
+        facts = {"shape": self.table.shape, "null": self.null, "log_likelihoods": self.log_likelihoods}
+        arrays = {"probability": self.table.data, "source": self.table.indices, "start": self.table.indptr}
+        write_atomically(path, save(arrays, {"IBM Model 1": json.dumps(facts)}))
+
+    @classmethod
+    def load(cls, path: Path) -> "IBMModel1":
+        arrays, metadata = read(path)
+        try:
+            facts = json.loads(metadata["IBM Model 1"])
+            table = csc_array((arrays["probability"], arrays["source"], arrays["start"]), shape=facts["shape"])
+            table.check_format(full_check=True)
+            likely = (table.data >= 0) & (table.data <= 1)
+            require(table.has_canonical_format and bool(likely.all()), "its table holds more than probabilities")
+            return cls(table, facts["null"], tuple(facts["log_likelihoods"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise Malformed(f"{path} does not hold a whole IBM Model 1: {error}") from error
+
+    def export(self, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> None:
+        """Every entry, however small, as a line of source word, target word, probability; the likeliest first."""
+        sources, targets = (*source_words.words, NULL), target_words.words
+        given, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
+        require(given == needed, f"the vocabularies have {given} words, source and target; the table has {needed}")
+        broken = [word for word in (*sources, *targets) if set(word) & set("\t\r\n")]
+        require(not broken, f"the words {broken} cannot be written: they hold the signs that end a column or a line")
+        entries = self.table.tocoo()
+        order = np.lexsort((-entries.data, entries.row))
+        columns = (column[order].tolist() for column in (entries.row, entries.col, entries.data))
+        lines = [f"{sources[i]}\t{targets[o]}\t{value!r}\n" for i, o, value in zip(*columns, strict=True)]
+        write_atomically(path, "".join([HEADER, "\n", *lines]).encode())
+
+    @classmethod
+    def imported(cls, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> "IBMModel1":
+        """From a file such as `export` writes; one from another aligner may leave entries out."""
+        require(NULL not in source_words.words, f"{NULL} stands for no word, so it cannot be one of the source words")
+        rows = list(table_lines(path, (*source_words.words, NULL), target_words.words))
+        source, target, probability = (np.array(column) for column in zip(*rows, strict=True))
+        null = bool((source == len(source_words)).any())
+        shape = (len(source_words) + null, len(target_words))
+        table = csc_array(coo_array((probability, (source, target)), shape=shape))  # adds up what is there twice
+        if table.nnz < len(rows):
+            raise Malformed(f"{path} has more than one line for the same two words")
+        return cls(table, null)
+
+
+def pairs_of(corpus: Iterable[Batch | Pair]) -> Iterator[Pair]:
+    for item in corpus:
+        if isinstance(item, Batch):
+            source = unpadded(item.source, item.source_mask)
+            yield from zip(source, unpadded(item.target, item.target_mask), strict=True)
+        else:
+            yield item
+
+
+def unpadded(words: Tensor, mask: Tensor) -> list[np.ndarray]:
+    return [row[kept] for row, kept in zip(words.cpu().numpy(), mask.cpu().numpy(), strict=True)]
+
+
+def alone(source: Words, target: Words) -> Batch:
+    """A sentence pair as a batch of one."""
+    return Batch(*pad([np.asarray(source)]), *pad([np.asarray(target)]))
+
+
+def real(batch: Batch) -> Bool[Tensor, "batch target source"]:
+    """Where neither side is padding."""
+    return batch.target_mask[:, :, None] & batch.source_mask[:, None]
+
+
+def bag(sentences: Sequence[Words], words: int, side: str) -> csr_array:
+    """How often each word stands in each sentence: sentences x words."""
+    flat = np.concatenate([np.asarray(sentence, dtype=np.int64) for sentence in sentences])
+    check_numbers(flat, words, side)
+    start = np.cumsum([0, *map(len, sentences)])
+    counts = csr_array((np.ones(len(flat)), flat, start), shape=(len(sentences), words))
+    counts.sum_duplicates()
+    return counts
+
+
+def check_numbers(numbers: Int[np.ndarray, "..."], words: int, side: str) -> None:
+    wrong = numbers[(numbers < 0) | (numbers >= words)].tolist()
+    require(not wrong, f"{wrong[:3]} are not among the {words} {side} words, which are numbered from 0")
+
+
+def translation(counts: csc_array) -> csc_array:
+    """Trans (eq. 17): each source word's counts as shares of their sum."""
+    return csc_array((by_source_word(counts.data, counts.indices), counts.indices, counts.indptr), shape=counts.shape)
+
+
+def by_source_word(counts: Float[np.ndarray, " n"], source: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    return np.asarray(counts / np.bincount(source, counts)[source])
+
+
+def link_matrix(source: csr_array, target: csc_array, table: csc_array) -> csr_array:
+    """(target words of sentences) x (entries of the table), built in place from the sentences' source words."""
+    links = source[target.indices]  # (target words of sentences) x source words
+    entry = np.empty(table.shape[0], dtype=links.indices.dtype)  # of each source word, with the target word at hand
+    for word in range(table.shape[1]):
+        entries = slice(*table.indptr[word : word + 2])
+        entry[table.indices[entries]] = np.arange(entries.start, entries.stop)
+        here = slice(*links.indptr[target.indptr[word : word + 2]])
+        links.indices[here] = entry[links.indices[here]]
+    return csr_array((links.data, links.indices, links.indptr), shape=(links.shape[0], table.nnz))
+
+
+def settled(history: list[float], tolerance: float) -> bool:
+    return len(history) > 1 and abs(history[-1] - history[-2]) <= tolerance * abs(history[-1])
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except OSError as error:
+        raise AttnscopeError(f"cannot read {path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise Malformed(f"{path} is no readable safetensors file ({error})") from error
+
+
+def table_lines(path: Path, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+    """Source word, target word and probability of each line; what is wrong is said with its line number."""
+    source, target = ({word: i for i, word in enumerate(words)} for words in (sources, targets))
+    try:
+        header, *lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AttnscopeError(f"cannot read {path}: {error}") from error
+    if header != HEADER or not lines:
+        raise Malformed(f"{path} is no table of translations: its first line must be {HEADER!r}, and lines must follow")
+    for number, line in enumerate(lines, start=2):
+        try:
+            i, o, probability = line.split("\t")
+            value = float(probability)
+            require(0 <= value <= 1, f"{value} is no probability")
+            yield source[i], target[o], value
+        except KeyError as error:
+            raise Malformed(f"{path}, line {number}: the word {error} is not in the vocabulary") from error
+        except ValueError as error:
+            raise Malformed(f"{path}, line {number}: expected word, word, probability ({error})") from error

@@ -1,0 +1,111 @@
+"""Which words speak for which class, by logistic regression? (snell2021 A.10)
+
+A bag-of-words regression is the proxy with a penalty: eq. 56 is eq. 5 with W e as one matrix. So what is fitted here is
+given back as a BagOfWords, whose embeddings are the words' weights and whose W is the identity, and every probe can be
+asked of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, diags_array
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from attnscope.errors import require
+from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
+from attnscope.models.ibm import bag, check_numbers, unpadded
+from attnscope.tasks import Batch
+
+# C of scikit-learn, the inverse of the penalty: ten orders of magnitude (snell2021 A.10), 19 values (author's code).
+INVERSE_PENALTIES = tuple(10 ** (half / 2) for half in range(-10, 9))
+
+# A word's share of a sentence is small, and so is its gradient: at scikit-learn's own 1e-4, weak penalties all stop
+# where a stronger one did (on SST, from C = 30 on).
+TOLERANCE = 1e-8
+LONGEST = 10_000  # steps of L-BFGS
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Each sentence's words as shares of its length, x of eq. 55, and its class."""
+
+    shares: csr_array  # sentences x words
+    labels: Int[np.ndarray, " sentences"]
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch], words: int, classes: int) -> "Documents":
+        sentences, labels = list[np.ndarray](), list[int]()
+        for batch in batches:
+            outputs = batch.target.shape[1]
+            require(outputs == 1, f"a classified sentence has one target word, its class, but these have {outputs}")
+            sentences += unpadded(batch.source, batch.source_mask)
+            labels += batch.target[:, 0].tolist()
+        require(bool(sentences), "logistic regression was given no sentence")
+        check_numbers(np.array(labels), classes, "target")
+        counts = bag(sentences, words, "source")
+        return cls(csr_array(diags_array(1 / np.maximum(counts.sum(1), 1)) @ counts), np.array(labels))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The regression whose penalty did best on validation; of equals, the one with the strongest penalty."""
+
+    model: BagOfWords
+    inverse_penalty: float
+    accuracies: dict[float, float]  # on validation, by inverse penalty
+
+    @property
+    def word_weights(self) -> Float[Tensor, "words classes"]:
+        """β^log (eq. 55), transposed."""
+        return self.model.embedding.detach()
+
+    def token_scores(self, batch: Batch) -> Float[Tensor, "batch 1 source"]:
+        """The log-odds of the gold class by each word alone, zero on padding.
+
+        They rank as the probabilities do, which under a weak penalty are 1 in single precision, and tie.
+        """
+        scores = log_odds(self.word_weights)[batch.source, batch.target]  # batch x source
+        return (scores * batch.source_mask)[:, None]
+
+
+def logistic_regression(
+    training: Iterable[Batch],
+    validation: Iterable[Batch],
+    words: int,
+    classes: int,
+    inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
+) -> Regression:
+    """One regression for each penalty, from the strongest on, each starting where the last one ended."""
+    seen, unseen = Documents.of(training, words, classes), Documents.of(validation, words, classes)
+    missing = sorted(set(range(classes)) - set(seen.labels.tolist()))
+    require(not missing, f"no training sentence is of class {missing}; all {classes} classes are needed")
+    # No intercept: shares add up to one, so that a constant added to every word's weight does the same.
+    fitter = LogisticRegression(fit_intercept=False, tol=TOLERANCE, max_iter=LONGEST, warm_start=True)
+    accuracies, weights = dict[float, float](), dict[float, np.ndarray]()
+    for inverse in sorted(inverse_penalties):
+        fitter.set_params(C=inverse).fit(seen.shares, seen.labels)
+        accuracies[inverse] = float((fitter.predict(unseen.shares) == unseen.labels).mean())
+        weights[inverse] = fitter.coef_.copy()
+    best = max(accuracies, key=accuracies.__getitem__)
+    return Regression(as_bag_of_words(weights[best]), best, accuracies)
+
+
+def log_odds(weights: Float[Tensor, "words classes"]) -> Float[Tensor, "words classes"]:
+    """Of each class against all others."""
+    itself = torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
+    others = weights[:, None].masked_fill(itself, -torch.inf)  # words x classes x classes
+    return weights - others.logsumexp(-1)
+
+
+def as_bag_of_words(weights: Float[np.ndarray, "rows words"]) -> BagOfWords:
+    """scikit-learn has one row a class; of two classes, only the log-odds of the second, here shared between them."""
+    rows = np.concatenate([-weights, weights]) / 2 if len(weights) == 1 else weights
+    model = BagOfWords(BagOfWordsSettings(size=len(rows)), source_words=rows.shape[1], target_words=len(rows))
+    with torch.no_grad():
+        model.embedding.copy_(torch.from_numpy(rows.T))
+        model.output.weight.copy_(torch.eye(len(rows)))
+    return model

@@ -1,0 +1,154 @@
+"""What would be said if only this word were attended to? The lexical probe. (snell2021 §2.2 eq. 4, §2.4 eq. 9)
+
+β is the probability of the gold word y_t with the value of one source position in the place of the context, the decoder
+state held: N([h_l, s_t]) at y_t. It is exact, for every t and l. γ = log β / (1 − β) is its log-odds (§6.1). The same
+function gives β^uf of a model that was trained under uniform attention, and β^px of the bag-of-words proxy.
+
+What it asks of a model: a Trace; `readout(context, decoder)`, where decoder is None if the trace has none; and
+`context_of(values)`, which turns what the heads picked (batch x heads x target x value) into a context (batch x target
+x context) just as a forward pass does. A model without it must have an attention layer `attend` with that as `merge`.
+Where a readout does not look at the context, β is the same at every position.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from attnscope.errors import AttnscopeError, require
+from attnscope.models.trace import Trace
+from attnscope.probes.agreement.scores import Scores
+from attnscope.probes.decomposition.passes import as_it_was
+from attnscope.tasks.batch import Batch
+
+CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; working copies take about as many again
+
+
+@runtime_checkable
+class ReadsOut(Protocol):
+    """A model with the second door."""
+
+    @property
+    def readout(self) -> Callable[..., Tensor]: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Lexical(Scores):
+    """γ of every output word and source position, and β, which follows from it.
+
+    Compare positions by γ: in single precision, β is 1 wherever γ is above 17, and everything ties.
+    """
+
+    @property
+    def log_odds(self) -> Float[Tensor, "batch target source"]:  # γ
+        return self.values
+
+    @property
+    def probability(self) -> Float[Tensor, "batch target source"]:  # β
+        return self.values.sigmoid()
+
+    @property
+    def log_probability(self) -> Float[Tensor, "batch target source"]:
+        return logsigmoid(self.values)
+
+
+def lexical_of(model: ReadsOut, batch: Batch, head: int | None = None, cells: int = CELLS, **forward: Any) -> Lexical:
+    """The lexical probe of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
+    with as_it_was(model):
+        return lexical(model, model(batch, **forward), head, cells)
+
+
+def lexical(model: ReadsOut, trace: Trace, head: int | None = None, cells: int = CELLS) -> Lexical:
+    """The lexical probe of a pass that the model has already made.
+
+    All heads attend to the position at once; with `head`, that one alone, and the others stay where they are.
+    """
+    check_head(trace, head)
+    require(cells > 0, f"cells={cells}: at least one number must be held at a time")
+    pick = picked_by_all(trace) if head is None else picked_by(trace, head)
+    values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
+    with as_it_was(model):
+        for rows in words_by_words(trace).split(rows_at_a_time(trace, cells)):
+            b, t, source = rows.unbind(1)
+            logits = said_with(model, trace, pick(b, t, source), b, t)
+            values[b, t, source] = log_odds(logits, trace.target[b, t])
+    name = "lexical probe γ" if head is None else f"lexical probe γ of head {head}"
+    return Lexical(values, trace.source_mask, trace.target_mask, name)
+
+
+def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+    """log p / (1 − p) of the gold word: its logit less the log-sum-exp of the others, which loses no digits.
+
+    >>> log_odds(torch.tensor([[0.0, 40.0]]), torch.tensor([1]))
+    tensor([40.])
+    """
+    index = gold[:, None]
+    others = logits.scatter(1, index, -torch.inf).logsumexp(1)
+    return logits.gather(1, index)[:, 0] - others
+
+
+Pick = Callable[[Tensor, Tensor, Tensor], Float[Tensor, "rows heads value"]]  # of sentence, target and source position
+
+
+def picked_by_all(trace: Trace) -> Pick:
+    """Every head's value of the source position."""
+    values = trace.last.values
+    return lambda b, _, source: values[b, :, source]
+
+
+def picked_by(trace: Trace, head: int) -> Pick:
+    """One head's value of the source position; what the others mixed for the output word."""
+    layer = trace.last
+    mixed = layer.weights @ layer.values  # batch x heads x target x value
+
+    def pick(b: Tensor, t: Tensor, source: Tensor) -> Tensor:
+        picked = mixed[b, :, t]
+        picked[:, head] = layer.values[b, head, source]
+        return picked
+
+    return pick
+
+
+def said_with(
+    model: ReadsOut, trace: Trace, picked: Float[Tensor, "rows heads value"], b: Tensor, t: Tensor
+) -> Float[Tensor, "rows words"]:
+    """The logits of each row, as a batch of sentences with one output word each."""
+    context = value_to_context(model)(picked[:, :, None])  # rows x 1 x context
+    decoder = None if trace.decoder is None else trace.decoder[b, t][:, None]
+    return model.readout(context, decoder)[:, 0]
+
+
+def value_to_context(model: object) -> Callable[[Tensor], Tensor]:
+    """batch x heads x target x value to batch x target x context, as the model does it."""
+    layer = getattr(model, "attend", None)
+    found = getattr(model, "context_of", None) or getattr(layer, "merge", None)
+    if found is None:
+        raise AttnscopeError(
+            f"{type(model).__name__} does not say how values become a context; give it a method context_of(values), "
+            "or an attention layer named attend with a method merge"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def words_by_words(trace: Trace) -> Int[Tensor, "rows 3"]:
+    """(sentence, target position, source position) of every pair of words that are no padding."""
+    return (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero()
+
+
+def rows_at_a_time(trace: Trace, cells: int) -> int:
+    """How many pairs of words fit, with their values, contexts, decoder states and logits."""
+    states = 0 if trace.decoder is None else trace.decoder.shape[-1]
+    context = 0 if trace.context is None else trace.context.shape[-1]
+    values = trace.last.values.shape[1] * trace.last.values.shape[-1]
+    return max(1, cells // (trace.logits.shape[-1] + states + context + values))
+
+
+def check_head(trace: Trace, head: int | None) -> None:
+    heads = trace.last.values.shape[1]
+    require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")

@@ -124,6 +124,12 @@ class EncoderDecoder(nn.Module):
         parts = [part for part in choices[self.settings.readout] if part is not None]
         return self.output(torch.cat(parts, -1))  # type: ignore[no-any-return]
 
+    def context_of(self, values: Float[Tensor, "batch heads target value"]) -> Float[Tensor, "batch target context"]:
+        """The context that follows from what each head picked."""
+        if self.attend is None:
+            raise BadSetting("this model has no attention (attention='none'), so nothing makes a context")
+        return self.attend.merge(values)
+
     @property
     def context_readout(self) -> Float[Tensor, "words context"]:
         """The readout vectors' half that meets the context; without attention, the one that meets the state."""

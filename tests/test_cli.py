@@ -51,8 +51,11 @@ def test_train_then_probe(tmp_path):
         (["reproduce", "aitken2021", "--profile", "slow"], "choose one of quick, paper"),
         (["reproduce", "aitken2021", "--engine", "cloud"], "choose one of local, ray"),
         (["reproduce", "aitken2021", "--device", "tpu"], "choose one of cpu, cuda"),
-        (["train", "two_to_two", "aed"], "choose one of one_to_one, reversed_one_to_one, sorting, escan"),
-        (["train", "one_to_one", "bert"], "choose one of ved, aed, ao"),
+        (
+            ["train", "two_to_two", "aed"],
+            "choose one of one_to_one, reversed_one_to_one, sorting, escan, copying, keyword, ",
+        ),
+        (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, classifier"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),
@@ -94,3 +97,19 @@ def test_interrupted_with_ctrl_c_it_says_so_and_goes_on_later(tmp_path):
     assert process.returncode == 130
     assert "interrupted; finished runs are kept" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.corpus
+def test_a_classifier_is_trained_on_a_corpus(corpus, tmp_path):
+    small = ["--set", "model.units=4", "--set", "model.input_size=5", "--set", "model.hidden=3"]
+    trained = attnscope("train", "sst", "classifier", *SMALL[:4], *small, "--store", tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    asked = attnscope("probe", trained.stdout.split("run: ")[1].strip(), "--store", tmp_path)
+    assert "word variance left" in asked.stdout
+
+
+def test_a_missing_corpus_says_what_is_looked_for(tmp_path):
+    answer = attnscope("train", "sst", "classifier", "--data", tmp_path)
+    assert answer.returncode == 2
+    assert "there is no corpus sst/sst.jsonl.gz; looked for" in answer.stderr
+    assert "JSON lines" in answer.stderr

@@ -1,5 +1,6 @@
 """How a person asks: list, reproduce, report, verify, train, probe."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a setting, such as model.units=64; may be given again."),
 ]
+DataOption = Annotated[Path | None, typer.Option(help="Folder of corpora; by default that of ATTNSCOPE_DATA.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
@@ -52,10 +54,10 @@ def _interrupt(number: int, frame: object) -> None:
 @app.command("list")
 def list_() -> None:
     """Studies and their findings, tasks, models and probes."""
-    from attnscope.models import ATTENTIONS, CELLS, PRESETS
+    from attnscope.models import ATTENTIONS, CELLS, MODELS
     from attnscope.probes import PROBES
     from attnscope.studies import STUDIES, study
-    from attnscope.tasks import TASKS
+    from attnscope.tasks import CORPORA, TASKS
 
     for name in STUDIES:
         typer.echo(f"study {name}")
@@ -63,7 +65,8 @@ def list_() -> None:
             typer.echo(f"  {finding.name:<10} {finding.title} ({finding.section})")
     named: dict[str, Iterable[str]] = {
         "tasks": TASKS,
-        "models": PRESETS,
+        "corpora": CORPORA,
+        "models": MODELS,
         "cells": CELLS,
         "attentions": ("none", *ATTENTIONS),
         "probes": PROBES,
@@ -134,9 +137,10 @@ def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, suc
 
 @app.command()
 def train(
-    task: Annotated[str, typer.Argument(help="Such as one_to_one.")],
-    model: Annotated[str, typer.Argument(help="A preset, such as aed.")],
+    task: Annotated[str, typer.Argument(help="A task or corpus, such as one_to_one or sst.")],
+    model: Annotated[str, typer.Argument(help="Such as aed or classifier.")],
     change: SetOption = None,
+    data: DataOption = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
@@ -147,14 +151,18 @@ def train(
     from attnscope.lab.experiment import train as carry_out
     from attnscope.lab.overrides import overridden
     from attnscope.lab.store import Store
-    from attnscope.models import PRESETS
+    from attnscope.models import MODELS
     from attnscope.progress import training
-    from attnscope.tasks import TASKS
+    from attnscope.tasks import CORPORA, TASKS
+    from attnscope.tasks.text.places import DATA
     from attnscope.training import TrainingSettings
 
-    choose("task", task, TASKS)
-    choose("model", model, PRESETS)
-    experiment = Experiment(TASKS[task](), PRESETS[model], TrainingSettings(), seed=seed, device=device)
+    choose("task", task, [*TASKS, *CORPORA])
+    choose("model", model, MODELS)
+    if data is not None:
+        os.environ[DATA] = str(data)
+    chosen = TASKS[task]() if task in TASKS else CORPORA[task]
+    experiment = Experiment(chosen, MODELS[model], TrainingSettings(), seed=seed, device=device)
     experiment = overridden(experiment, change or [])
     with training(f"{model} on {task}") as report:
         run = carry_out(experiment, Store(store), report)

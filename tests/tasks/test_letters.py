@@ -55,7 +55,8 @@ def test_a_training_batch_follows_from_seed_and_step_alone(name, seed, step):
 @pytest.mark.parametrize("name", TASKS)
 def test_sentences_end_once_and_then_are_padding(name):
     batch = next(TASKS[name]().batches(size=64))
-    for words, mask in ((batch.source, batch.source_mask), (batch.target, batch.target_mask)):
+    sides = [(batch.source, batch.source_mask), (batch.target, batch.target_mask)]
+    for words, mask in sides[:1] if name == "keyword" else sides:  # a class is a single word, without an end
         assert ((words == END).sum(1) == 1).all()
         assert (words[~mask] == PAD).all()
         assert (words[mask] != PAD).all()

@@ -8,15 +8,18 @@ from typing import Any
 
 from attnscope.errors import choose
 from attnscope.files import Malformed
-from attnscope.models import EncoderDecoderSettings, Positions
+from attnscope.models import ClassifierSettings, EncoderDecoderSettings, Positions
 from attnscope.tasks import TASKS
+from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
 KINDS: dict[str, type] = {
     **TASKS,
+    **SETTINGS,
     **OBJECTIVES,
     "sum": Sum,
     "encoder_decoder": EncoderDecoderSettings,
+    "classifier": ClassifierSettings,
     "positions": Positions,
     "training": TrainingSettings,
 }

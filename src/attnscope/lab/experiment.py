@@ -15,8 +15,8 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
-from attnscope.models import EncoderDecoder, EncoderDecoderSettings
-from attnscope.tasks import SyntheticTask
+from attnscope.models import Model, ModelSettings, build
+from attnscope.tasks import Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate, fit
 from attnscope.training.fit import Report
 from attnscope.training.progress import read
@@ -28,8 +28,8 @@ RECIPE = 1  # part of every key: raised when the same settings begin to mean som
 class Experiment:
     """A complete configuration: the same one always gives the same run."""
 
-    task: SyntheticTask
-    model: EncoderDecoderSettings
+    task: Task
+    model: ModelSettings
     training: TrainingSettings
     objective: Objective = CrossEntropy()  # noqa: RUF009 (frozen)
     seed: int = 0
@@ -43,7 +43,9 @@ class Experiment:
         require(self.threads > 0, f"threads must be positive, not {self.threads}")
 
     def config(self) -> dict[str, Any]:
-        return {"recipe": RECIPE} | {field.name: describe(getattr(self, field.name)) for field in fields(self)}
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings["task"] = self.task.resolved()
+        return {"recipe": RECIPE} | {name: describe(value) for name, value in settings.items()}
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> "Experiment":
@@ -53,9 +55,9 @@ class Experiment:
     def key(self) -> str:
         return key(self.config())
 
-    def new_model(self) -> EncoderDecoder:
+    def new_model(self) -> Model:
         torch.manual_seed(self.seed)
-        return EncoderDecoder(self.model, len(self.task.source_words), len(self.task.target_words))
+        return build(self.model, len(self.task.source_words), len(self.task.target_words))
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Run:
         return cls(Experiment.of(read_json(folder / "config.json")), folder)
 
     @property
-    def task(self) -> SyntheticTask:
+    def task(self) -> Task:
         return self.experiment.task
 
     @property
@@ -88,7 +90,7 @@ class Run:
     def checkpoints(self) -> list[int]:
         return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("checkpoints/*.safetensors"))
 
-    def model(self, checkpoint: int | None = None) -> EncoderDecoder:
+    def model(self, checkpoint: int | None = None) -> Model:
         """The trained network, in evaluation mode; with a checkpoint, as it was after that many steps."""
         name = "weights" if checkpoint is None else f"checkpoints/step-{checkpoint:06d}"
         if checkpoint is not None and checkpoint not in self.checkpoints:

@@ -2,12 +2,13 @@
 
 from attnscope.models.attention import ATTENTIONS, uniform
 from attnscope.models.cells import CELLS
+from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from attnscope.models.positions import Positions
-from attnscope.models.presets import PRESETS
+from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
 from attnscope.models.trace import Attention, Intervention, Trace
 
 __all__ = [
-    "ATTENTIONS", "CELLS", "PRESETS", "Attention", "EncoderDecoder", "EncoderDecoderSettings", "Intervention",
-    "Positions", "Trace", "uniform",
+    "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "Classifier", "ClassifierSettings", "EncoderDecoder",
+    "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings", "Positions", "Trace", "build", "uniform",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The papers' own networks, as settings."""
 
-from attnscope.models.encoder_decoder import EncoderDecoderSettings
+from attnscope.models.classifier import Classifier, ClassifierSettings
+from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from attnscope.models.positions import Positions
 
 PRESETS: dict[str, EncoderDecoderSettings] = {
@@ -9,3 +10,15 @@ PRESETS: dict[str, EncoderDecoderSettings] = {
     "aed": EncoderDecoderSettings(),
     "ao": EncoderDecoderSettings(cell="feedforward", readout="context", input_size=50, positions=Positions()),
 }
+
+ModelSettings = EncoderDecoderSettings | ClassifierSettings
+Model = EncoderDecoder | Classifier
+
+# Every network that can be trained by name; "classifier" is that of snell2021 §2.4.
+MODELS: dict[str, ModelSettings] = {**PRESETS, "classifier": ClassifierSettings()}
+
+
+def build(settings: ModelSettings, source_words: int, target_words: int) -> Model:
+    """The network that these settings describe, with fresh weights."""
+    kind = Classifier if isinstance(settings, ClassifierSettings) else EncoderDecoder
+    return kind(settings, source_words, target_words)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from attnscope.tasks import Task
 
 def decomposed(model: nn.Module, task: Task) -> Decomposition:
     """How is this model's attention formed? Components from the task's test set, held out on its validation set."""
-    kind = model.settings.attention if isinstance(model, EncoderDecoder) else "dot"
-    of = "states" if kind in ("none", "additive") else "attention"
+    inner = isinstance(model, EncoderDecoder) and model.settings.attention not in ("none", "additive")
+    of = "attention" if inner else "states"  # only a score that is an inner product has nine terms
     test, held_out = (partial(task.batches, split) for split in ("test", "validation"))
     return decompose(model, test, held_out, of=of, teacher_forcing=0.0)
 

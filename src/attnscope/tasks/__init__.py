@@ -1,18 +1,37 @@
 """What is to be learned."""
 
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
+from attnscope.tasks.copying import Copying
 from attnscope.tasks.escan import ExtendedSCAN
+from attnscope.tasks.keyword import Keyword
 from attnscope.tasks.letters import OneToOne, ReversedOneToOne, Sorting
 from attnscope.tasks.task import SPLITS, SyntheticTask, Task
+from attnscope.tasks.text import (
+    CORPORA,
+    Classification,
+    MissingCorpus,
+    Preparation,
+    Splits,
+    Subwords,
+    TextTask,
+    Translation,
+    Words,
+    initial_embedding,
+    statistics,
+)
 
 TASKS: dict[str, type[SyntheticTask]] = {
     "one_to_one": OneToOne,
     "reversed_one_to_one": ReversedOneToOne,
     "sorting": Sorting,
     "escan": ExtendedSCAN,
+    "copying": Copying,
+    "keyword": Keyword,
 }
 
 __all__ = [
-    "END", "NOWHERE", "PAD", "SPECIALS", "SPLITS", "START", "TASKS", "Batch", "ExtendedSCAN", "OneToOne",
-    "ReversedOneToOne", "Sorting", "SyntheticTask", "Task", "Vocabulary", "pad",
+    "CORPORA", "END", "NOWHERE", "PAD", "SPECIALS", "SPLITS", "START", "TASKS", "Batch", "Classification", "Copying",
+    "ExtendedSCAN", "Keyword", "MissingCorpus", "OneToOne", "Preparation", "ReversedOneToOne", "Sorting", "Splits",
+    "Subwords", "SyntheticTask", "Task", "TextTask", "Translation", "Vocabulary", "Words", "initial_embedding", "pad",
+    "statistics",
 ]  # fmt: skip

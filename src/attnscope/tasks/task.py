@@ -33,6 +33,10 @@ class Task(ABC):
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
         """A fixed set of sentences, the same for every seed of training."""
 
+    def resolved(self) -> "Task":
+        """Complete settings: those of a corpus include a checksum of its data."""
+        return self
+
 
 @dataclass(frozen=True)
 class SyntheticTask(Task):

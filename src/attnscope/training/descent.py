@@ -15,6 +15,7 @@ from attnscope.training.objectives import Objective
 from attnscope.training.settings import TrainingSettings
 
 Shape = tuple[torch.Size, torch.Size]
+MOST = 64  # shapes that are recorded; real text has so many that recording them all would fill the memory
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Descent:
         """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
         shape = (batch.source.shape, batch.target.shape)
         if shape not in self.recordings:
-            self.recordings[shape] = None
+            if len(self.recordings) < MOST:
+                self.recordings[shape] = None
             return self._descend(batch)
         recording = self.recordings[shape] or self._record(batch)
         self.recordings[shape] = recording

@@ -22,12 +22,18 @@ class Look:
 
     @cached_property
     def model(self) -> EncoderDecoder:
-        return self.run.model()
+        model = self.run.model()
+        assert isinstance(model, EncoderDecoder)
+        return model
+
+    @property
+    def attends(self) -> bool:
+        return self.model.attend is not None
 
     @cached_property
     def decomposition(self) -> Decomposition:
         """Fitted on the test set and measured on it, as in the paper, and on the validation set, as held out."""
-        of = "states" if self.run.experiment.model.attention == "none" else "attention"
+        of = "attention" if self.attends else "states"
         test, held_out = (partial(self.run.task.batches, split, 250) for split in ("test", "validation"))
         return decompose(self.model, test, held_out, of=of, teacher_forcing=0.0)
 

@@ -20,7 +20,7 @@ POINTS = 400  # of a cloud that go into a picture
 def paths(seen: Look) -> dict[str, Any]:
     """Temporal components of both sides in their common plane, and the attention that they give alone."""
     picture: dict[str, Any] = {"paths": temporal_paths(seen.encoder, seen.decoder)}
-    if seen.run.experiment.model.attention != "none":
+    if seen.attends:
         picture["temporal attention"] = temporal_attention(seen)
     return picture
 

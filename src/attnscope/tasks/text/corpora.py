@@ -1,0 +1,75 @@
+"""Which corpora have a name, and how are they prepared? (snell2021 A.5, A.8)
+
+The files are those below the folder that ATTNSCOPE_DATA names. Where the paper has a training and a test set only, it
+validates on at most 4,000 sentences of the test set, and so do we: nothing chosen by that validation set may then be
+reported on the test set. All text is in lower case where words are the units, which is our choice.
+"""
+
+from attnscope.tasks.text.classification import Classification
+from attnscope.tasks.text.preparation import Preparation
+from attnscope.tasks.text.splits import Splits
+from attnscope.tasks.text.subwords import Subwords
+from attnscope.tasks.text.translation import Translation
+
+AS_IN_THE_PAPER = Splits(("train",), ("test",), ("test",), most_validation=4000)  # snell2021 A.8
+MULTI30K = Splits(("train",), ("val",), ("test2016",))
+DRAWN_PAIRS = Splits(("all",), validation_share=0.02, test_share=0.02)
+YELP = ("50words", "100words", "200words", "part7")  # by their length, not for training and testing
+WHOLE_SENTENCES = Preparation("spaces", lower=False)  # subwords need no tokeniser
+
+CLASSIFICATIONS: dict[str, Classification] = {
+    "imdb": Classification(
+        "imdb/imdb.jsonl.gz", splits=AS_IN_THE_PAPER, labels=("0", "1"), preparation=Preparation(strip_tags=True)
+    ),
+    "ag_news": Classification(
+        "ag_news/ag_news.jsonl.gz",
+        text=("title", "text"),
+        labels=("World", "Business"),
+        left_out=("Sports", "Sci/Tech"),
+        splits=AS_IN_THE_PAPER,
+        preparation=Preparation(unknown_integers=True),
+    ),
+    "20newsgroups": Classification(
+        "20newsgroups_sports/20newsgroups_sports.jsonl.gz",
+        splits=AS_IN_THE_PAPER,
+        # Our choice: no headers, for they give the class away, and no more than 1,000 words of a message.
+        preparation=Preparation(
+            strip_headers=True, split_underscores=True, unknown_integers=True, longest=1000, too_long="truncate"
+        ),
+    ),
+    "sst": Classification(
+        "sst/sst.jsonl.gz",
+        text=("tokens",),
+        label="binary_label",
+        labels=("0", "1"),
+        left_out=("null",),  # the neutral ones
+        splits=Splits(("train",), ("dev",), ("test",)),
+    ),
+    "amazon": Classification(
+        "amazon_reviews/amazon_reviews.jsonl.gz", labels=("0", "1"), preparation=Preparation(longest=399)
+    ),
+    "yelp": Classification(
+        "yelp_human_attention/yelp_human_attention.jsonl.gz", labels=("0", "1"), splits=Splits(YELP)
+    ),
+    "sms": Classification(
+        "sms_spam/sms_spam.jsonl.gz",
+        labels=("ham", "spam"),
+        splits=Splits(validation_share=0.18, test_share=0.18),  # leaves about the 3,500 to train on of A.9
+    ),
+}
+
+
+def subwords(file: str, splits: Splits) -> Translation:
+    """8,000 subwords, shared between the two languages (snell2021 A.8)."""
+    return Translation(file, splits=splits, preparation=WHOLE_SENTENCES, vocabulary=Subwords())
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "multi30k_en_de": subwords("multi30k/en-de.jsonl.gz", MULTI30K),
+    "multi30k_en_fr": subwords("multi30k/en-fr.jsonl.gz", MULTI30K),
+    "tatoeba_en_de": subwords("tatoeba/en-de.jsonl.gz", DRAWN_PAIRS),
+    "tatoeba_en_fr": subwords("tatoeba/en-fr.jsonl.gz", DRAWN_PAIRS),
+    "iwslt14_de_en": subwords("iwslt14/de-en.jsonl.gz", Splits(("train_sample",), ("valid",), ("test",))),
+}
+
+CORPORA: dict[str, Classification | Translation] = {**CLASSIFICATIONS, **TRANSLATIONS}

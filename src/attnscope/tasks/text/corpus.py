@@ -1,0 +1,127 @@
+"""What is left of a corpus once it is read, split, cut into words and numbered?"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attnscope.tasks.batch import Batch, pad
+from attnscope.tasks.text.buckets import Buckets, by_length
+from attnscope.tasks.text.coder import Coder
+from attnscope.tasks.text.preparation import Preparation
+from attnscope.tasks.text.rows import Row
+
+Words = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source and a target as published, and the row that they are from."""
+
+    source: str | list[str]
+    target: str | list[str]
+    row: Row
+
+
+def plain(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """How many sentences of a split were left without a word, dropped as too long, or cut."""
+
+    empty: int = 0
+    dropped: int = 0
+    truncated: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The sentences of one split in words."""
+
+    sources: list[Words]
+    targets: list[Words]
+    references: list[str]  # the targets as published
+    lost: Lost
+
+
+def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], preparation: Preparation) -> Prepared:
+    sources: list[Words] = []
+    targets: list[Words] = []
+    references: list[str] = []
+    empty = dropped = truncated = 0
+    for pair in pairs:
+        source, target = cut(pair)
+        if not source or not target:
+            empty += 1
+        elif preparation.drops(source, target):
+            dropped += 1
+        else:
+            truncated += preparation.exceeded(source, target)
+            sources.append(source[: preparation.longest])
+            targets.append(target[: preparation.longest])
+            references.append(plain(pair.target))
+    return Prepared(sources, targets, references, Lost(empty, dropped, truncated))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part:
+    """The sentences of one split in numbers, with their special words."""
+
+    source: list[np.ndarray]
+    target: list[np.ndarray]
+    references: list[str]
+    lost: Lost
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The length of the longer side of each pair."""
+        return np.array([max(pair) for pair in zip(map(len, self.source), map(len, self.target), strict=True)])
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        return Buckets(self.lengths)
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        return by_length(self.lengths)
+
+    def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
+        source, source_mask = pad([self.source[i] for i in chosen])
+        target, target_mask = pad([self.target[i] for i in chosen])
+        return Batch(source, source_mask, target, target_mask)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corpus:
+    """All splits, and what turns words into numbers on either side."""
+
+    parts: Mapping[str, Part]
+    source: Coder
+    target: Coder
+    left_out: int  # rows that the settings do not ask for, by their label or their split
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The special words before and after each sentence."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def around(self, numbers: list[np.ndarray]) -> list[np.ndarray]:
+        before, after = np.array(self.before, dtype=np.int32), np.array(self.after, dtype=np.int32)
+        return [np.concatenate([before, row, after]) for row in numbers]
+
+
+def lengths(numbers: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([len(row) for row in numbers])

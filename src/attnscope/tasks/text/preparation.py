@@ -1,0 +1,92 @@
+"""What is a word? How raw text is cut into words, and which of them are changed (snell2021 A.8)."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from sys import intern
+
+from attnscope.errors import choose, require
+from attnscope.tasks.text.words import UNKNOWN_WORD
+
+NOT = re.compile(r"(n't|N'T)\b")
+WORD = re.compile(r"(?:n't|N'T)\b|(?<=\w)'(?:s|re|ve|ll|d|m|S|RE|VE|LL|D|M)\b|\w+|[^\w\s]")
+TAG = re.compile(r"<[/!]?[a-zA-Z][^<>]*>")
+LONG_INTEGER = re.compile(r"\d\d+")
+
+
+def by_words(text: str) -> list[str]:
+    """Runs of letters, digits and '_' are words, and so is every other character that is no space.
+
+    English endings with an apostrophe are words of their own, as in most word vectors.
+
+    >>> by_words("It's odd: he didn't pay $3.50!")
+    ['It', "'s", 'odd', ':', 'he', 'did', "n't", 'pay', '$', '3', '.', '50', '!']
+    """
+    if "'" in text:
+        text = NOT.sub(r" \1", text)
+    return WORD.findall(text)
+
+
+def by_spaces(text: str) -> list[str]:
+    """Words are what stands between spaces: for text that was tokenised by its publisher, or goes to subwords.
+
+    Only the space itself separates; published tokens may hold other white space.
+    """
+    return [word for word in text.split(" ") if word]
+
+
+TOKENISERS: dict[str, Callable[[str], list[str]]] = {"words": by_words, "spaces": by_spaces}
+TOO_LONG = ("drop", "truncate")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """From raw text to words. Text that is given as a list of words is not cut again, but all else applies to it."""
+
+    tokeniser: str = "words"
+    lower: bool = True
+    strip_headers: bool = False  # what comes before the first empty line: the headers of a message
+    strip_tags: bool = False  # <br /> and other tags
+    split_underscores: bool = False
+    unknown_integers: bool = False  # integers of more than one digit become the unknown word
+    longest: int | None = None  # words in a sentence, on either side; the end token is not counted
+    too_long: str = "drop"  # or "truncate": what happens to longer ones, in every split
+
+    def __post_init__(self) -> None:
+        choose("tokeniser", self.tokeniser, TOKENISERS)
+        choose("way with long sentences", self.too_long, TOO_LONG)
+        require(self.longest is None or self.longest > 0, f"longest must be positive or None, not {self.longest}")
+
+    def words(self, text: str | Sequence[str]) -> list[str]:
+        """The words of a text."""
+        words = TOKENISERS[self.tokeniser](self._cleaned(text)) if isinstance(text, str) else self._lowered(text)
+        if self.unknown_integers:
+            words = [UNKNOWN_WORD if LONG_INTEGER.fullmatch(word) else word for word in words]
+        return list(map(intern, words))  # one copy of each word in memory, however often it occurs
+
+    def _cleaned(self, text: str) -> str:
+        text = body(text) if self.strip_headers else text
+        text = TAG.sub(" ", text) if self.strip_tags else text
+        text = text.replace("_", " ") if self.split_underscores else text
+        return text.lower() if self.lower else text
+
+    def _lowered(self, words: Sequence[str]) -> list[str]:
+        if self.split_underscores:
+            words = [part for word in words for part in word.split("_") if part]
+        return [word.lower() for word in words] if self.lower else list(words)
+
+    def drops(self, *sides: Sequence[str]) -> bool:
+        return self.too_long == "drop" and self.exceeded(*sides)
+
+    def exceeded(self, *sides: Sequence[str]) -> bool:
+        return self.longest is not None and any(len(words) > self.longest for words in sides)
+
+
+def body(message: str) -> str:
+    """A message without its headers, which end at the first empty line.
+
+    >>> body("From: someone\\nSubject: hockey\\n\\nWho won?")
+    'Who won?'
+    """
+    _, blank, rest = message.partition("\n\n")
+    return rest if blank else message

@@ -1,0 +1,173 @@
+"""How does a file of examples become rows, and what is said about a line that is none?
+
+JSON lines, CSV with quotes, or TSV without them; each plain or packed with gzip, in UTF-8. A folder holds one file for
+each split, named after it: train.jsonl, test.jsonl.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnscope.files import Malformed
+from attnscope.tasks.text.lines import lines
+
+SPLIT = "split"  # the usual name of the field that says which split a row belongs to
+UNSPLIT = "all"  # the split of a row that names none
+LONGEST_CELL = 1 << 30  # Python's csv module stops at 131,072 characters unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example as it is in the file, and where that is."""
+
+    file: str
+    line: int
+    fields: dict[str, Any]
+
+    def wrong(self, what: str) -> Malformed:
+        return Malformed(f"{self.file}, line {self.line}: {what}")
+
+    def field(self, name: str) -> Any:
+        if name not in self.fields:
+            raise self.wrong(f"there is no field {name!r}; this line has {', '.join(self.fields) or 'none'}")
+        return self.fields[name]
+
+    def text(self, name: str) -> str | list[str]:
+        """A raw sentence, or its words if they are given as a list."""
+        value = self.field(name)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return value
+        raise self.wrong(f"{name!r} must be a string or a list of strings, not {shown(value)}")
+
+    def label(self, name: str) -> str:
+        """A class by its name: a string, a whole number, a truth value, or 'null'."""
+        value = self.field(name)
+        if value is None or isinstance(value, bool | int):
+            return json.dumps(value)
+        if isinstance(value, str) and value:
+            return value
+        raise self.wrong(f"{name!r} must be a word or a whole number, not {shown(value)}")
+
+    def split(self, name: str) -> str:
+        return str(self.fields.get(name, UNSPLIT))
+
+
+def shown(value: Any) -> str:
+    """A value as JSON, cut where it gets long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    for number, line in lines(path):
+        if line.strip():
+            yield Row(str(path), number, json_object(line, f"{path}, line {number}"))
+
+
+def json_object(line: str, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{place}: this is no JSON ({error}); expected one JSON object a line") from error
+    if not isinstance(value, dict):
+        raise Malformed(f"{place}: expected a JSON object with named fields, not {shown(value)}")
+    return value
+
+
+def commas(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    return table(path, columns, quoted(path))
+
+
+def tabs(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    return table(path, columns, ((number, line.split("\t")) for number, line in lines(path)))
+
+
+def quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows separated by commas; a cell in quotes may hold commas, doubled quotes and line ends."""
+    csv.field_size_limit(LONGEST_CELL)
+    reader = csv.reader((f"{line}\n" for _, line in lines(path)), strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise Malformed(f"{path}, line {reader.line_num}: this is no row of cells ({error})") from error
+
+
+def table(path: Path, columns: tuple[str, ...], numbered: Iterable[tuple[int, list[str]]]) -> Iterator[Row]:
+    """Rows of cells, named by `columns` or, if these are not given, by the first line; empty ones are passed over."""
+    names = columns
+    for number, cells in numbered:
+        place = f"{path}, line {number}"
+        if not any(cells):
+            continue
+        if not names:
+            names = heading(cells, place)
+        elif len(cells) != len(names):
+            raise Malformed(f"{place}: expected {len(names)} cells ({', '.join(names)}), not {len(cells)}")
+        else:
+            yield Row(str(path), number, dict(zip(names, cells, strict=True)))
+
+
+def heading(cells: list[str], place: str) -> tuple[str, ...]:
+    if len(set(cells)) < len(cells) or not all(cells):
+        raise Malformed(
+            f"{place}: the first line must name each column once, not {shown(cells)}; "
+            "for a file without such a line, give their names as `columns`"
+        )
+    return tuple(cells)
+
+
+READERS: dict[str, Callable[[Path, tuple[str, ...]], Iterator[Row]]] = {
+    ".jsonl": json_lines,
+    ".csv": commas,
+    ".tsv": tabs,
+}
+
+
+def read(path: Path, columns: tuple[str, ...] = ()) -> list[Row]:
+    """All rows of a file, or of the files in a folder."""
+    if path.is_dir():
+        return read_folder(path, columns)
+    ending = ending_of(path)
+    if ending not in READERS:
+        raise Malformed(f"{path} is of no known kind; its name must end in {known_endings()}")
+    rows = list(READERS[ending](path, columns))
+    if not rows:
+        raise Malformed(f"{path} has no rows")
+    return rows
+
+
+def read_folder(folder: Path, columns: tuple[str, ...]) -> list[Row]:
+    """The rows of each file; one that names no split is of the split that its file is called after."""
+    files = [path for path in sorted(folder.iterdir()) if ending_of(path) in READERS]
+    if not files:
+        raise Malformed(f"the folder {folder} holds no corpus: no file there ends in {known_endings()}")
+    return [
+        Row(row.file, row.line, {SPLIT: path.name.split(".")[0]} | row.fields)
+        for path in files
+        for row in read(path, columns)
+    ]
+
+
+def ending_of(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def known_endings() -> str:
+    return ", ".join(READERS) + ", each with or without .gz"
+
+
+def described(file: str) -> str:
+    """The format that a name stands for.
+
+    >>> described("imdb/imdb.jsonl.gz")
+    'JSON lines packed with gzip'
+    """
+    kinds = {".jsonl": "JSON lines", ".csv": "comma-separated values", ".tsv": "tab-separated values"}
+    kind = kinds.get(ending_of(Path(file)), "a folder with one file a split or saved by the datasets library")
+    return f"{kind} packed with gzip" if file.endswith(".gz") else kind

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+
+from attnscope.errors import BadSetting
+from attnscope.tasks import END, NOWHERE, SPECIALS, Keyword
+
+KEYWORD = len(SPECIALS)  # the word "1"
+
+
+def labels(task, batch):
+    return np.array(task.target_words.decode(batch.target[:, 0].tolist()))
+
+
+def test_a_positive_sentence_has_the_keyword_once_and_a_negative_one_never():
+    task = Keyword()
+    batch = task.training_batch(0, 0, 500)
+    count = (batch.source == KEYWORD).sum(1).numpy()
+    assert (count == (labels(task, batch) == "present")).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 31, 1000])
+def test_half_of_the_sentences_are_positive(size):
+    task = Keyword()
+    positive = (labels(task, task.training_batch(0, 0, size)) == "present").sum()
+    assert size // 2 <= positive <= (size + 1) // 2
+
+
+def test_the_target_is_one_word_without_an_end():
+    batch = next(Keyword().batches())
+    assert batch.target.shape[1] == 1
+    assert batch.target_mask.all()
+    assert (batch.target != END).all()
+
+
+def test_the_source_is_forty_words_and_an_end_or_forty_words():
+    assert (next(Keyword().batches()).source[:, -1] == END).all()
+    batch = next(Keyword(end=False).batches())
+    assert batch.source.shape[1] == 40
+    assert (batch.source >= len(SPECIALS)).all()
+
+
+def test_the_guide_points_at_the_keyword_where_there_is_one():
+    batch = Keyword().training_batch(0, 7, 200)
+    guide = batch.guide[:, 0]
+    there = (batch.source == KEYWORD).any(1)
+    assert torch.equal(guide[there], (batch.source == KEYWORD).int().argmax(1)[there])
+    assert (guide[~there] == NOWHERE).all()
+
+
+def test_the_keyword_stands_anywhere_and_the_other_words_are_uniform():
+    """Given how often the keyword occurs, the paper's rejected draws leave exactly this."""
+    batch = Keyword(words=6, length=5).training_batch(0, 0, 6000)
+    places = batch.guide[batch.guide != NOWHERE]
+    others = batch.source[:, :-1][batch.source[:, :-1] != KEYWORD] - KEYWORD - 1
+    for drawn, kinds in ((places, 5), (others, 5)):
+        share = np.bincount(drawn.numpy(), minlength=kinds) / len(drawn)
+        assert share == pytest.approx(np.full(kinds, 1 / kinds), abs=4 * (0.16 / len(drawn)) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"), [({"words": 1}, "words must be at least 2"), ({"length": 0}, "at least one word")]
+)
+def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+    with pytest.raises(BadSetting, match=message):
+        Keyword(**settings_)

@@ -43,9 +43,8 @@ def main(rows: int = ROWS) -> dict[str, float | bool]:
     theirs *= rows / len(few[0])
     result = {"rows": rows, "kendall_s": ours, "scipy_loop_s": theirs, "ratio": theirs / ours}
     result |= {"goal": GOAL, "goal met": theirs / ours >= GOAL}
-    print(json.dumps(result, indent=2))
     return result
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    print(json.dumps(main(*map(int, sys.argv[1:])), indent=2))

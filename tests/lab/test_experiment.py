@@ -118,6 +118,11 @@ def test_settings_are_changed_by_name():
     assert changed.training.learning_rate == 1.0
 
 
+def test_positions_can_be_taken_away():
+    positioned = replace(SMALL, model=replace(SMALL.model, positions=Positions()))
+    assert overridden(positioned, ["model.positions=null"]).model.positions is None
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

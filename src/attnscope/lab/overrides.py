@@ -26,7 +26,8 @@ def changed(settings: Any, path: list[str], value: Any, name: str) -> Any:
     choose("setting", path[0], names)
     current = getattr(settings, path[0])
     if len(path) == 1:
-        require(not is_dataclass(current), f"{name} holds several settings; name one of them, such as {name}.…")
+        several = is_dataclass(current) and value is not None
+        require(not several, f"{name} holds several settings; name one of them, such as {name}.…")
         return checked(settings, path[0], value, name)
     inner = Positions() if path[0] == "positions" and current is None else current
     require(is_dataclass(inner), f"{path[0]} has no settings of its own, so {name} means nothing")

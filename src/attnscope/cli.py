@@ -91,7 +91,7 @@ def reproduce(
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
-    """Train, measure and judge a whole study or some of its findings, and write the report."""
+    """Train, measure and judge a whole study or some of its findings; the report shows all that the store has."""
     from attnscope.errors import choose
     from attnscope.lab.engines import engine as engine_named
     from attnscope.lab.experiment import check_device
@@ -109,7 +109,7 @@ def reproduce(
     with counting(f"{study}, {profile}") as progress:
         results = run(chosen, findings, profile, seeds, store, runner, device, progress)
     _show(results)
-    typer.echo(f"report: {_report(results, store / 'report.html')}")
+    typer.echo(f"report: {_report(_results(store), store / 'report.html')}")
 
 
 @app.command()

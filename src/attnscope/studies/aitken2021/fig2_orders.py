@@ -18,6 +18,7 @@ from attnscope.studies.aitken2021.look import look, temporal_products
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
 from attnscope.studies.claims import Verdict, always, at_least, at_most
 from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.tasks import ReversedOneToOne
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +43,8 @@ def experiments_reversed(sizes: Sizes) -> dict[str, Experiment]:
 
 def measure_reversed(run: Run) -> Measurement:
     seen = look(run)
-    steps = seen.steps
+    assert isinstance(run.task, ReversedOneToOne)
+    steps = run.task.shortest  # steps of words in every sentence: the end token, which answers the end token, is none
     peaks = temporal_products(seen)[:steps].argmax(1)
     return {
         "word_accuracy": run.summary["word_accuracy"],

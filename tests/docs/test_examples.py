@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from attnscope.cli import _results
 from attnscope.models import ATTENTIONS
+from attnscope.report.markdown import MARK, tables
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -34,3 +36,8 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_tables_on_the_results_page_are_those_of_the_result_files():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page.partition(MARK)[2].strip() == tables(_results(ROOT / "results")).strip()

@@ -9,7 +9,7 @@ from typing import Any
 from attnscope.errors import AttnscopeError
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
-from attnscope.lab.experiment import Experiment, Run, train
+from attnscope.lab.experiment import Experiment, train
 from attnscope.lab.store import Store
 from attnscope.studies import study
 from attnscope.studies.finding import Finding, Measured, Measurement, Study, plain, shortened
@@ -38,9 +38,8 @@ def reproduce(
     engine: Engine,
     device: str = "cpu",
     progress: Progress | None = None,
-    found: Callable[[Result], None] | None = None,
 ) -> list[Result]:
-    """Run the findings and write `<store>/results/<study>/<finding>.json` for each; `found` is told of each."""
+    """Run the findings and write `<store>/results/<study>/<finding>.json` for each."""
     settings = study.profiles[profile]
     plan = Plan.of(study, findings, settings, range(seeds or settings.seeds), device, store)
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
@@ -52,13 +51,9 @@ def reproduce(
             progress(len(said), len(plan.jobs), outcome.failure or "")
 
     engine.map(carry_out, list(plan.jobs.values()), done)
-    results = []
-    for finding in findings:
-        result = plan.judged(finding, said)
+    results = [plan.judged(finding, said) for finding in findings]
+    for result in results:
         result.write(store / "results")
-        results.append(result)
-        if found:
-            found(result)
     return results
 
 
@@ -154,9 +149,3 @@ class Plan:
         labels = self.experiments[finding.name]
         configs = {label: {**group[0].config(), "seed": list(self.seeds)} for label, group in labels.items()}
         return {"profile": asdict(self.profile), "experiments": configs}
-
-
-def runs(store: Path) -> list[Run]:
-    """Every finished run in a store."""
-    finished = Store(store)
-    return [Run.at(folder) for folder in map(finished.find, finished.keys()) if folder]

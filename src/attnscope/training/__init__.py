@@ -1,6 +1,6 @@
 """How it learns."""
 
-from attnscope.training.accuracy import evaluate, evaluating
+from attnscope.training.accuracy import evaluate
 from attnscope.training.fit import TrainingDiverged, fit
 from attnscope.training.objectives import L2, OBJECTIVES, CrossEntropy, Objective, Sum
 from attnscope.training.progress import Progress
@@ -8,5 +8,5 @@ from attnscope.training.settings import SCHEDULES, TrainingSettings
 
 __all__ = [
     "L2", "OBJECTIVES", "SCHEDULES", "CrossEntropy", "Objective", "Progress", "Sum", "TrainingDiverged",
-    "TrainingSettings", "evaluate", "evaluating", "fit",
+    "TrainingSettings", "evaluate", "fit",
 ]  # fmt: skip

@@ -1,37 +1,22 @@
 """How often is a model right?"""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from attnscope.models.asking import as_it_was, device_of
 from attnscope.tasks import Batch
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards the model is as it was."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 def evaluate(model: nn.Module, batches: Iterable[Batch], teacher_forcing: float = 0.0) -> dict[str, float]:
     """Loss, word accuracy and the share of sentences without an error, by default on the model's own words."""
     words = sentences = 0
     loss = right = whole = 0.0
-    with evaluating(model):
-        for batch in (batch.to(device_of(model)) for batch in batches):
+    device = device_of(model) or torch.device("cpu")
+    with as_it_was(model):
+        for batch in (batch.to(device) for batch in batches):
             trace = model(batch, teacher_forcing=teacher_forcing)
             mask = batch.target_mask
             hit = trace.predictions == batch.target

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from attnscope.errors import AttnscopeError
+from attnscope.models.asking import device_of
 from attnscope.tasks import Task
-from attnscope.training.accuracy import device_of, evaluate
+from attnscope.training.accuracy import evaluate
 from attnscope.training.descent import Descent
 from attnscope.training.objectives import CrossEntropy, Objective
 from attnscope.training.progress import Progress, load_progress, save_progress, save_weights, weights
@@ -72,7 +73,7 @@ class Fit:
     ):
         self.model, self.task, self.settings = model, task, settings
         self.seed, self.folder, self.watch = seed, folder, watch
-        self.device = device_of(model)
+        self.device = device_of(model) or torch.device("cpu")
         self.descent = Descent(model, objective, settings, self.device)
         self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:

@@ -1,16 +1,15 @@
 """How does this model form its attention? Both passes over a stream of sentences, in one call. (aitken2021)"""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.errors import BadSetting
+from attnscope.models.asking import as_it_was, device_of
 from attnscope.models.trace import Trace
 from attnscope.probes.decomposition.components import Components
 from attnscope.probes.decomposition.drawing import Axes
@@ -126,22 +125,3 @@ def moved(stream: Stream, model: Model) -> Iterator[Batch]:
         )
     device = device_of(model)
     return (batch if device is None else batch.to(device) for batch in batches)
-
-
-def device_of(model: Model) -> torch.device | None:
-    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
-    return next((parameter.device for parameter in parameters), None)
-
-
-@contextmanager
-def as_it_was(model: Model) -> Iterator[None]:
-    """Without gradients and in evaluation mode; afterwards every module is in the mode it was in."""
-    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
-    try:
-        for module in modes:
-            module.training = False
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

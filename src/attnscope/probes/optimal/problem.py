@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.errors import AttnscopeError
+from attnscope.models.asking import as_it_was
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.passes import as_it_was
 from attnscope.probes.lexical import ReadsOut, value_to_context
 
 CLOSE = 1e-3  # of the largest logit: how far a sum of parts may be from the whole, in single precision

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError
+from attnscope.models.asking import as_it_was
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.scores import Scores, over_words
-from attnscope.probes.decomposition.passes import as_it_was
 from attnscope.tasks.batch import Batch
 
 Output = Callable[[Trace], Float[Tensor, "batch target"]]

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.probes.decomposition.passes import as_it_was
+from attnscope.models.asking import as_it_was
 from attnscope.probes.saliency.embeddings import (
     EmbedsSource,
     Output,

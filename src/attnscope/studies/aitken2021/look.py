@@ -8,10 +8,9 @@ import torch
 
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
+from attnscope.models.asking import as_it_was
 from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
-from attnscope.probes.decomposition.predictability import MeanAttention
 from attnscope.tasks import SPECIALS, Batch
-from attnscope.training import evaluating
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,6 @@ class Look:
         return self.decomposition.decoder
 
     @property
-    def mean_attention(self) -> MeanAttention:
-        assert self.decomposition.mean_attention is not None
-        return self.decomposition.mean_attention
-
-    @property
     def steps(self) -> int:
         """How many decoder steps at least half of the sentences have: averages beyond are of few."""
         counts = self.decoder.counts.sum(0)
@@ -79,7 +73,7 @@ class Look:
         return self.run.task.target_words.words
 
     def trace(self, batch: Batch) -> Trace:
-        with evaluating(self.model):
+        with as_it_was(self.model):
             trace: Trace = self.model(batch.to(self.run.experiment.device), teacher_forcing=0.0)
         return trace
 

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
 
 RESET, KEEP, NEW = 0, 1, 2  # torch's order of the gates
 
@@ -82,10 +81,9 @@ def gru_scan(
     """As nn.GRU does, given its input and recurrent matrices and their biases."""
     units = first.shape[-1]
     of_input, of_state, input_bias, state_bias = (weight.unflatten(0, (3, units)) for weight in weights)
+    rows = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
     biases = torch.cat([input_bias[:NEW] + state_bias[:NEW], input_bias[NEW:]])
-    # A one is added to each input, so that the product adds the bias, too: a pass over memory less.
-    rows = pad(inputs.transpose(0, 1).flatten(0, 1), (0, 1), value=1.0)  # (steps batch) x (input and one)
-    from_inputs = rows @ torch.cat([of_input, biases[..., None]], -1).mT
+    from_inputs = torch.baddbmm(biases[:, None], rows.expand(3, -1, -1), of_input.mT)
     by_gate = from_inputs.unflatten(1, (inputs.shape[1], inputs.shape[0]))  # 3 x steps x batch x units
     states: Tensor = GRUScan.apply(by_gate, first, of_state, state_bias[NEW])[0]
     return states[1:].transpose(0, 1)

@@ -71,8 +71,8 @@ def test_the_probability_of_the_positive_class_is_a_sigmoid_of_one_logit():
 def test_attention_is_the_feed_forward_network_of_the_paper():
     model, batch = build(), sentences()
     trace = model(batch)
-    hidden = torch.relu(trace.encoder @ model.score[0].weight.T + model.score[0].bias)
-    scores = (hidden @ model.score[2].weight.T + model.score[2].bias)[..., 0]
+    hidden = torch.relu(trace.encoder @ model.attend[0].weight.T + model.attend[0].bias)
+    scores = (hidden @ model.attend[2].weight.T + model.attend[2].bias)[..., 0]
     expected = scores.masked_fill(~batch.source_mask, -torch.inf).softmax(-1)
     torch.testing.assert_close(trace.attention[:, 0, 0], expected)
 

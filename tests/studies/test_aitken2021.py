@@ -13,7 +13,7 @@ from attnscope.studies import study
 from attnscope.studies.aitken2021.experiments import PROFILES, Sizes
 from attnscope.studies.aitken2021.fig2 import distance_from_simplex
 from attnscope.studies.aitken2021.fig6 import explained_by_group
-from attnscope.studies.reproduce import Job, carry_out, reproduce
+from attnscope.studies.reproduce import Training, carry_out, reproduce
 from attnscope.studies.result import Result
 from attnscope.training import TrainingDiverged
 
@@ -81,13 +81,13 @@ def test_a_ray_cluster_gives_the_same_numbers(reproduced, tmp_path, monkeypatch)
 
 def test_a_node_that_does_not_see_the_store_says_so(tmp_path):
     with pytest.raises(AttnscopeError, match="must be on a disk that all nodes share"):
-        carry_out(Job("aitken2021", {}, (), str(tmp_path / "elsewhere")))
+        carry_out(Training((), str(tmp_path / "elsewhere")))
 
 
 def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatch):
     """A network that diverges is reported; the finding is written all the same."""
     monkeypatch.setitem(PROFILES, "tiny", TINY)
-    monkeypatch.setattr("attnscope.studies.reproduce.train", diverge)
+    monkeypatch.setattr("attnscope.studies.reproduce.train_all", diverge)
     finding = study("aitken2021").finding("fig5a")
     (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))
     assert all(claim.holds is None for claim in result.claims)
@@ -95,7 +95,7 @@ def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatc
     assert result.figure is None
 
 
-def diverge(experiment, store):
+def diverge(experiments, store):
     raise TrainingDiverged("the loss became nan")
 
 

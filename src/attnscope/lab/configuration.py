@@ -8,7 +8,7 @@ from typing import Any
 
 from attnscope.errors import choose
 from attnscope.files import Malformed
-from attnscope.models import ClassifierSettings, EncoderDecoderSettings, Positions
+from attnscope.models import ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
@@ -21,6 +21,7 @@ KINDS: dict[str, type] = {
     "encoder_decoder": EncoderDecoderSettings,
     "classifier": ClassifierSettings,
     "positions": Positions,
+    "start": Start,
     "training": TrainingSettings,
 }
 
@@ -32,7 +33,7 @@ def describe(value: Any) -> Any:
     {'kind': 'positions', 'base': 100.0, 'rotated': True}
     """
     if is_dataclass(value):
-        kind = next(name for name, known in KINDS.items() if type(value) is known)
+        kind = next((name for name, known in KINDS.items() if type(value) is known), type(value).__name__)
         return {"kind": kind} | {field.name: describe(getattr(value, field.name)) for field in fields(value)}
     return [describe(item) for item in value] if isinstance(value, tuple) else value
 

@@ -1,6 +1,6 @@
 """What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,7 +15,7 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
-from attnscope.models import Model, ModelSettings, build
+from attnscope.models import Model, ModelSettings, Start, build, restart_heads
 from attnscope.tasks import Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate, fit
 from attnscope.training.fit import Report
@@ -33,6 +33,7 @@ class Experiment:
     training: TrainingSettings
     objective: Objective = CrossEntropy()  # noqa: RUF009 (frozen)
     seed: int = 0
+    start: Start = Start()  # noqa: RUF009 (frozen)
     watch: tuple[str, ...] = ()
     threads: int = 1  # torch is deterministic on one thread only, so their number is part of the key
     device: str = "cpu"
@@ -56,8 +57,10 @@ class Experiment:
         return key(self.config())
 
     def new_model(self) -> Model:
-        torch.manual_seed(self.seed)
-        return build(self.model, len(self.task.source_words), len(self.task.target_words))
+        torch.manual_seed(self.seed if self.start.weights is None else self.start.weights)
+        model = build(self.model, len(self.task.source_words), len(self.task.target_words))
+        restart_heads(model, self.start.heads)
+        return model
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,11 @@ class Run:
         return summary
 
     @property
+    def forward(self) -> dict[str, Any]:
+        """What every forward pass was given in training, such as uniform attention."""
+        return self.experiment.training.forward
+
+    @property
     def checkpoints(self) -> list[int]:
         return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("checkpoints/*.safetensors"))
 
@@ -112,6 +120,16 @@ def train(experiment: Experiment, store: Store, report: Report | None = None) ->
     return Run(experiment, folder)
 
 
+def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
+    """The runs of experiments that `together` put into one group."""
+    return [train(experiment, store) for experiment in experiments]
+
+
+def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
+    """Which experiments one worker trains: on a CPU each alone."""
+    return [(experiment,) for experiment in experiments]
+
+
 def find(beginning: str, store: Store) -> Run:
     """The finished run whose key begins like this."""
     finished = store.keys()
@@ -130,7 +148,7 @@ def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> No
         model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch, report
     )
     write_atomically(folder / "log.csv", pd.DataFrame(progress.log).to_csv(index=False).encode())
-    on_test = evaluate(model, experiment.task.batches("test"))
+    on_test = evaluate(model, experiment.task.batches("test"), **experiment.training.forward)
     write_json(
         folder / "summary.json",
         {"steps": progress.step, "seconds": progress.seconds} | on_test,

@@ -4,11 +4,13 @@ from attnscope.models.attention import ATTENTIONS, uniform
 from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
+from attnscope.models.initialise import Start, restart_heads
 from attnscope.models.positions import Positions
 from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
 from attnscope.models.trace import Attention, Intervention, Trace
 
 __all__ = [
     "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "Classifier", "ClassifierSettings", "EncoderDecoder",
-    "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings", "Positions", "Trace", "build", "uniform",
+    "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings", "Positions", "Start", "Trace", "build",
+    "restart_heads", "uniform",
 ]  # fmt: skip

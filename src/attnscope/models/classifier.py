@@ -68,7 +68,7 @@ class Classifier(nn.Module):
         self.source_inputs = WordTable(source_words, settings.input_size, vectors, frozen_vectors)
         self.encoder = BidirectionalLSTM(settings.input_size, settings.units, settings.layers, settings.dropout)
         size = self.encoder.state_size
-        self.score = nn.Sequential(nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
+        self.attend = nn.Sequential(nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
         self.output = nn.Linear(size, 1 if classes == 2 else classes)
 
     def forward(
@@ -82,7 +82,7 @@ class Classifier(nn.Module):
         embedded = self.source_inputs(batch.source)
         states = self.encoder(embedded, batch.source_mask)
         mask = batch.source_mask if self.settings.specials_attended else proper(batch)
-        alignment = self.score(states).mT[:, None]  # batch x heads (1) x target (1) x source
+        alignment = self.attend(states).mT[:, None]  # batch x heads (1) x target (1) x source
         own = alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
         weights = intervene(own, mask, attention)
         layer = Attention(None, None, states[:, None], alignment, weights)

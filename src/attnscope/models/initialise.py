@@ -1,9 +1,20 @@
 """Where do the weights start?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from attnscope.errors import BadSetting
+
+
+@dataclass(frozen=True)
+class Start:
+    """Which seed do the first weights come from? By default, the run's own."""
+
+    weights: int | None = None  # of the whole network
+    heads: tuple[int, ...] = ()  # of single heads of attention, each drawn anew from a seed of its own
 
 
 @torch.no_grad()
@@ -21,3 +32,14 @@ def as_torch_does(model: nn.Module) -> None:
 
 
 INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {"fan_in": fan_in, "torch": as_torch_does}
+
+
+def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
+    """Draw heads of attention anew, the first ones first, each from its own seed and from nothing else."""
+    if not seeds:
+        return
+    restart = getattr(getattr(model, "attend", None), "restart", None)
+    if restart is None:
+        raise BadSetting("start.heads needs a model whose heads have weights of their own (attention='bilinear')")
+    for head, seed in enumerate(seeds):
+        restart(head, seed)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from attnscope.lab.experiment import Experiment, Run
@@ -22,6 +22,39 @@ class Profile:
 
     name: str
     seeds: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured together: several runs, by the parts they play, or none; and settings of the measurement.
+
+    The seed of an experiment is where its seeds begin: two runs of one part must not be each other's copies.
+    """
+
+    runs: Mapping[str, Experiment] = field(default_factory=dict)
+    settings: Any = None  # a task, or a frozen dataclass
+
+    def seeded(self, seed: int, device: str) -> "Case":
+        runs = {part: seeded(experiment, seed, device) for part, experiment in self.runs.items()}
+        return Case(runs, self.settings)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case whose runs are trained, for one seed."""
+
+    runs: Mapping[str, Run]
+    settings: Any
+    seed: int
+    device: str
+
+
+Wanted = Experiment | Case
+ForSeed = Callable[[int], Wanted]  # where a seed changes more than the seed
+
+
+def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
+    return replace(experiment, seed=experiment.seed + seed, device=device)
 
 
 @dataclass(frozen=True)
@@ -68,18 +101,24 @@ class Measured:
 
 @dataclass(frozen=True)
 class Finding:
-    """`experiments` gives, by label, what to train (with any seed); the other functions read what the runs say."""
+    """`experiments` gives, by label, what to train (with any seed); the other functions read what the runs say.
+
+    `measure` is given the Run of an experiment, or the Subject of a case. Where it depends on what was measured what is
+    to be trained next, `follow_up` says so.
+    """
 
     name: str
     title: str
     section: str
-    experiments: Callable[[Any], Mapping[str, Experiment]]
-    measure: Callable[[Run], Measurement]
+    experiments: Callable[[Any], Mapping[str, Wanted | ForSeed]]
+    measure: Callable[[Any], Measurement]
     table: Callable[[Measured], list[Row]]
     claims: Callable[[Measured], list[Verdict]]
     figure: Callable[[Measured], Any]
     draw: "Callable[[Any], Figure]"
     notes: tuple[str, ...] = ()
+    follow_up: Callable[[Any, Measured], Mapping[str, Wanted | ForSeed]] | None = None
+    seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,40 @@
 """Does a paper's finding reproduce? Train what it needs, measure, judge, and write down the result."""
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import attnscope
 from attnscope.errors import AttnscopeError
-from attnscope.files import write_json
+from attnscope.files import write_atomically, write_json
+from attnscope.lab.configuration import describe
 from attnscope.lab.engines import Engine, Outcome
-from attnscope.lab.experiment import Experiment, train
-from attnscope.lab.store import Store
+from attnscope.lab.experiment import Experiment, Run, together, train_all
+from attnscope.lab.store import Store, key
 from attnscope.studies import study
-from attnscope.studies.finding import Finding, Measured, Measurement, Study, plain, shortened
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    ForSeed,
+    Measured,
+    Measurement,
+    Study,
+    Subject,
+    Wanted,
+    plain,
+    seeded,
+    shortened,
+)
 from attnscope.studies.result import Result, provenance
 
 SHARED = "store.json"
-Progress = Callable[[int, int, str], None]  # runs done, runs in all, what was done last
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run to be trained and measured, for all the findings that need it."""
-
-    study: str
-    config: dict[str, Any]
-    findings: tuple[str, ...]
-    store: str
+MEASUREMENTS = "measurements"
+Progress = Callable[[int, int, str], None]  # pieces of work done, in all, what failed last
 
 
 def reproduce(
@@ -41,111 +49,242 @@ def reproduce(
 ) -> list[Result]:
     """Run the findings and write `<store>/results/<study>/<finding>.json` for each."""
     settings = study.profiles[profile]
-    plan = Plan.of(study, findings, settings, range(seeds or settings.seeds), device, store)
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
-    said: dict[str, Outcome[Said]] = {}
-
-    def done(place: int, outcome: Outcome[Said]) -> None:
-        said[list(plan.jobs)[place]] = outcome
-        if progress:
-            progress(len(said), len(plan.jobs), outcome.failure or "")
-
-    engine.map(carry_out, list(plan.jobs.values()), done)
-    results = [plan.judged(finding, said) for finding in findings]
+    work = Reproduction(study, store.resolve(), engine, device, progress)
+    plans = [Plan(finding, range(seeds or finding.seeds(settings)), {}, {}) for finding in findings]
+    plans = work.carried_out(plans, {plan.finding.name: plan.finding.experiments(settings) for plan in plans})
+    next_steps = {
+        plan.finding.name: plan.finding.follow_up(settings, plan.measured)
+        for plan in plans
+        if plan.finding.follow_up is not None
+    }
+    if next_steps:
+        plans = work.carried_out(plans, next_steps)
+    results = [plan.judged(study, settings, device) for plan in plans]
     for result in results:
         result.write(store / "results")
     return results
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a run says to each finding that needs it, and the seconds of computing behind it."""
+class Question:
+    """What is to be measured, for one finding and seed."""
 
-    measurements: dict[str, Measurement]
+    study: str
+    finding: str
+    wanted: Wanted
+    seed: int
+    device: str
+    store: str
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        return [self.wanted] if isinstance(self.wanted, Experiment) else list(self.wanted.runs.values())
+
+    @property
+    def config(self) -> Any:
+        """What is trained and measured, as JSON."""
+        return described(self.wanted)
+
+    @property
+    def key(self) -> str:
+        """The same for findings that measure the same runs in the same way; another one after any change of code."""
+        measure = study(self.study).finding(self.finding).measure
+        how = {"measure": f"{measure.__module__}.{measure.__qualname__}", "source": source()}
+        return key({"what": self.config, "seed": self.seed, "device": self.device, **how})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was measured, and the seconds of computing behind it."""
+
+    measurement: Measurement
     seconds: float
-
-
-def carry_out(job: Job) -> Said:
-    """Train, or find trained, and measure: in whichever process, on whichever machine."""
-    if not (Path(job.store) / SHARED).exists():
-        raise AttnscopeError(f"this node does not see the store {job.store}; it must be on a disk that all nodes share")
-    run = train(Experiment.of(job.config), Store(job.store))
-    started = time.monotonic()
-    measurements = {name: plain(study(job.study).finding(name).measure(run)) for name in job.findings}
-    return Said(measurements, run.summary["seconds"] + time.monotonic() - started)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which runs are needed by which finding."""
+    """A finding with its questions, one a label and seed, and their answers."""
 
-    study: Study
-    profile: Any
+    finding: Finding
     seeds: Sequence[int]
-    device: str
-    experiments: Mapping[str, Mapping[str, Sequence[Experiment]]]  # finding, label, one a seed
-    jobs: Mapping[str, Job]  # by the run's key, so that what two findings need is done once
+    questions: Mapping[str, Sequence[Question]]
+    answers: Mapping[str, Sequence[Outcome[Answer]]]
 
-    @classmethod
-    def of(
-        cls, study: Study, findings: Sequence[Finding], profile: Any, seeds: Sequence[int], device: str, store: Path
-    ) -> "Plan":
-        experiments = {
-            finding.name: {
-                label: [replace(experiment, seed=seed, device=device) for seed in seeds]
-                for label, experiment in finding.experiments(profile).items()
-            }
-            for finding in findings
-        }
-        wanted: dict[str, tuple[Experiment, list[str]]] = {}
-        for name, labels in experiments.items():
-            for experiment in (experiment for group in labels.values() for experiment in group):
-                wanted.setdefault(experiment.key, (experiment, []))[1].append(name)
-        # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
-        longest = sorted(wanted.items(), key=lambda item: (-item[1][0].training.steps, item[1][0].seed))
-        jobs = {
-            key: Job(study.name, experiment.config(), tuple(dict.fromkeys(names)), str(store.resolve()))
-            for key, (experiment, names) in longest
-        }
-        return cls(study, profile, seeds, device, experiments, jobs)
-
-    def judged(self, finding: Finding, said: Mapping[str, Outcome[Said]]) -> Result:
-        """The result of one finding, from what its runs say; a run that failed is named, never passed over."""
-        outcomes = {
-            label: [said[experiment.key] for experiment in group]
-            for label, group in self.experiments[finding.name].items()
-        }
-        measured = Measured(
+    @property
+    def measured(self) -> Measured:
+        return Measured(
             {
-                label: [outcome.value.measurements[finding.name] for outcome in group if outcome.value is not None]
-                for label, group in outcomes.items()
+                label: [answer.value.measurement for answer in group if answer.value is not None]
+                for label, group in self.answers.items()
             }
         )
-        failures = [
-            f"{label}: a run failed: {outcome.failure}"
-            for label, group in outcomes.items()
-            for outcome in group
-            if outcome.failure
+
+    def judged(self, study: Study, profile: Any, device: str) -> Result:
+        """The result, from what the runs say; a run that failed is named, never passed over."""
+        finding, measured = self.finding, self.measured
+        answers = [
+            (f"{label}, seed {seed}", answer)
+            for label, group in self.answers.items()
+            for seed, answer in zip(self.seeds, group, strict=True)
         ]
-        whole = all(measured[label] for label in measured)
         return Result(
             finding=finding.name,
-            study=self.study.name,
+            study=study.name,
             title=finding.title,
             section=finding.section,
-            profile=self.profile.name,
+            profile=profile.name,
             seeds=list(self.seeds),
-            settings=self.settings(finding),
+            settings={"profile": asdict(profile), "experiments": self.configs()},
             table=finding.table(measured),
             claims=finding.claims(measured),
-            notes=[*finding.notes, *failures],
-            seconds=round(sum(o.value.seconds for group in outcomes.values() for o in group if o.value), 1),
-            figure=shortened(plain(finding.figure(measured))) if whole else None,
-            **provenance(self.device),
+            notes=[*finding.notes, *(f"{which}: a run failed: {a.failure}" for which, a in answers if a.failure)],
+            seconds=round(sum(answer.value.seconds for _, answer in answers if answer.value), 1),
+            figure=shortened(plain(finding.figure(measured))) if all(measured[label] for label in measured) else None,
+            **provenance(device),
         )
 
-    def settings(self, finding: Finding) -> dict[str, Any]:
-        """The profile, and the complete configuration of each experiment (its seed aside)."""
-        labels = self.experiments[finding.name]
-        configs = {label: {**group[0].config(), "seed": list(self.seeds)} for label, group in labels.items()}
-        return {"profile": asdict(self.profile), "experiments": configs}
+    def configs(self) -> dict[str, Any]:
+        """The complete configuration of the first seed of each label."""
+        return {label: group[0].config for label, group in self.questions.items()}
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Where and with whose hands a study is reproduced."""
+
+    study: Study
+    store: Path
+    engine: Engine
+    device: str
+    progress: Progress | None
+
+    def carried_out(self, plans: Sequence[Plan], wanted: Mapping[str, Mapping[str, Wanted | ForSeed]]) -> list[Plan]:
+        """The plans with more questions, each asked."""
+        new = {
+            plan.finding.name: {
+                label: [self.question(plan.finding, what, seed) for seed in plan.seeds]
+                for label, what in wanted.get(plan.finding.name, {}).items()
+            }
+            for plan in plans
+        }
+        answers = self.answered(
+            [question for labels in new.values() for group in labels.values() for question in group]
+        )
+        return [
+            Plan(
+                plan.finding,
+                plan.seeds,
+                {**plan.questions, **(asked := new[plan.finding.name])},
+                {**plan.answers, **{label: [answers[q.key] for q in group] for label, group in asked.items()}},
+            )
+            for plan in plans
+        ]
+
+    def question(self, finding: Finding, what: Wanted | ForSeed, seed: int) -> Question:
+        wanted = what if isinstance(what, Experiment | Case) else what(seed)
+        ready = (
+            seeded(wanted, seed, self.device) if isinstance(wanted, Experiment) else wanted.seeded(seed, self.device)
+        )
+        return Question(self.study.name, finding.name, ready, seed, self.device, str(self.store))
+
+    def answered(self, questions: Iterable[Question]) -> dict[str, Outcome[Answer]]:
+        """Train first, then measure; what two findings need is done once."""
+        distinct = {question.key: question for question in questions}
+        experiments = {e.key: e for question in distinct.values() for e in question.experiments}
+        # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
+        longest = sorted(experiments.values(), key=lambda e: (-e.training.steps, e.seed))
+        groups = [Training(tuple(group), str(self.store)) for group in together(longest)]
+        count = Counted(self.progress, len(groups) + len(distinct))
+        trained = self.engine.map(carry_out, groups, count.done)
+        failures = {
+            experiment.key: outcome.failure
+            for group, outcome in zip(groups, trained, strict=True)
+            for experiment in group.experiments
+            if outcome.failure
+        }
+        reasons = {
+            name: next((failures[e.key] for e in question.experiments if e.key in failures), None)
+            for name, question in distinct.items()
+        }
+        ready = [name for name, reason in reasons.items() if reason is None]
+        measured = self.engine.map(answer, [distinct[name] for name in ready], count.done)
+        return {name: Outcome(failure=reason) for name, reason in reasons.items() if reason} | dict(
+            zip(ready, measured, strict=True)
+        )
+
+
+class Counted:
+    """Tells of each piece of work that is done."""
+
+    def __init__(self, progress: Progress | None, total: int):
+        self.progress, self.total, self.count = progress, total, 0
+
+    def done(self, place: int, outcome: Outcome[Any]) -> None:
+        self.count += 1
+        if self.progress:
+            self.progress(self.count, self.total, outcome.failure or "")
+
+
+# In a worker, on whichever machine --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Training:
+    """Experiments that are trained by one worker: one, or on a GPU all seeds of a configuration at once."""
+
+    experiments: tuple[Experiment, ...]
+    store: str
+
+
+def carry_out(training: Training) -> None:
+    """Train, or find trained."""
+    if not (Path(training.store) / SHARED).exists():
+        raise AttnscopeError(
+            f"this node does not see the store {training.store}; it must be on a disk that all nodes share"
+        )
+    train_all(training.experiments, Store(training.store))
+
+
+def answer(question: Question) -> Answer:
+    """Measure, or find measured."""
+    path = Path(question.store) / MEASUREMENTS / f"{question.key}.json"
+    if not path.exists():
+        started = time.monotonic()
+        store = Store(question.store)
+        runs = {experiment.key: finished(experiment, store) for experiment in question.experiments}
+        measure = study(question.study).finding(question.finding).measure
+        measurement = plain(measure(subject(question, runs)))
+        seconds = time.monotonic() - started + sum(run.summary["seconds"] for run in runs.values())
+        # Not by write_json: a measurement may hold NaN, where a claim has nothing to say.
+        write_atomically(path, json.dumps({"measurement": measurement, "seconds": seconds}).encode())
+    return Answer(**json.loads(path.read_bytes()))
+
+
+def finished(experiment: Experiment, store: Store) -> Run:
+    folder = store.find(experiment.key)
+    if folder is None:
+        raise AttnscopeError(f"the run {experiment.key} is no longer in the store; the same command trains it again")
+    return Run(experiment, folder)
+
+
+def subject(question: Question, runs: Mapping[str, Run]) -> Run | Subject:
+    if isinstance(question.wanted, Experiment):
+        return runs[question.wanted.key]
+    by_part = {part: runs[experiment.key] for part, experiment in question.wanted.runs.items()}
+    return Subject(by_part, question.wanted.settings, question.seed, question.device)
+
+
+def described(wanted: Wanted) -> Any:
+    if isinstance(wanted, Experiment):
+        return wanted.config()
+    runs = {part: experiment.config() for part, experiment in wanted.runs.items()}
+    return {"runs": runs, "settings": describe(wanted.settings)}
+
+
+@cache
+def source() -> str:
+    """A checksum of the package: what other code has measured is measured again."""
+    package = Path(attnscope.__file__).parent
+    files = sorted(path for path in package.rglob("*") if path.suffix in (".py", ".toml"))
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -1,6 +1,7 @@
 """How often is a model right?"""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,14 +11,19 @@ from attnscope.models.asking import as_it_was, device_of
 from attnscope.tasks import Batch
 
 
-def evaluate(model: nn.Module, batches: Iterable[Batch], teacher_forcing: float = 0.0) -> dict[str, float]:
-    """Loss, word accuracy and the share of sentences without an error, by default on the model's own words."""
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], teacher_forcing: float = 0.0, **forward: Any
+) -> dict[str, float]:
+    """Loss, word accuracy and the share of sentences without an error, by default on the model's own words.
+
+    What else is given, such as attention=uniform, goes to the forward pass.
+    """
     words = sentences = 0
     loss = right = whole = 0.0
     device = device_of(model) or torch.device("cpu")
     with as_it_was(model):
         for batch in (batch.to(device) for batch in batches):
-            trace = model(batch, teacher_forcing=teacher_forcing)
+            trace = model(batch, teacher_forcing=teacher_forcing, **forward)
             mask = batch.target_mask
             hit = trace.predictions == batch.target
             loss += cross_entropy(trace.logits[mask], batch.target[mask], reduction="sum").item()

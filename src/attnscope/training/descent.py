@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from attnscope.errors import BadSetting
 from attnscope.tasks import Batch
 from attnscope.training.objectives import Objective
 from attnscope.training.settings import TrainingSettings
@@ -40,8 +41,9 @@ class Descent:
         self.on_gpu = device.type == "cuda"
         # As a tensor, the learning rate can change under a recorded step.
         rate = torch.tensor(settings.learning_rate, device=device) if self.on_gpu else settings.learning_rate
+        self.parameters = list((model if settings.trained == "all" else attention_of(model)).parameters())
         self.adam = torch.optim.Adam(
-            model.parameters(), rate, settings.betas, settings.epsilon, fused=True, capturable=self.on_gpu
+            self.parameters, rate, settings.betas, settings.epsilon, fused=True, capturable=self.on_gpu
         )
         self.recordings: dict[Shape, Recording | None] = {}
 
@@ -58,12 +60,12 @@ class Descent:
                 group["lr"] = rate
 
     def _descend(self, batch: Batch) -> Tensor:
-        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing)
+        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward)
         loss = self.objective(self.model, batch, trace)
         self.adam.zero_grad()
-        loss.backward()
+        loss.backward(inputs=self.parameters)
         if self.settings.clip:
-            clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            clip_grad_norm_(self.parameters, self.settings.clip)
         self.adam.step()
         return loss.detach()
 
@@ -84,3 +86,11 @@ class Descent:
         with torch.cuda.graph(graph):
             loss = self._descend(own)
         return Recording(graph, own, loss)
+
+
+def attention_of(model: nn.Module) -> nn.Module:
+    """The part of a model that decides where to look."""
+    part = getattr(model, "attend", None)
+    if not isinstance(part, nn.Module) or not list(part.parameters()):
+        raise BadSetting("trained='attention' needs a model whose attention (its part `attend`) has weights of its own")
+    return part

@@ -111,9 +111,8 @@ class Fit:
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", weights(self.model))
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
-            row |= evaluate(
-                self.model, self.task.batches("validation", size=EVALUATION_BATCH), self.settings.teacher_forcing
-            )
+            validation = self.task.batches("validation", size=EVALUATION_BATCH)
+            row |= evaluate(self.model, validation, self.settings.teacher_forcing, **self.settings.forward)
             for name, probe in self.watch.items():
                 row |= {f"{name}.{key}": float(value) for key, value in probe(self.model, self.task).items()}
             self.progress.log.append(row)

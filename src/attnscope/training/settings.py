@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from attnscope.errors import choose, require
+from attnscope.models.attention import uniform
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,18 @@ class TrainingSettings:
     patience: int | None = None  # evaluations without a lower validation loss before training stops
     enough: float | None = None  # stop once this validation word accuracy is reached
     keep: str = "last"  # or "best": the weights with the lowest validation loss
+    attention: str = "own"  # or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2)
+    trained: str = "all"  # or "attention": all other weights stay as they started (snell2021 A.6)
 
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, SCHEDULES)
         choose("choice of weights", self.keep, ("last", "best"))
+        choose("attention in training", self.attention, FORWARD)
+        choose("part to train", self.trained, ("all", "attention"))
+        require(
+            (self.attention, self.trained) != ("uniform", "attention"),
+            "with uniform attention there is none to train: trained='attention' leaves nothing",
+        )
         for name in ("steps", "batch_size", "learning_rate", "evaluate_every", "epsilon"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
         require(self.warmup >= 0, f"warmup must not be negative, but is {self.warmup}")
@@ -39,12 +49,18 @@ class TrainingSettings:
         late = [step for step in self.checkpoints if not 0 <= step <= self.steps]
         require(not late, f"checkpoints {late} lie outside of the {self.steps} steps")
 
+    @property
+    def forward(self) -> dict[str, Any]:
+        """What is given to every forward pass."""
+        return FORWARD[self.attention]
+
     def rate(self, step: int) -> float:
         """The learning rate of one step, counted from 0."""
         warm = min(1.0, (step + 1) / (self.warmup + 1))
         return self.learning_rate * warm * SCHEDULES[self.schedule](self, step)
 
 
+FORWARD: dict[str, dict[str, Any]] = {"own": {}, "uniform": {"attention": uniform}}
 SCHEDULES: dict[str, Callable[[TrainingSettings, int], float]] = {
     "constant": lambda settings, step: 1.0,
     "exponential": lambda settings, step: settings.decay**step,

@@ -8,7 +8,7 @@ from typing import Any
 
 from attnscope.errors import choose
 from attnscope.files import Malformed
-from attnscope.models import ClassifierSettings, EncoderDecoderSettings, Positions, Start
+from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
@@ -20,6 +20,7 @@ KINDS: dict[str, type] = {
     "sum": Sum,
     "encoder_decoder": EncoderDecoderSettings,
     "classifier": ClassifierSettings,
+    "bag_of_words": BagOfWordsSettings,
     "positions": Positions,
     "start": Start,
     "training": TrainingSettings,

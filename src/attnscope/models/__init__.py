@@ -1,6 +1,7 @@
 """What learns: every forward pass returns a Trace."""
 
 from attnscope.models.attention import ATTENTIONS, uniform
+from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
@@ -10,7 +11,7 @@ from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, buil
 from attnscope.models.trace import Attention, Intervention, Trace
 
 __all__ = [
-    "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "Classifier", "ClassifierSettings", "EncoderDecoder",
-    "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings", "Positions", "Start", "Trace", "build",
-    "restart_heads", "uniform",
+    "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "BagOfWords", "BagOfWordsSettings", "Classifier",
+    "ClassifierSettings", "EncoderDecoder", "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings",
+    "Positions", "Start", "Trace", "build", "restart_heads", "uniform",
 ]  # fmt: skip

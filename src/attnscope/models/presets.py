@@ -1,5 +1,6 @@
 """The papers' own networks, as settings."""
 
+from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from attnscope.models.positions import Positions
@@ -11,14 +12,22 @@ PRESETS: dict[str, EncoderDecoderSettings] = {
     "ao": EncoderDecoderSettings(cell="feedforward", readout="context", input_size=50, positions=Positions()),
 }
 
-ModelSettings = EncoderDecoderSettings | ClassifierSettings
-Model = EncoderDecoder | Classifier
+ModelSettings = EncoderDecoderSettings | ClassifierSettings | BagOfWordsSettings
+Model = EncoderDecoder | Classifier | BagOfWords
 
-# Every network that can be trained by name; "classifier" is that of snell2021 §2.4.
-MODELS: dict[str, ModelSettings] = {**PRESETS, "classifier": ClassifierSettings()}
+# Every network that can be trained by name; the last two are those of snell2021 §2.4 and §2.3.
+MODELS: dict[str, ModelSettings] = {
+    **PRESETS,
+    "classifier": ClassifierSettings(),
+    "bag_of_words": BagOfWordsSettings(),
+}
+NETWORKS: dict[type, type[Model]] = {
+    EncoderDecoderSettings: EncoderDecoder,
+    ClassifierSettings: Classifier,
+    BagOfWordsSettings: BagOfWords,
+}
 
 
 def build(settings: ModelSettings, source_words: int, target_words: int) -> Model:
     """The network that these settings describe, with fresh weights."""
-    kind = Classifier if isinstance(settings, ClassifierSettings) else EncoderDecoder
-    return kind(settings, source_words, target_words)  # type: ignore[arg-type]
+    return NETWORKS[type(settings)](settings, source_words, target_words)  # type: ignore[arg-type]

@@ -43,12 +43,19 @@ class Sum(Objective):
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """The mean over target words, the end token included, padding not."""
+    """The mean over target words, the end token included, padding not; or, as `total`, their sum."""
+
+    total: bool = False
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         # Padding is left out by number, not by indexing: its amount must not change the shape of the computation.
         target = batch.target.masked_fill(~batch.target_mask, LEFT_OUT)
-        return cross_entropy(trace.logits.flatten(0, 1), target.flatten(), ignore_index=LEFT_OUT)
+        return cross_entropy(
+            trace.logits.flatten(0, 1),
+            target.flatten(),
+            ignore_index=LEFT_OUT,
+            reduction="sum" if self.total else "mean",
+        )
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,14 @@ from attnscope.probes.decomposition import principal_axes
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one
 from attnscope.studies.aitken2021.look import Look, between, look, temporal_products
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths
-from attnscope.studies.aitken2021.published import published
 from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than
 from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+published = published_by("aitken2021")
 
 QUANTITIES = {
     "word_accuracy": "word accuracy",

@@ -19,13 +19,14 @@ from attnscope.studies.aitken2021.pictures import (
     matrix,
     paths,
 )
-from attnscope.studies.aitken2021.published import published
 from attnscope.studies.claims import Verdict, at_least, more_than
 from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.published import published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+published = published_by("aitken2021")
 
 QUANTITIES = {
     "word_accuracy": "word accuracy",

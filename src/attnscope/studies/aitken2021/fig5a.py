@@ -9,12 +9,13 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.studies.aitken2021.experiments import one_to_one_and_escan
 from attnscope.studies.aitken2021.look import between, look
-from attnscope.studies.aitken2021.published import published
 from attnscope.studies.claims import Verdict, at_least, spread
 from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.published import published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+published = published_by("aitken2021")
 
 QUANTITIES = {
     "temporal": "μ·μ, share of |terms|",

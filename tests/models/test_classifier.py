@@ -6,8 +6,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnscope.errors import BadSetting
 from attnscope.models.attention import uniform
-from attnscope.models.bidirectional import BidirectionalLSTM, reordered, reversal
+from attnscope.models.cells import LSTM
 from attnscope.models.classifier import Classifier, ClassifierSettings
+from attnscope.models.recurrent import Recurrent, in_order, reversal
 from attnscope.tasks import END, PAD, Batch
 from attnscope.training import CrossEntropy, evaluate
 
@@ -36,28 +37,34 @@ def test_the_papers_settings_give_the_papers_number_of_parameters():
 @pytest.mark.parametrize("layers", [1, 3])
 def test_padded_equals_packed_gradients_included(layers):
     torch.manual_seed(0)
-    ours = BidirectionalLSTM(4, 3, layers).double()
+    ours = Recurrent(LSTM, 4, 3, layers, bidirectional=True, trained_first=False).double()
     theirs = torch.nn.LSTM(4, 3, layers, batch_first=True, bidirectional=True).double()
     for layer in range(layers):
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            getattr(theirs, f"{name}_l{layer}").data = getattr(ours.ahead[layer], f"{name}_l0").data
-            getattr(theirs, f"{name}_l{layer}_reverse").data = getattr(ours.back[layer], f"{name}_l0").data
+            getattr(theirs, f"{name}_l{layer}").data = getattr(ours.ahead[layer].rnn, f"{name}_l0").data
+            getattr(theirs, f"{name}_l{layer}_reverse").data = getattr(ours.back[layer].rnn, f"{name}_l0").data
     lengths = torch.tensor([6, 2, 4])
     mask = torch.arange(6) < lengths[:, None]
     inputs = torch.randn(3, 6, 4, dtype=torch.float64)
     packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-    expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    states = ours(inputs, mask)
+    output, (h, c) = theirs(packed)
+    expected, _ = pad_packed_sequence(output, batch_first=True)
+    read = ours.read(inputs, mask)
+    states = read.states
     torch.testing.assert_close(states[mask], expected[mask])
+    torch.testing.assert_close(ours.read(inputs, mask, ends=False).states[mask], expected[mask])
+    for layer, (h_mean, c_mean) in enumerate(read.final):  # layers x directions: 2 layer, 2 layer + 1
+        torch.testing.assert_close(h_mean, h[2 * layer : 2 * layer + 2].mean(0))
+        torch.testing.assert_close(c_mean, c[2 * layer : 2 * layer + 2].mean(0))
     states[mask].square().sum().backward()
     expected[mask].square().sum().backward()
-    torch.testing.assert_close(ours.back[0].weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
+    torch.testing.assert_close(ours.back[0].rnn.weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
 
 
 def test_reversal_undoes_itself():
     mask = torch.arange(5) < torch.tensor([[5], [2]])
     sequence = torch.randn(2, 5, 3)
-    assert torch.equal(reordered(reordered(sequence, reversal(mask)), reversal(mask)), sequence)
+    assert torch.equal(in_order(in_order(sequence, reversal(mask)), reversal(mask)), sequence)
 
 
 def test_the_probability_of_the_positive_class_is_a_sigmoid_of_one_logit():

@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.models import ATTENTIONS, CELLS, PRESETS, EncoderDecoder, EncoderDecoderSettings, Positions, uniform
+from attnscope.models import (
+    ATTENTIONS,
+    CELLS,
+    PRESETS,
+    EncoderDecoder,
+    EncoderDecoderSettings,
+    Positions,
+    restart_heads,
+    uniform,
+)
 from attnscope.models.positions import PositionalCode
 from attnscope.tasks import END, START, ExtendedSCAN, OneToOne
 
@@ -114,12 +123,11 @@ def test_at_once_equals_step_by_step_gradients_included(combination, batch):
     """The fast way (own words first, then all steps at once) against a loop that keeps gradients."""
     model = combined(combination)
     fast = model(batch, teacher_forcing=0.0)
-    start, first = START * torch.ones_like(batch.target[:, :1]), model.encoder.initial(len(batch))
+    start = START * torch.ones_like(batch.target[:, :1])
     gold = torch.cat([start, -torch.ones_like(batch.target[:, 1:])], 1)
-    encoder = model.encoder(model.source_inputs(batch.source), first)
-    final = model.encoder.final(model.source_inputs(batch.source), encoder, first, batch.source_mask)
-    memory = model.attend.memorise(encoder, batch.source_mask)
-    slow = model._step_by_step(gold, final, memory, None)
+    read = model.encoder.read(model.source_inputs(batch.source), batch.source_mask)
+    memory = model.attend.memorise(read.states, batch.source_mask)
+    slow = model._step_by_step(gold, read.final, memory, None)
     torch.testing.assert_close(fast.logits, slow.logits)
     names = [name for name, _ in model.named_parameters()]
     parameters = list(model.parameters())
@@ -261,3 +269,112 @@ def test_the_context_half_of_the_readout_is_named():
     assert torch.equal(model.context_readout, model.output.weight[:, 8:])
     alone = EncoderDecoder(replace(model.settings, readout="context"), 6, 6)
     assert alone.context_readout.shape == (6, 8)
+
+
+# The network of snell2021 §2.1 -----------------------------------------------------------------------------------
+
+SMALL = {"units": 6, "input_size": 6, "hidden": 5}
+
+
+def translator(**changes):
+    torch.manual_seed(0)
+    settings = replace(PRESETS["translation"], **SMALL | changes)
+    return EncoderDecoder(settings, 12, 12).double().eval()
+
+
+def test_the_papers_translation_settings_give_the_papers_number_of_parameters():
+    model = EncoderDecoder(PRESETS["translation"], 8000, 8000)
+    assert sum(p.numel() for name, p in model.named_parameters() if "inputs" not in name) == 6_132_544
+    assert sum(p.numel() for p in model.parameters()) == 8_180_544
+
+
+def test_translation_equals_equations_1_and_2(batch):
+    """Against plain torch: packed bidirectional layers, states averaged over directions, s W h, and N([c, s])."""
+    model = translator()
+    trace = model(batch)
+    e, d = model.source_inputs.table, trace.decoder
+    theirs = torch.nn.LSTM(6, 6, 2, batch_first=True, bidirectional=True)
+    decoder = torch.nn.LSTM(6, 6, 2, batch_first=True)
+    for layer in range(2):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            getattr(theirs, f"{name}_l{layer}").data = getattr(model.encoder.ahead[layer].rnn, f"{name}_l0").data
+            getattr(theirs, f"{name}_l{layer}_reverse").data = getattr(model.encoder.back[layer].rnn, f"{name}_l0").data
+            getattr(decoder, f"{name}_l{layer}").data = getattr(model.decoder.ahead[layer].rnn, f"{name}_l0").data
+    lengths = batch.source_mask.sum(1)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(e[batch.source], lengths, batch_first=True, enforce_sorted=False)
+    output, (h, c) = theirs(packed)
+    states, _ = torch.nn.utils.rnn.pad_packed_sequence(output, batch_first=True)
+    start = tuple(part.unflatten(0, (2, 2)).mean(1) for part in (h, c))
+    torch.testing.assert_close(d, decoder(e[trace.fed], start)[0])
+    scores = (model.attend.query(d) @ states.mT).masked_fill(~batch.source_mask[:, None], -torch.inf)
+    torch.testing.assert_close(trace.attention[:, 0], scores.softmax(-1))
+    context = model.context_layer(scores.softmax(-1) @ states)
+    first, last = model.hidden[0], model.output
+    expected = torch.relu(torch.cat([d, context], -1) @ first.weight.T + first.bias) @ last.weight.T + last.bias
+    torch.testing.assert_close(trace.logits, expected)
+
+
+def test_the_linear_variant_reads_the_sum_of_context_and_state(batch):
+    model = translator(readout="sum", hidden=None)
+    trace = model(batch)
+    torch.testing.assert_close(trace.logits, model.output(trace.context + trace.decoder))
+
+
+@pytest.mark.parametrize("combine", ["sum", "mean"])
+def test_whole_heads_are_added_or_averaged(batch, combine):
+    """Equation 21: every head mixes whole states with weights of its own."""
+    model = translator(heads=3, combine=combine)
+    trace = model(batch)
+    each = [trace.attention[:, head] @ trace.encoder for head in range(3)]
+    picked = sum(each) if combine == "sum" else sum(each) / 3
+    torch.testing.assert_close(trace.context, model.context_layer(picked))
+    assert not torch.allclose(each[0], each[1])
+
+
+def test_a_restarted_head_depends_on_its_seed_alone(batch):
+    one, many = translator(heads=1, combine="sum"), translator(heads=3, combine="sum")
+    restart_heads(one, (7,))
+    restart_heads(many, (5, 7))
+    query = many.attend.query
+    assert torch.equal(query.weight.chunk(3)[1], one.attend.query.weight)
+    assert torch.equal(query.bias.chunk(3)[1], one.attend.query.bias)
+    assert not torch.equal(query.weight.chunk(3)[0], query.weight.chunk(3)[1])
+    with pytest.raises(BadSetting, match="more heads than the 3"):
+        restart_heads(many, (1, 2, 3, 4))
+    with pytest.raises(BadSetting, match="bilinear"):
+        restart_heads(build(), (1,))
+
+
+def test_gates_of_layers_and_directions_have_names_and_lie_in_order(batch):
+    model = translator()
+    gates = model(batch, gates=True).gates
+    cells = ("encoder.1.ahead", "encoder.1.back", "encoder.2.ahead", "encoder.2.back", "decoder.1", "decoder.2")
+    assert set(gates) == {f"{cell}.{gate}" for cell in cells for gate in ("keep", "write", "expose")}
+    # Read backwards, a sentence's last word comes first: its gates follow from that word and a state of zeros.
+    back, last = model.encoder.back[0].rnn, int(batch.source_mask[0].sum()) - 1
+    write = model.source_inputs.table[batch.source[0, last]] @ back.weight_ih_l0[:6].T
+    expected = torch.sigmoid(write + back.bias_ih_l0[:6] + back.bias_hh_l0[:6])
+    torch.testing.assert_close(gates["encoder.1.back.write"][0, last], expected)
+
+
+def test_a_shared_table_is_one_parameter_and_is_trained_from_both_sides(batch):
+    model = translator()
+    assert model.source_inputs.table is model.target_inputs.table
+    with pytest.raises(BadSetting, match="one vocabulary"):
+        EncoderDecoder(replace(PRESETS["translation"], **SMALL), 12, 13)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bidirectional": True}, "use bilinear"),
+        ({"combine": "multiply"}, "concatenate, sum, mean"),
+        ({"attention": "query_key_value", "combine": "sum"}, "values of their own"),
+        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"layers": 0}, "layers must be positive"),
+        ({"attention": "bilinear", "bidirectional": True, "readout": "sum"}, "set context_layer"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(settings, message):
+    with pytest.raises(BadSetting, match=message):
+        build(**settings)

@@ -1,8 +1,8 @@
 """What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,19 @@ from typing import Any
 import pandas as pd
 import torch
 
-from attnscope.errors import BadSetting, choose, require
+from attnscope.errors import AttnscopeError, BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
 from attnscope.models import Model, ModelSettings, Start, build, restart_heads
-from attnscope.tasks import Task
-from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate, fit
-from attnscope.training.fit import Report
+from attnscope.tasks import SyntheticTask, Task
+from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
+from attnscope.training.fit import Fit, Report, carry_out
 from attnscope.training.progress import read
+from attnscope.training.replicas import fit_together
 
+REPLICAS = 64  # runs that are trained as one model, at most
 RECIPE = 1  # part of every key: raised when the same settings begin to mean something else
 
 
@@ -114,20 +116,49 @@ def train(experiment: Experiment, store: Store, report: Report | None = None) ->
     with store.work(experiment.config()) as work:
         if not work.finished:
             with threads(experiment.threads):
-                carry_out(experiment, work.folder, report)
-    folder = store.find(work.key)
-    assert folder is not None
-    return Run(experiment, folder)
+                run = begin(experiment, work.folder)
+                write_down(experiment, carry_out(run, report))
+    return finished(experiment, store)
+
+
+def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
+    """Which experiments one worker trains: on a CPU each alone, on a GPU those that differ in where they start only."""
+    groups: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        alike = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
+        groups.setdefault(alike.key, []).append(experiment)
+    return [
+        tuple(group[start : start + REPLICAS]) for group in groups.values() for start in range(0, len(group), REPLICAS)
+    ]
+
+
+def replicable(experiment: Experiment) -> bool:
+    """Does training pay with many seeds as one model? For a small network on made-up data, on a GPU."""
+    small = isinstance(experiment.task, SyntheticTask)
+    recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
+    return experiment.device == "cuda" and small and recurrent
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
     """The runs of experiments that `together` put into one group."""
-    return [train(experiment, store) for experiment in experiments]
+    if len(experiments) == 1:
+        return [train(experiments[0], store)]
+    check_device(experiments[0].device)
+    with ExitStack() as stack:
+        inorder = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
+        works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in inorder]
+        begun = [(experiment, begin(experiment, work.folder)) for experiment, work in works if not work.finished]
+        fit_together([run for _, run in begun])
+        for experiment, run in begun:
+            write_down(experiment, run)
+    return [finished(experiment, store) for experiment in experiments]
 
 
-def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
-    """Which experiments one worker trains: on a CPU each alone."""
-    return [(experiment,) for experiment in experiments]
+def finished(experiment: Experiment, store: Store) -> Run:
+    folder = store.find(experiment.key)
+    if folder is None:
+        raise AttnscopeError(f"the run {experiment.key} is not in the store {store.root}; train it first")
+    return Run(experiment, folder)
 
 
 def find(beginning: str, store: Store) -> Run:
@@ -140,19 +171,19 @@ def find(beginning: str, store: Store) -> Run:
     return Run.at(folders[0])
 
 
-def carry_out(experiment: Experiment, folder: Path, report: Report | None) -> None:
-    """Train and write down: weights, log, and a summary on the test set."""
+def begin(experiment: Experiment, folder: Path) -> Fit:
+    """The run as it starts, or as an interrupted attempt left it."""
     model = experiment.new_model().to(experiment.device)
     watch = {name: WATCHES[name] for name in experiment.watch}
-    progress = fit(
-        model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch, report
-    )
-    write_atomically(folder / "log.csv", pd.DataFrame(progress.log).to_csv(index=False).encode())
-    on_test = evaluate(model, experiment.task.batches("test"), **experiment.training.forward)
-    write_json(
-        folder / "summary.json",
-        {"steps": progress.step, "seconds": progress.seconds} | on_test,
-    )
+    return Fit(model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch)
+
+
+def write_down(experiment: Experiment, run: Fit) -> None:
+    """The log, and a summary on the test set; weights and checkpoints are there already."""
+    assert run.folder is not None
+    write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
+    on_test = evaluate(run.model, experiment.task.batches("test"), **experiment.training.forward)
+    write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
 
 
 def check_device(device: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attnscope.errors import BadSetting
+from attnscope.errors import BadSetting, require
 from attnscope.models.trace import Attention, Intervention
 
 
@@ -27,15 +27,31 @@ class Memory:
 
 
 class AttentionLayer(nn.Module, ABC):
-    """Scores every source position, normalises over the source, and mixes the values."""
+    """Scores every source position, normalises over the source, and mixes the values.
 
-    def __init__(self, units: int, heads: int):
+    `combine` says what several heads do: each has a part of the states to itself and what they pick is put side by side
+    ("concatenate"), or each sees whole states and what they pick is added ("sum", snell2021 eq. 21) or averaged
+    ("mean").
+    """
+
+    def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__()
-        self.heads = heads
-        self.context_size = units
+        self.heads, self.combine = heads, combine
+        self.context_size = states
+
+    @property
+    def width(self) -> int:
+        """What all heads together look at."""
+        return self.context_size if self.combine == "concatenate" else self.heads * self.context_size
+
+    def seen(self, encoder: Tensor) -> Tensor:
+        """The states as each head sees them: batch x heads x source x value."""
+        if self.combine == "concatenate":
+            return split_heads(encoder, self.heads)
+        return encoder[:, None].expand(-1, self.heads, -1, -1)
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        states = split_heads(encoder, self.heads)
+        states = self.seen(encoder)
         return Memory(keys=states, values=states, mask=mask)
 
     @abstractmethod
@@ -46,7 +62,9 @@ class AttentionLayer(nn.Module, ABC):
         return queries @ keys.mT  # batch x heads x target x source
 
     def merge(self, mixed: Tensor) -> Tensor:
-        return mixed.transpose(1, 2).flatten(2)  # batch x target x (heads value)
+        if self.combine == "concatenate":
+            return mixed.transpose(1, 2).flatten(2)  # batch x target x (heads value)
+        return mixed.sum(1) if self.combine == "sum" else mixed.mean(1)
 
     def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
         return Attention(queries, memory.keys, memory.values, alignment, weights)
@@ -64,29 +82,43 @@ class AttentionLayer(nn.Module, ABC):
 class Dot(AttentionLayer):
     """a = s · h (aitken2021 §2): queries, keys and values are the states themselves."""
 
+    def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
+        super().__init__(units, states, heads, combine)
+        require(units == states, f"dot attention compares states of one size, not {units} and {states}; use bilinear")
+
     def queries(self, decoder: Tensor) -> Tensor:
-        return split_heads(decoder, self.heads)
+        return self.seen(decoder)
 
 
 class Bilinear(AttentionLayer):
-    """a = s W h (snell2021 eq. 1)."""
+    """a = s W h (snell2021 eq. 1; one W a head, eq. 20)."""
 
-    def __init__(self, units: int, heads: int):
-        super().__init__(units, heads)
-        self.query = nn.Linear(units, units)  # W has a bias in the author's code
+    def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
+        super().__init__(units, states, heads, combine)
+        self.query = nn.Linear(units, self.width)  # W has a bias in the author's code
 
     def queries(self, decoder: Tensor) -> Tensor:
         return split_heads(self.query(decoder), self.heads)
+
+    @torch.no_grad()
+    def restart(self, head: int, seed: int) -> None:
+        """One head's W and bias as torch would draw them for it alone, from a seed of its own."""
+        require(head < self.heads, f"there are seeds for more heads than the {self.heads} of this model")
+        reach = self.query.in_features**-0.5
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in (self.query.weight, self.query.bias):
+            own = parameter.chunk(self.heads)[head]
+            own.copy_(torch.rand(own.shape, generator=generator) * 2 * reach - reach)
 
 
 class QueryKeyValue(AttentionLayer):
     """Learned queries, keys and values, scaled; the scale is part of the queries, so that a = q · k."""
 
-    def __init__(self, units: int, heads: int, key_size: int = 32):
-        super().__init__(units, heads)
+    def __init__(self, units: int, states: int, heads: int, key_size: int = 32):
+        super().__init__(units, units, heads)
         self.query = nn.Linear(units, heads * key_size, bias=False)
-        self.key = nn.Linear(units, heads * key_size, bias=False)
-        self.value = nn.Linear(units, heads * key_size, bias=False)
+        self.key = nn.Linear(states, heads * key_size, bias=False)
+        self.value = nn.Linear(states, heads * key_size, bias=False)
         self.output = nn.Linear(heads * key_size, units, bias=False)
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
@@ -103,14 +135,15 @@ class QueryKeyValue(AttentionLayer):
 class Additive(AttentionLayer):
     """a = v · tanh(W s + U h) (Bahdanau et al. 2014). No inner product, so the trace shows no queries and keys."""
 
-    def __init__(self, units: int, heads: int):
-        super().__init__(units, heads)
-        self.query = nn.Linear(units, units, bias=False)
-        self.key = nn.Linear(units, units)
-        self.score = nn.Parameter(torch.empty(heads, units // heads).uniform_(-1, 1) / math.sqrt(units // heads))
+    def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
+        super().__init__(units, states, heads, combine)
+        part = self.width // heads
+        self.query = nn.Linear(units, self.width, bias=False)
+        self.key = nn.Linear(states, self.width)
+        self.score = nn.Parameter(torch.empty(heads, part).uniform_(-1, 1) / math.sqrt(part))
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        return Memory(split_heads(self.key(encoder), self.heads), split_heads(encoder, self.heads), mask)
+        return Memory(split_heads(self.key(encoder), self.heads), self.seen(encoder), mask)
 
     def queries(self, decoder: Tensor) -> Tensor:
         return split_heads(self.query(decoder), self.heads)
@@ -123,6 +156,7 @@ class Additive(AttentionLayer):
         return Attention(None, None, memory.values, alignment, weights)
 
 
+COMBINATIONS = ("concatenate", "sum", "mean")
 ATTENTIONS: dict[str, type[AttentionLayer]] = {
     "dot": Dot,
     "bilinear": Bilinear,

@@ -10,8 +10,10 @@ from abc import ABC, abstractmethod
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import linear
 
+from attnscope.models.lstm_scan import lstm_scan
 from attnscope.models.scan import gru_scan
 
 State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence
@@ -23,19 +25,26 @@ class Cell(nn.Module, ABC):
     recurrent = True
     parts = 1  # tensors in a state
 
-    def __init__(self, inputs: int, units: int):
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__()
         self.inputs, self.units = inputs, units
-        # aitken2021, author's code: the first state is trained and starts at zero.
-        self.first = nn.ParameterList([nn.Parameter(torch.zeros(units)) for _ in range(self.parts)])
+        # aitken2021, author's code: the first state is trained and starts at zero; in snell2021 it stays there.
+        trained = self.parts if trained_first else 0
+        self.first = nn.ParameterList([nn.Parameter(torch.zeros(units)) for _ in range(trained)])
 
     def initial(self, batch: int) -> State:
+        if len(self.first) < self.parts:
+            zeros = next(self.parameters()).new_zeros(batch, self.units)
+            return (zeros,) * self.parts
         return tuple(part.expand(batch, -1) for part in self.first)
 
     @abstractmethod
-    def forward(
-        self, inputs: Float[Tensor, "batch steps input"], state: State
-    ) -> Float[Tensor, "batch steps units"]: ...
+    def forward(self, inputs: Float[Tensor, "batch steps input"], state: State) -> Float[Tensor, "batch steps units"]:
+        """What is shown at every step."""
+
+    def steps(self, inputs: Float[Tensor, "batch steps input"], state: State) -> State:
+        """All of the state at every step, what is shown first."""
+        return (self(inputs, state),)
 
     @abstractmethod
     def step(self, inputs: Float[Tensor, "batch input"], state: State) -> tuple[Tensor, State]:
@@ -45,16 +54,16 @@ class Cell(nn.Module, ABC):
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         """Name to batch x steps x units, from what a forward pass was given and gave."""
 
-    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Bool[Tensor, "batch steps"]) -> State:
+    def final(self, steps: State, mask: Bool[Tensor, "batch steps"]) -> State:
         """The state after each sequence's own last step, however much padding follows."""
-        return (at_last(states, mask),)
+        return tuple(at_last(part, mask) for part in steps[: self.parts])
 
 
 class GRU(Cell):
     """Cho et al. 2014, as torch has it: the reset gate acts after the recurrent matrix."""
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
+        super().__init__(inputs, units, trained_first)
         self.rnn = nn.GRU(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
@@ -79,45 +88,39 @@ class LSTM(Cell):
 
     parts = 2
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
+        super().__init__(inputs, units, trained_first)
         self.rnn = nn.LSTM(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
+        if inputs.is_cuda and not is_batchedtensor(inputs):
+            h, c = state
+            return self.rnn(inputs, (h[None].contiguous(), c[None].contiguous()))[0]  # type: ignore[no-any-return]
+        return self.steps(inputs, state)[0]
+
+    def steps(self, inputs: Tensor, state: State) -> State:
         h, c = state
-        return self.rnn(inputs, (h[None].contiguous(), c[None].contiguous()))[0]  # type: ignore[no-any-return]
+        return lstm_scan(inputs, (h, c), weights_of(self.rnn))
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        h, c = torch.lstm_cell(inputs, state, *weights_of(self.rnn))
+        if is_batchedtensor(inputs):  # torch cannot map its cell over replicas
+            h, c = (part[:, 0] for part in self.steps(inputs[:, None], state))
+        else:
+            h, c = torch.lstm_cell(inputs, state, *weights_of(self.rnn))
         return h, (h, c)
 
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
-        write, keep, _, expose = self._preactivations(inputs, states, state)
-        return {"write": torch.sigmoid(write), "keep": torch.sigmoid(keep), "expose": torch.sigmoid(expose)}
-
-    def cells(self, inputs: Tensor, states: Tensor, state: State) -> Float[Tensor, "batch steps units"]:
-        """c at every step, which the fused kernel does not give: the gates at once, then an elementwise scan."""
-        write, keep, new, _ = self._preactivations(inputs, states, state)
-        keeps, additions = torch.sigmoid(keep).unbind(1), (torch.sigmoid(write) * torch.tanh(new)).unbind(1)
-        c, scanned = state[1], []
-        for kept, added in zip(keeps, additions, strict=True):
-            c = kept * c + added
-            scanned.append(c)
-        return torch.stack(scanned, 1)
-
-    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Tensor) -> State:
-        return at_last(states, mask), at_last(self.cells(inputs, states, state), mask)
-
-    def _preactivations(self, inputs: Tensor, states: Tensor, state: State) -> tuple[Tensor, ...]:
         w_input, w_state, b_input, b_state = weights_of(self.rnn)
-        return (linear(inputs, w_input, b_input) + linear(previous(states, state[0]), w_state, b_state)).chunk(4, -1)
+        both = linear(inputs, w_input, b_input) + linear(previous(states, state[0]), w_state, b_state)
+        write, keep, _, expose = both.chunk(4, -1)
+        return {"write": torch.sigmoid(write), "keep": torch.sigmoid(keep), "expose": torch.sigmoid(expose)}
 
 
 class UGRNN(Cell):
     """Collins et al. 2016: one gate decides between the old state and a new one."""
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
+        super().__init__(inputs, units, trained_first)
         self.of_input = nn.Linear(inputs, 2 * units)
         self.of_state = nn.Linear(units, 2 * units, bias=False)
 
@@ -148,8 +151,8 @@ class FeedForward(Cell):
     recurrent = False
     parts = 0
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
+        super().__init__(inputs, units, trained_first)
         self.of_input = nn.Linear(inputs, 2 * units)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
@@ -159,9 +162,6 @@ class FeedForward(Cell):
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         return self(inputs, state), ()
 
-    def final(self, inputs: Tensor, states: Tensor, state: State, mask: Tensor) -> State:
-        return ()
-
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         return {"write": torch.sigmoid(-self.of_input(inputs).chunk(2, -1)[0])}
 
@@ -169,8 +169,8 @@ class FeedForward(Cell):
 class UngatedFeedForward(FeedForward):
     """One layer and a tanh (aitken2021 footnote 2)."""
 
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units)
+    def __init__(self, inputs: int, units: int, trained_first: bool = True):
+        super().__init__(inputs, units, trained_first)
         self.of_input = nn.Linear(inputs, units)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:

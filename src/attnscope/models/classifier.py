@@ -10,7 +10,8 @@ from torch.nn.functional import embedding, pad
 
 from attnscope.errors import BadSetting, require
 from attnscope.models.attention import intervene
-from attnscope.models.bidirectional import BidirectionalLSTM
+from attnscope.models.cells import LSTM
+from attnscope.models.recurrent import Recurrent
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import SPECIALS, Batch
 
@@ -22,6 +23,7 @@ class ClassifierSettings:
     input_size: int = 300
     units: int = 256  # of each direction
     layers: int = 1
+    bidirectional: bool = True
     hidden: int = 256  # of the attention's network
     dropout: float = 0.0
     specials_attended: bool = True  # author's code; otherwise start and end tokens are read but not attended to
@@ -66,7 +68,10 @@ class Classifier(nn.Module):
         require(classes >= 2, f"a classifier needs at least two classes, not {classes}")
         self.settings = settings
         self.source_inputs = WordTable(source_words, settings.input_size, vectors, frozen_vectors)
-        self.encoder = BidirectionalLSTM(settings.input_size, settings.units, settings.layers, settings.dropout)
+        self.encoder = Recurrent(
+            LSTM, settings.input_size, settings.units, settings.layers, settings.bidirectional, settings.dropout,
+            trained_first=False,
+        )  # fmt: skip
         size = self.encoder.state_size
         self.attend = nn.Sequential(nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
         self.output = nn.Linear(size, 1 if classes == 2 else classes)
@@ -80,7 +85,7 @@ class Classifier(nn.Module):
     ) -> Trace:
         """As any model's; there is no decoder to be taught, and LSTM gates are not shown here."""
         embedded = self.source_inputs(batch.source)
-        states = self.encoder(embedded, batch.source_mask)
+        states = self.encoder.read(embedded, batch.source_mask, ends=False).states
         mask = batch.source_mask if self.settings.specials_attended else proper(batch)
         alignment = self.attend(states).mT[:, None]  # batch x heads (1) x target (1) x source
         own = alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)

@@ -8,15 +8,19 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from attnscope.errors import BadSetting, choose, require
-from attnscope.models.attention import ATTENTIONS, AttentionLayer, Memory, QueryKeyValue, at_step
-from attnscope.models.cells import CELLS, Cell, State
+from attnscope.models.attention import ATTENTIONS, COMBINATIONS, AttentionLayer, Memory, QueryKeyValue, at_step
+from attnscope.models.cells import CELLS, State
+from attnscope.models.dropout import uniform_like
 from attnscope.models.initialise import INITIALISATIONS
 from attnscope.models.positions import PositionalCode, Positions
+from attnscope.models.recurrent import Read, Recurrent
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import END, START, Batch
 
 CONTEXTS = ("readout", "input")
-READOUTS = ("state", "context", "both")
+READOUTS = ("state", "context", "both", "sum")
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+States = tuple[State, ...]  # a layer
 OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
 
 
@@ -25,15 +29,26 @@ class EncoderDecoderSettings:
     """Everything that defines an encoder-decoder but the task's vocabularies."""
 
     cell: str = "gru"
-    units: int = 128
+    units: int = 128  # of each direction
+    layers: int = 1
+    bidirectional: bool = False  # the encoder; the decoder starts from the mean of its two directions
+    dropout: float = 0.0  # between layers
+    first_state: str = "trained"  # or "zero"
     attention: str = "dot"
     heads: int = 1
+    combine: str = "concatenate"  # what heads picked; or "sum", "mean": then each sees whole states
     key_size: int = 32  # of each head of query_key_value
     inputs: str = "one_hot"
     input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
+    shared_inputs: bool = False  # source and target words have one table of vectors
     positions: Positions | None = None
     context: str = "readout"
-    readout: str = "both"
+    context_layer: bool = False  # a linear layer that the context passes first, to the decoder's size
+    readout: str = "both"  # what is read: the state, the context, both side by side, or their sum
+    hidden: int | None = (
+        None  # units of a layer between these and the words (N of snell2021 eq. 2); None: no such layer
+    )
+    activation: str = "tanh"  # of that layer
     readout_bias: bool = False
     initialisation: str = "fan_in"
 
@@ -41,12 +56,18 @@ class EncoderDecoderSettings:
         choose("cell", self.cell, CELLS)
         choose("attention", self.attention, ["none", *ATTENTIONS])
         choose("kind of inputs", self.inputs, ("one_hot", "learned"))
+        choose("combination of heads", self.combine, COMBINATIONS)
+        choose("first state", self.first_state, ("trained", "zero"))
+        choose("activation", self.activation, ACTIVATIONS)
         choose("place for the context", self.context, CONTEXTS)
         choose("readout", self.readout, READOUTS)
         choose("initialisation", self.initialisation, INITIALISATIONS)
-        for name in ("units", "heads", "key_size"):
+        for name in ("units", "layers", "heads", "key_size"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
-        require(self.input_size is None or self.input_size > 0, f"input_size must be positive, not {self.input_size}")
+        for name in ("input_size", "hidden"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} must be positive, not {value}")
+        require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -60,16 +81,27 @@ class EncoderDecoderSettings:
             recurrent or self.attention != "none",
             f"cell={self.cell!r} without attention passes nothing from encoder to decoder; choose an attention",
         )
+        splits = self.attention != "query_key_value" and self.combine == "concatenate"
+        require(not splits or self.units % self.heads == 0, f"heads={self.heads} does not divide units={self.units}")
         require(
-            self.attention == "query_key_value" or self.units % self.heads == 0,
-            f"heads={self.heads} does not divide units={self.units}",
+            self.attention != "query_key_value" or self.combine == "concatenate",
+            "heads of query_key_value have values of their own: combine must be 'concatenate'",
+        )
+        require(
+            self.attention != "dot" or not self.bidirectional,
+            "dot attention compares states of one size, but those of two directions are larger; use bilinear",
         )
         if self.attention == "none":
             require(self.readout == "state", "without attention there is no context: set readout='state'")
             require(self.context == "readout", "without attention there is no context to give to the decoder's input")
+            require(not self.context_layer, "without attention there is no context for a context_layer")
             require(self.heads == 1, f"without attention there are no heads, so heads={self.heads} means nothing")
         if self.context == "input":
             require(recurrent, f"context='input' asks the previous state where to look; cell={self.cell!r} has none")
+        require(
+            self.readout != "sum" or not self.bidirectional or self.context_layer,
+            "readout='sum' adds a context to a state of another size: set context_layer",
+        )
         require(self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size")
 
 
@@ -81,15 +113,25 @@ class EncoderDecoder(nn.Module):
         self.settings = settings
         self.source_inputs = Inputs(settings, source_words)
         self.target_inputs = Inputs(settings, target_words)
-        cell = CELLS[settings.cell]
-        self.attend = attention_layer(settings)
+        if settings.shared_inputs:
+            require(source_words == target_words, "shared_inputs need one vocabulary for source and target")
+            self.target_inputs.table = self.source_inputs.table
+        cell, trained_first = CELLS[settings.cell], settings.first_state == "trained"
+        self.encoder = Recurrent(
+            cell, self.source_inputs.size, settings.units, settings.layers, settings.bidirectional, settings.dropout,
+            trained_first,
+        )  # fmt: skip
+        self.attend = attention_layer(settings, self.encoder.state_size)
         context = self.attend.context_size if self.attend else 0
-        self.encoder: Cell = cell(self.source_inputs.size, settings.units)
-        self.decoder: Cell = cell(
-            self.target_inputs.size + (context if settings.context == "input" else 0), settings.units
-        )
-        sizes = {"state": settings.units, "context": context, "both": settings.units + context}
-        self.output = nn.Linear(sizes[settings.readout], target_words, bias=settings.readout_bias)
+        self.context_layer = nn.Linear(context, settings.units) if settings.context_layer else None
+        self.context_size = settings.units if self.context_layer else context
+        heard = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
+        # A decoder starts where the encoder ended: it has no first state of its own.
+        self.decoder = Recurrent(cell, heard, settings.units, settings.layers, False, settings.dropout, False)
+        sizes = {"state": settings.units, "context": self.context_size, "both": settings.units + self.context_size}
+        size = sizes.get(settings.readout, settings.units)
+        self.hidden = hidden_layer(settings, size)
+        self.output = nn.Linear(settings.hidden or size, target_words, bias=settings.readout_bias)
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
@@ -103,38 +145,42 @@ class EncoderDecoder(nn.Module):
         if attention is not None and self.attend is None:
             raise BadSetting("this model has no attention (attention='none'), so attention= cannot be given")
         embedded = self.source_inputs(batch.source)
-        first = self.encoder.initial(len(batch))
-        encoder = self.encoder(embedded, first)
-        memory = self.attend.memorise(encoder, batch.source_mask) if self.attend else None
-        start = self.encoder.final(embedded, encoder, first, batch.source_mask)
+        read = self.encoder.read(embedded, batch.source_mask)
+        memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
         gold = heard_words(batch, teacher_forcing)
         if self.settings.context == "input":
-            said = self._step_by_step(gold, start, memory, attention)
+            said = self._step_by_step(gold, read.final, memory, attention)
         else:
-            said = self._at_once(gold, start, memory, attention, own_words=teacher_forcing < 1)
+            said = self._at_once(gold, read.final, memory, attention, own_words=teacher_forcing < 1)
         trace = Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, said.fed, embedded, encoder,
+            batch.source, batch.source_mask, batch.target, batch.target_mask, said.fed, embedded, read.states,
             said.states, () if said.attention is None else (said.attention,), said.context, said.logits,
         )  # fmt: skip
-        return replace(trace, gates=self._gates(trace, first, start)) if gates else trace
+        return replace(trace, gates=self._gates(trace, read)) if gates else trace
 
     def readout(self, context: Tensor | None, decoder: Tensor) -> Tensor:
         """What would be said with this context, the decoder state held: the second door for probes."""
-        choices = {"state": (decoder,), "context": (context,), "both": (decoder, context)}
-        parts = [part for part in choices[self.settings.readout] if part is not None]
-        return self.output(torch.cat(parts, -1))  # type: ignore[no-any-return]
+        choices = {"state": (decoder,), "context": (context,)}
+        parts = [part for part in choices.get(self.settings.readout, (decoder, context)) if part is not None]
+        read = torch.stack(parts).sum(0) if self.settings.readout == "sum" else torch.cat(parts, -1)
+        return self.output(self.hidden(read))  # type: ignore[no-any-return]
 
     def context_of(self, values: Float[Tensor, "batch heads target value"]) -> Float[Tensor, "batch target context"]:
         """The context that follows from what each head picked."""
         if self.attend is None:
             raise BadSetting("this model has no attention (attention='none'), so nothing makes a context")
-        return self.attend.merge(values)
+        return self._mapped(self.attend.merge(values))
+
+    def _mapped(self, context: Tensor) -> Tensor:
+        return self.context_layer(context) if self.context_layer else context
 
     @property
     def context_readout(self) -> Float[Tensor, "words context"]:
         """The readout vectors' half that meets the context; without attention, the one that meets the state."""
+        if self.settings.hidden:
+            raise BadSetting("with a hidden layer before the words (hidden=...), no readout vector meets the context")
         whole = self.output.weight
-        return whole[:, -self.attend.context_size :] if self.attend and self.settings.readout == "both" else whole
+        return whole[:, -self.context_size :] if self.attend and self.settings.readout == "both" else whole
 
     @torch.no_grad()
     def generate(
@@ -148,12 +194,13 @@ class EncoderDecoder(nn.Module):
         return said.masked_fill(ended, END)
 
     def _at_once(
-        self, gold: Tensor, start: State, memory: Memory | None, attention: Intervention | None, own_words: bool
+        self, gold: Tensor, start: States, memory: Memory | None, attention: Intervention | None, own_words: bool
     ) -> "Said":
         """All steps through the fused kernels.
 
         Words of the model's own are found first, without gradients: none flows through an argmax, so hearing them
-        again gives the same states and the same gradients as going step by step, at a fraction of the cost.
+        again gives the same states and the same gradients as going step by step, at a fraction of the cost. (With
+        dropout they are found under a mask of their own.)
         """
         fed = gold
         if own_words:
@@ -165,11 +212,12 @@ class EncoderDecoder(nn.Module):
         states = self.decoder(self.target_inputs(fed), start)
         if self.attend is None or memory is None:
             return Said(fed, states, None, None, self.readout(None, states))
-        attended, context = self.attend(states, memory, attention)
+        attended, picked = self.attend(states, memory, attention)
+        context = self._mapped(picked)
         return Said(fed, states, attended, context, self.readout(context, states))
 
     def _step_by_step(
-        self, gold: Tensor, state: State, memory: Memory | None, attention: Intervention | None
+        self, gold: Tensor, state: States, memory: Memory | None, attention: Intervention | None
     ) -> "Said":
         """One word after the other; a gold word OWN means: the word that the model just said."""
         codes, own = self.target_inputs.codes(gold.shape[1]), gold == OWN
@@ -183,28 +231,29 @@ class EncoderDecoder(nn.Module):
         return joined(steps)
 
     def _step(
-        self, word: Tensor, inputs: Tensor, state: State, memory: Memory | None, attention: Intervention | None
-    ) -> "tuple[Said, State]":
+        self, word: Tensor, inputs: Tensor, state: States, memory: Memory | None, attention: Intervention | None
+    ) -> "tuple[Said, States]":
         attended = context = None
         if self.settings.context == "input" and self.attend and memory:
-            attended, context = self.attend(state[0][:, None], memory, attention)
+            attended, picked = self.attend(state[-1][0][:, None], memory, attention)
+            context = self._mapped(picked)
             inputs = torch.cat([inputs, context[:, 0]], -1)
         shown, state = self.decoder.step(inputs, state)
         if self.settings.context == "readout" and self.attend and memory:
-            attended, context = self.attend(shown[:, None], memory, attention)
+            attended, picked = self.attend(shown[:, None], memory, attention)
+            context = self._mapped(picked)
         logits = self.readout(None if context is None else context[:, 0], shown)
         return Said(word, shown, attended, context, logits), state
 
-    def _gates(self, trace: Trace, first: State, start: State) -> dict[str, Tensor]:
+    def _gates(self, trace: Trace, read: Read) -> dict[str, Tensor]:
         """Gates of both sides, from the recorded states."""
         assert trace.fed is not None
-        assert trace.decoder is not None
         inputs = self.target_inputs(trace.fed)
         if self.settings.context == "input" and trace.context is not None:
             inputs = torch.cat([inputs, trace.context], -1)
-        encoder = self.encoder.gates(trace.embedded, trace.encoder, first)
-        decoder = self.decoder.gates(inputs, trace.decoder, start)
-        return {f"encoder.{k}": v for k, v in encoder.items()} | {f"decoder.{k}": v for k, v in decoder.items()}
+        said = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
+        sides = {"encoder": read.gates(), "decoder": {name: gate for gates in said for name, gate in gates.items()}}
+        return {f"{side}.{name}": gate for side, gates in sides.items() for name, gate in gates.items()}
 
 
 class Inputs(nn.Module):
@@ -271,12 +320,18 @@ def joined_attention(steps: list[Attention]) -> Attention | None:
     )
 
 
-def attention_layer(settings: EncoderDecoderSettings) -> AttentionLayer | None:
+def attention_layer(settings: EncoderDecoderSettings, states: int) -> AttentionLayer | None:
     if settings.attention == "none":
         return None
     if settings.attention == "query_key_value":
-        return QueryKeyValue(settings.units, settings.heads, settings.key_size)
-    return ATTENTIONS[settings.attention](settings.units, settings.heads)
+        return QueryKeyValue(settings.units, states, settings.heads, settings.key_size)
+    return ATTENTIONS[settings.attention](settings.units, states, settings.heads, settings.combine)
+
+
+def hidden_layer(settings: EncoderDecoderSettings, size: int) -> nn.Module:
+    if settings.hidden is None:
+        return nn.Identity()
+    return nn.Sequential(nn.Linear(size, settings.hidden), ACTIVATIONS[settings.activation]())
 
 
 def heard_words(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:
@@ -285,5 +340,5 @@ def heard_words(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch targ
     heard = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
     if teacher_forcing == 1:
         return heard
-    own = torch.rand(heard.shape, device=heard.device) >= teacher_forcing
+    own = uniform_like(heard) >= teacher_forcing
     return torch.cat([heard[:, :1], heard.masked_fill(own, OWN)[:, 1:]], 1)

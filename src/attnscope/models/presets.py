@@ -1,15 +1,28 @@
 """The papers' own networks, as settings."""
 
+from dataclasses import replace
+
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from attnscope.models.positions import Positions
+
+# snell2021 A.8 and author's code: one table of words of size 256; W with a bias; the context passes a linear layer.
+COPYING = EncoderDecoderSettings(
+    cell="lstm", units=256, first_state="zero", attention="bilinear", inputs="learned", input_size=256,
+    shared_inputs=True, context_layer=True, hidden=256, activation="tanh", readout_bias=True, initialisation="torch",
+)  # fmt: skip
+TRANSLATION = replace(COPYING, layers=2, bidirectional=True, dropout=0.5, activation="relu")
 
 PRESETS: dict[str, EncoderDecoderSettings] = {
     # aitken2021 §2: no attention; attention and recurrence; attention only. Sizes and positions: author's code.
     "ved": EncoderDecoderSettings(attention="none", readout="state"),
     "aed": EncoderDecoderSettings(),
     "ao": EncoderDecoderSettings(cell="feedforward", readout="context", input_size=50, positions=Positions()),
+    # snell2021 §3.3; §2.1; A.1: W(c + d) in place of N
+    "copying": COPYING,
+    "translation": TRANSLATION,
+    "translation_linear": replace(TRANSLATION, readout="sum", hidden=None),
 }
 
 ModelSettings = EncoderDecoderSettings | ClassifierSettings | BagOfWordsSettings

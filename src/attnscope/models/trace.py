@@ -37,7 +37,7 @@ class Trace:
     fed: Int[Tensor, "batch target"] | None  # the words that the decoder was given, the start token first
     embedded: Float[Tensor, "batch source input"]  # e
     encoder: Float[Tensor, "batch source state"]  # h
-    decoder: Float[Tensor, "batch target state"] | None  # s; None for a classifier
+    decoder: Float[Tensor, "batch target units"] | None  # s; None for a classifier
     layers: tuple[Attention, ...]  # empty where a model has no attention
     context: Float[Tensor, "batch target context"] | None  # c
     logits: Float[Tensor, "batch target words"]

@@ -14,7 +14,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.files import write_atomically, write_json
 from attnscope.lab.configuration import describe
 from attnscope.lab.engines import Engine, Outcome
-from attnscope.lab.experiment import Experiment, Run, together, train_all
+from attnscope.lab.experiment import Experiment, Run, finished, together, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import (
@@ -259,13 +259,6 @@ def answer(question: Question) -> Answer:
         # Not by write_json: a measurement may hold NaN, where a claim has nothing to say.
         write_atomically(path, json.dumps({"measurement": measurement, "seconds": seconds}).encode())
     return Answer(**json.loads(path.read_bytes()))
-
-
-def finished(experiment: Experiment, store: Store) -> Run:
-    folder = store.find(experiment.key)
-    if folder is None:
-        raise AttnscopeError(f"the run {experiment.key} is no longer in the store; the same command trains it again")
-    return Run(experiment, folder)
 
 
 def subject(question: Question, runs: Mapping[str, Run]) -> Run | Subject:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad as extend
 
 PAD, END, START = 0, 1, 2
 SPECIALS = ("<pad>", "<end>", "<start>")
@@ -42,14 +43,15 @@ class Vocabulary:
 class Batch:
     """Source and target sentences of one batch, each with its end token, then padding.
 
-    `guide` gives, for each target position, the source position that it comes from, or NOWHERE.
+    `guide` gives, for each target position, the source position that it comes from, or NOWHERE. While many replicas of
+    a model are trained as one, an axis of replicas comes first.
     """
 
-    source: Int[Tensor, "batch source"]
-    source_mask: Bool[Tensor, "batch source"]
-    target: Int[Tensor, "batch target"]
-    target_mask: Bool[Tensor, "batch target"]
-    guide: Int[Tensor, "batch target"] | None = None
+    source: Int[Tensor, "*replicas batch source"]
+    source_mask: Bool[Tensor, "*replicas batch source"]
+    target: Int[Tensor, "*replicas batch target"]
+    target_mask: Bool[Tensor, "*replicas batch target"]
+    guide: Int[Tensor, "*replicas batch target"] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -62,6 +64,17 @@ class Batch:
 
     def clone(self) -> "Batch":
         return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
+
+    def widened(self, source: int, target: int) -> "Batch":
+        """The same sentences with padding up to these widths."""
+        source, target = source - self.source.shape[-1], target - self.target.shape[-1]
+        return Batch(
+            source=extend(self.source, (0, source), value=PAD),
+            source_mask=extend(self.source_mask, (0, source), value=False),
+            target=extend(self.target, (0, target), value=PAD),
+            target_mask=extend(self.target_mask, (0, target), value=False),
+            guide=None if self.guide is None else extend(self.guide, (0, target), value=NOWHERE),
+        )
 
     def copy_from(self, other: "Batch") -> None:
         """Take over the numbers of another batch of the same shape."""

@@ -1,9 +1,10 @@
 """One step downhill: forward, backward, clip, Adam. On a GPU it is recorded once for each shape of batch, and replayed.
 
 A small network spends its time on launching kernels, not on running them; replaying a recorded step launches them all
-at once. The arithmetic is the same.
+at once. The arithmetic is the same. So that real text has few shapes, its batches are padded a little further.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from attnscope.errors import BadSetting
+from attnscope.models.asking import device_of
 from attnscope.tasks import Batch
 from attnscope.training.objectives import Objective
 from attnscope.training.settings import TrainingSettings
 
 Shape = tuple[torch.Size, torch.Size]
-MOST = 64  # shapes that are recorded; real text has so many that recording them all would fill the memory
+EXACT = 8  # shapes that are recorded as they are; batches of other shapes are padded to one of a few widths
+MOST = 64  # shapes that are recorded at all: more of them would fill the memory
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,37 @@ class Recording:
 class Descent:
     """A model and its optimiser."""
 
-    def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings, device: torch.device):
+    def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
         self.model, self.objective, self.settings = model, objective, settings
-        self.on_gpu = device.type == "cuda"
+        self.device = device_of(model) or torch.device("cpu")
+        self.on_gpu = self.device.type == "cuda"
+        self.parameters = self.trained_parameters()
         # As a tensor, the learning rate can change under a recorded step.
-        rate = torch.tensor(settings.learning_rate, device=device) if self.on_gpu else settings.learning_rate
-        self.parameters = list((model if settings.trained == "all" else attention_of(model)).parameters())
+        rate = torch.tensor(settings.learning_rate, device=self.device) if self.on_gpu else settings.learning_rate
         self.adam = torch.optim.Adam(
             self.parameters, rate, settings.betas, settings.epsilon, fused=True, capturable=self.on_gpu
         )
         self.recordings: dict[Shape, Recording | None] = {}
+        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two recordings run at once
+
+    def trained_parameters(self) -> list[nn.Parameter]:
+        return list(trained_part(self.model, self.settings).parameters())
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
         """The loss before the step."""
         self._set_rate(self.settings.rate(step))
         return self._recorded(batch) if self.on_gpu else self._descend(batch)
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Sources of chance that a recording must know of, beside torch's own."""
+        return ()
+
+    def loss(self, batch: Batch) -> Tensor:
+        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward)
+        return self.objective(self.model, batch, trace)
+
+    def clip(self, most: float) -> None:
+        clip_grad_norm_(self.parameters, most)
 
     def _set_rate(self, rate: float) -> None:
         for group in self.adam.param_groups:
@@ -60,18 +79,19 @@ class Descent:
                 group["lr"] = rate
 
     def _descend(self, batch: Batch) -> Tensor:
-        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward)
-        loss = self.objective(self.model, batch, trace)
+        loss = self.loss(batch)
         self.adam.zero_grad()
-        loss.backward(inputs=self.parameters)
+        loss.sum().backward(inputs=self.parameters)
         if self.settings.clip:
-            clip_grad_norm_(self.parameters, self.settings.clip)
+            self.clip(self.settings.clip)
         self.adam.step()
         return loss.detach()
 
     def _recorded(self, batch: Batch) -> Tensor:
         """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
-        shape = (batch.source.shape, batch.target.shape)
+        if shape_of(batch) not in self.recordings and len(self.recordings) >= EXACT:
+            batch = batch.widened(rounded(batch.source.shape[-1]), rounded(batch.target.shape[-1]))
+        shape = shape_of(batch)
         if shape not in self.recordings:
             if len(self.recordings) < MOST:
                 self.recordings[shape] = None
@@ -82,15 +102,33 @@ class Descent:
 
     def _record(self, batch: Batch) -> Recording:
         graph, own = torch.cuda.CUDAGraph(), batch.clone()
+        for generator in self.generators():
+            graph.register_generator_state(generator)
         self.adam.zero_grad()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self.memory):
             loss = self._descend(own)
         return Recording(graph, own, loss)
 
 
-def attention_of(model: nn.Module) -> nn.Module:
-    """The part of a model that decides where to look."""
+def trained_part(model: nn.Module, settings: TrainingSettings) -> nn.Module:
+    """The whole model, or the part of it that decides where to look."""
+    if settings.trained == "all":
+        return model
     part = getattr(model, "attend", None)
     if not isinstance(part, nn.Module) or not list(part.parameters()):
         raise BadSetting("trained='attention' needs a model whose attention (its part `attend`) has weights of its own")
     return part
+
+
+def shape_of(batch: Batch) -> Shape:
+    return batch.source.shape, batch.target.shape
+
+
+def rounded(width: int) -> int:
+    """The next of a few widths: in each doubling, four.
+
+    >>> [rounded(width) for width in (1, 7, 41, 230)]
+    [1, 7, 48, 256]
+    """
+    step = 1 << max(0, (width - 1).bit_length() - 3)
+    return -(-width // step) * step

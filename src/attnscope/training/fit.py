@@ -2,15 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.asking import device_of
-from attnscope.tasks import Task
+from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
 from attnscope.training.descent import Descent
 from attnscope.training.objectives import CrossEntropy, Objective
@@ -44,18 +43,40 @@ def fit(
     ask for; started again after a kill, the run goes on, and on one CPU thread ends with the same bits.
     """
     run = Fit(model, task, objective or CrossEntropy(), settings or TrainingSettings(), seed, folder, watch or {})
-    saved = time.monotonic()
-    started = saved - run.progress.seconds
+    return carry_out(run, report, save_every).progress
+
+
+def carry_out(run: "Fit", report: Report | None = None, save_every: float = 20.0) -> "Fit":
+    """All steps that are left."""
+    pace = Pace([run], report, save_every)
     while not run.finished:
         run.advance()
-        run.progress.seconds = time.monotonic() - started
-        if report and run.evaluated:
-            report(run.progress.step, run.settings.steps, run.progress.log[-1])
-        if time.monotonic() - saved >= save_every and not run.finished:
-            run.save()
-            saved = time.monotonic()
+        pace.keep()
     run.finish()
-    return run.progress
+    return run
+
+
+class Pace:
+    """When to save, and whom to tell, while runs go on side by side."""
+
+    def __init__(self, runs: "Sequence[Fit]", report: Report | None, save_every: float):
+        self.runs, self.report, self.save_every = runs, report, save_every
+        self.saved = self.seen = time.monotonic()
+
+    def keep(self) -> None:
+        """To be called after every step."""
+        now = time.monotonic()
+        going = [run for run in self.runs if not run.finished]
+        for run in going:
+            run.progress.seconds += (now - self.seen) / len(going)
+        self.seen = now
+        first = self.runs[0]
+        if self.report and first.evaluated:
+            self.report(first.progress.step, first.settings.steps, first.progress.log[-1])
+        if now - self.saved >= self.save_every:
+            for run in going:
+                run.save()
+            self.saved = time.monotonic()
 
 
 class Fit:
@@ -71,10 +92,9 @@ class Fit:
         folder: Path | None,
         watch: Mapping[str, Watch],
     ):
-        self.model, self.task, self.settings = model, task, settings
+        self.model, self.task, self.settings, self.objective = model, task, settings, objective
         self.seed, self.folder, self.watch = seed, folder, watch
-        self.device = device_of(model) or torch.device("cpu")
-        self.descent = Descent(model, objective, settings, self.device)
+        self.descent = Descent(model, objective, settings)
         self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:
             self._observe()
@@ -87,14 +107,21 @@ class Fit:
     def evaluated(self) -> bool:
         return bool(self.progress.log) and self.progress.log[-1]["step"] == self.progress.step
 
+    def batch(self) -> Batch:
+        """What the next step learns from."""
+        return self.task.training_batch(self.seed, self.progress.step, self.settings.batch_size)
+
     def advance(self) -> None:
         """One training step, and what is due after it."""
         step = self.progress.step
         torch.manual_seed(seed_of(self.seed, step))  # randomness follows from seed and step: nothing else to resume
-        batch = self.task.training_batch(self.seed, step, self.settings.batch_size).to(self.device)
         self.model.train()
-        self._check(self.descent(batch, step).item(), step)
-        self.progress.step = step + 1
+        self.after(self.descent(self.batch().to(self.descent.device), step).item())
+
+    def after(self, loss: float) -> None:
+        """What is due when a step is done."""
+        self._check(loss, self.progress.step)
+        self.progress.step += 1
         self._observe()
 
     def _check(self, loss: float, step: int) -> None:
@@ -111,6 +138,7 @@ class Fit:
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", weights(self.model))
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
+            torch.manual_seed(seed_of(self.seed, step))  # own words may be fed back by chance, in evaluation as well
             validation = self.task.batches("validation", size=EVALUATION_BATCH)
             row |= evaluate(self.model, validation, self.settings.teacher_forcing, **self.settings.forward)
             for name, probe in self.watch.items():

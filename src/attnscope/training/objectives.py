@@ -65,8 +65,8 @@ class L2(Objective):
     weight: float = 1e-5
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        norms = torch._foreach_norm(list(model.parameters()))
-        return self.weight * torch.stack(norms).square().sum()
+        squares = [parameter.square().sum() for parameter in model.parameters()]
+        return self.weight * torch.stack(squares).sum()
 
 
 OBJECTIVES: dict[str, type[Objective]] = {"cross_entropy": CrossEntropy, "l2": L2}

@@ -1,0 +1,166 @@
+"""How does an LSTM run over a sequence, give its cell at every step, and do so for many replicas at once?
+
+As for the GRU (`scan`), one large product after the way back through time gives the gradient of the recurrent matrix.
+Tensors are (steps x) replicas x batch x units: what `torch.func.vmap` maps over makes the replica axis longer, and a
+step is one product however long it is. On a GPU torch's fused cell does the rest of a step, and nothing waits for the
+device, so that all of it can be captured in a CUDA graph.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+from attnscope.models.scan import tanh_
+
+aten = torch.ops.aten
+Outputs = tuple[Tensor, ...]
+
+
+class LSTMScan(torch.autograd.Function):
+    """States, cells and gates of all steps. Gates are in torch's order: write (i), keep (f), new (g), expose (o)."""
+
+    @staticmethod
+    def forward(
+        from_inputs: Float[Tensor, "steps replicas batch gates"],
+        state: Float[Tensor, "replicas batch units"],
+        cell: Float[Tensor, "replicas batch units"],
+        recurrent: Float[Tensor, "replicas gates units"],
+    ) -> Outputs:
+        scan = fused_scan if from_inputs.is_cuda else scan_in_place
+        return scan(from_inputs, state, cell, recurrent)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Outputs) -> None:
+        ctx.save_for_backward(*inputs[1:], *output)
+        ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)  # no gradient made of zeros for the gates
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_states: Tensor | None, d_cells: Tensor | None, _: None) -> Outputs:
+        states = ctx.saved_tensors[3]
+        zeros = states.new_zeros(()).expand_as(states)
+        d_states, d_cells = (zeros if d is None else d for d in (d_states, d_cells))
+        return BackwardScan.apply(d_states, d_cells, *ctx.saved_tensors)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Outputs, tuple[int, ...]]:
+        return over_replicas(LSTMScan, info.batch_size, in_dims, inputs)
+
+
+class BackwardScan(torch.autograd.Function):
+    """From the gradients of states and cells to those of LSTMScan's inputs: a function, so that vmap may see it, too."""
+
+    @staticmethod
+    def forward(
+        d_states: Tensor, d_cells: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor, *output: Tensor
+    ) -> Outputs:
+        states, cells, gates = output
+        back = fused_back if states.is_cuda else back_in_place
+        d_gates, d_state, d_cell = back(d_states, d_cells, cell, recurrent, cells, gates)
+        d_recurrent = rows(d_gates[1:]).mT @ rows(states[:-1])
+        return d_gates, d_state, d_cell, d_recurrent.baddbmm_(d_gates[0].mT, state)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Outputs) -> None: ...
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Outputs, tuple[int, ...]]:
+        return over_replicas(BackwardScan, info.batch_size, in_dims, inputs)
+
+
+def over_replicas(
+    function: type[torch.autograd.Function], size: int, in_dims: tuple[int | None, ...], inputs: tuple[Tensor, ...]
+) -> tuple[Outputs, tuple[int, ...]]:
+    """What is mapped over joins the replicas, third from the last axis of every tensor here, and leaves them again."""
+    own = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(inputs, in_dims, strict=True))
+    outputs = function.apply(*(x.movedim(0, -4).flatten(-4, -3).contiguous() for x in own))
+    return tuple(x.unflatten(-3, (size, -1)) for x in outputs), tuple(x.dim() - 3 for x in outputs)
+
+
+def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
+    """The gates take the place of what comes from the inputs, which no one needs afterwards."""
+    gates = from_inputs.detach()
+    states, cells = gates.new_empty(2, *gates.shape[:-1], state.shape[-1])
+    for i, gate in enumerate(gates.unbind(0)):
+        gate.baddbmm_(state, recurrent.mT)
+        write, keep, new, expose = gate.chunk(4, -1)
+        for x in (write, keep, expose):
+            x.sigmoid_()
+        tanh_(new)
+        cell = torch.mul(keep, cell, out=cells[i]).addcmul_(write, new)
+        state = tanh_(states[i].copy_(cell)).mul_(expose)
+    return states, cells, gates
+
+
+def back_in_place(
+    d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
+) -> Outputs:
+    d_gates = torch.empty_like(gates)
+    d_state, d_cell = gates.new_zeros(2, *first.shape)
+    for i in reversed(range(len(gates))):
+        write, keep, new, expose = gates[i].chunk(4, -1)
+        d_write, d_keep, d_new, d_expose = d_gates[i].chunk(4, -1)
+        d_state += d_states[i]
+        shown = tanh_(cells[i].clone())
+        torch.mul(d_state, shown, out=d_expose)
+        d_cell += d_cells[i]
+        d_cell += aten.tanh_backward(d_state.mul_(expose), shown)
+        torch.mul(d_cell, new, out=d_write)
+        torch.mul(d_cell, cells[i - 1] if i else first, out=d_keep)
+        torch.mul(d_cell, write, out=d_new)
+        for d_gate, gate in ((d_write, write), (d_keep, keep), (d_expose, expose)):
+            aten.sigmoid_backward.grad_input(d_gate, gate, grad_input=d_gate)
+        aten.tanh_backward.grad_input(d_new, new, grad_input=d_new)
+        d_cell *= keep
+        torch.bmm(d_gates[i], recurrent, out=d_state)
+    return d_gates, d_state, d_cell
+
+
+def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
+    """The fused cell takes (replicas batch) x units."""
+    replicas, batch, _ = state.shape
+    cell, steps = cell.flatten(0, 1), []
+    for from_input in from_inputs.flatten(1, 2).unbind(0):
+        from_state = torch.bmm(state, recurrent.mT).flatten(0, 1)
+        h, cell, gates = aten._thnn_fused_lstm_cell(from_input, from_state, cell)
+        state = h.unflatten(0, (replicas, batch))
+        steps.append((h, cell, gates))
+    return tuple(torch.stack(part).unflatten(1, (replicas, batch)) for part in zip(*steps, strict=True))
+
+
+def fused_back(
+    d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
+) -> Outputs:
+    d_state, d_cell = gates.new_zeros(2, *first.shape)
+    d_gates = []
+    before = torch.cat([first[None], cells[:-1]])
+    for i in reversed(range(len(gates))):
+        flat = (x.flatten(0, 1) for x in (d_state + d_states[i], d_cell + d_cells[i], before[i], cells[i], gates[i]))
+        d_gate, d_cell, *_ = aten._thnn_fused_lstm_cell_backward_impl(*flat, False)
+        d_gate, d_cell = d_gate.view_as(gates[i]), d_cell.view_as(first)
+        d_state = torch.bmm(d_gate, recurrent)
+        d_gates.append(d_gate)
+    return torch.stack(d_gates[::-1]), d_state, d_cell
+
+
+def rows(x: Float[Tensor, "steps replicas batch width"]) -> Float[Tensor, "replicas steps_batch width"]:
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def lstm_scan(
+    inputs: Float[Tensor, "batch steps input"],
+    first: tuple[Float[Tensor, "batch units"], Float[Tensor, "batch units"]],
+    weights: tuple[Tensor, ...],
+) -> tuple[Float[Tensor, "batch steps units"], Float[Tensor, "batch steps units"]]:
+    """As nn.LSTM does, given its input and recurrent matrices and their biases: h and c at every step."""
+    of_input, of_state, input_bias, state_bias = weights
+    by_step = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
+    from_inputs = linear(by_step, of_input, input_bias + state_bias).unflatten(0, (inputs.shape[1], 1, inputs.shape[0]))
+    state, cell = first
+    states, cells, _ = LSTMScan.apply(from_inputs, state[None], cell[None], of_state[None])
+    return states[:, 0].transpose(0, 1), cells[:, 0].transpose(0, 1)

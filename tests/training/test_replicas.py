@@ -1,0 +1,138 @@
+"""Many seeds as one model learn what each would learn alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnscope.models import PRESETS, ClassifierSettings, build, restart_heads
+from attnscope.tasks import Copying, Keyword, OneToOne
+from attnscope.training import L2, CrossEntropy, TrainingSettings
+from attnscope.training.fit import Fit, carry_out
+from attnscope.training.replicas import fit_together, stacked
+
+SMALL = {"units": 12, "input_size": 10, "hidden": 9}
+COPYING = Copying(words=6, length=5, test_size=20)
+SETTINGS = TrainingSettings(
+    steps=12, batch_size=6, learning_rate=5e-3, teacher_forcing=1.0, evaluate_every=4, clip=0.05, checkpoints=(6,)
+)
+SEEDS = (3, 0, 7)
+CASES = {
+    "copying": (COPYING, replace(PRESETS["copying"], **SMALL), SETTINGS),
+    "dropout": (COPYING, replace(PRESETS["translation"], **SMALL), SETTINGS),
+    "batches of different widths": (
+        OneToOne(shortest=3, longest=9, test_size=20),
+        replace(PRESETS["translation"], **SMALL, shared_inputs=False, dropout=0.0),
+        replace(SETTINGS, batch_size=2),
+    ),
+    "eight heads": (COPYING, replace(PRESETS["copying"], **SMALL, heads=8, combine="sum"), SETTINGS),
+    "own words": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, teacher_forcing=0.5)),
+    "uniform attention": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, attention="uniform")),
+    "attention only": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, trained="attention")),
+    "classifier": (
+        Keyword(words=5, length=6, test_size=20),
+        ClassifierSettings(input_size=7, units=5, hidden=4),
+        SETTINGS,
+    ),
+}
+
+
+def begun(case, seed, folder=None):
+    task, model, settings = case
+    torch.manual_seed(seed)
+    network = build(model, len(task.source_words), len(task.target_words))
+    return Fit(network, task, CrossEntropy() + L2(1e-3), settings, seed, folder and folder / str(seed), {})
+
+
+def losses(run):
+    return torch.tensor([row["loss"] for row in run.progress.log])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_each_seed_learns_what_it_learns_alone(case, tmp_path):
+    alone = [carry_out(begun(case, seed, tmp_path / "alone")) for seed in SEEDS]
+    side_by_side = [begun(case, seed, tmp_path / "together") for seed in SEEDS]
+    fit_together(side_by_side)
+    for one, other in zip(alone, side_by_side, strict=True):
+        assert other.progress.step == 12
+        torch.testing.assert_close(losses(other), losses(one), rtol=1e-5, atol=1e-6)
+        for (name, expected), value in zip(one.model.named_parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)
+        files = [sorted(p.name for p in run.folder.rglob("*.safetensors")) for run in (one, other)]
+        assert files[0] == files[1] == ["step-000006.safetensors", "weights.safetensors"]
+    assert not torch.allclose(losses(side_by_side[0]), losses(side_by_side[1]))
+
+
+def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
+    """Its neighbours go on; the weights that it leaves are those it had when it stopped."""
+    task, model, settings = CASES["copying"]
+    case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), clip=None))
+    watched = [begun(case, seed) for seed in SEEDS]
+    reached = [max(row["word_accuracy"] for row in carry_out(run).progress.log) for run in watched]
+    enough = sorted(reached)[1]  # the median: one at least stops, one at least does not before the end
+    case = (task, model, replace(case[2], enough=enough))
+    alone = [carry_out(begun(case, seed)) for seed in SEEDS]
+    side_by_side = [begun(case, seed) for seed in SEEDS]
+    fit_together(side_by_side)
+    assert [run.progress.step for run in side_by_side] == [run.progress.step for run in alone]
+    assert len({run.progress.step for run in alone}) > 1
+    for one, other in zip(alone, side_by_side, strict=True):
+        for expected, value in zip(one.model.parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
+    """Two of three were saved at step 5, one at step 3; they end as if nothing had happened."""
+    case = CASES["dropout"]
+    expected = [losses(carry_out(begun(case, seed))) for seed in SEEDS]
+    runs = [begun(case, seed, tmp_path) for seed in SEEDS]
+    for run, steps in zip(runs, (5, 3, 5), strict=True):
+        for _ in range(steps):
+            run.advance()
+        run.save()
+    again = [begun(case, seed, tmp_path) for seed in SEEDS]
+    assert [run.progress.step for run in again] == [5, 3, 5]
+    fit_together(again, save_every=0.0)
+    for run, wanted in zip(again, expected, strict=True):
+        torch.testing.assert_close(losses(run), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_group_saves_a_single_run_can_go_on_from(tmp_path):
+    case = CASES["copying"]
+    expected = losses(carry_out(begun(case, 0)))
+    runs = [begun(case, seed, tmp_path) for seed in SEEDS]
+    with pytest.raises(KeyboardInterrupt):
+        fit_together([*runs[:2], Interrupting(runs[2], at=8)], save_every=0.0)
+    alone = begun(case, 0, tmp_path)
+    assert 0 < alone.progress.step < 12
+    torch.testing.assert_close(losses(carry_out(alone)), expected, rtol=1e-5, atol=1e-6)
+
+
+class Interrupting(Fit):
+    def __init__(self, run, at):
+        self.__dict__.update(run.__dict__)
+        self.at = at
+
+    def after(self, loss):
+        super().after(loss)
+        if self.progress.step == self.at:
+            raise KeyboardInterrupt
+
+
+def test_heads_that_start_elsewhere_can_be_replicas(tmp_path):
+    task, model, settings = CASES["eight heads"]
+    runs = []
+    for heads in (range(8), range(8, 16)):
+        run = begun((task, model, settings), 0)
+        restart_heads(run.model, tuple(heads))
+        runs.append(run)
+    fit_together(runs)
+    assert not torch.allclose(losses(runs[0]), losses(runs[1]))
+
+
+def test_stacked_batches_are_padded_to_common_widths():
+    batches = [next(OneToOne(shortest=n, longest=n, test_size=2).batches()) for n in (3, 5)]
+    both = stacked(batches)
+    assert both.source.shape == (2, 2, 6)
+    assert both.source_mask[0].sum(1).tolist() == [4, 4]
+    assert torch.equal(both.target[1], batches[1].target)

@@ -29,7 +29,7 @@ class Loop(nn.Module):
 
     def __init__(self, model: EncoderDecoder):
         super().__init__()
-        self.encoder, self.decoder = cell(model.encoder.rnn), cell(model.decoder.rnn)
+        self.encoder, self.decoder = cell(model.encoder.ahead[0].rnn), cell(model.decoder.ahead[0].rnn)
         self.output = nn.Linear(256, len(TASK.target_words), bias=False)
         self.output.load_state_dict(model.output.state_dict())
         self.first = nn.Parameter(torch.zeros(128))
@@ -70,7 +70,7 @@ def compare(own_words: bool) -> dict[str, float]:
     torch.manual_seed(0)
     model = EncoderDecoder(PRESETS["aed"], len(TASK.source_words), len(TASK.target_words))
     loop, settings = Loop(model), TrainingSettings(learning_rate=1e-3, teacher_forcing=0.0 if own_words else 1.0)
-    descent = Descent(model, CrossEntropy(), settings, torch.device("cpu"))
+    descent = Descent(model, CrossEntropy(), settings)
     adam = torch.optim.Adam(loop.parameters(), lr=1e-3, betas=settings.betas)
     batches = [TASK.training_batch(0, step, 128) for step in range(STEPS)]
 

@@ -65,7 +65,7 @@ def test_a_run_leaves_weights_checkpoints_log_and_summary(tmp_path):
 
 def test_a_finished_run_is_not_trained_again(tmp_path, monkeypatch):
     first = train(SMALL, Store(tmp_path))
-    monkeypatch.setattr("attnscope.lab.experiment.fit", None)
+    monkeypatch.setattr("attnscope.lab.experiment.carry_out", None)
     assert train(SMALL, Store(tmp_path)) == first
 
 

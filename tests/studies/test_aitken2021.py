@@ -4,20 +4,19 @@ import json
 
 import numpy as np
 import pytest
+from small_translations import TINY, write_corpus
 from typer.testing import CliRunner
 
 from attnscope.cli import app
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
-from attnscope.studies.aitken2021.experiments import PROFILES, Sizes
+from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import distance_from_simplex
 from attnscope.studies.aitken2021.fig6 import explained_by_group
 from attnscope.studies.reproduce import Training, carry_out, reproduce
 from attnscope.studies.result import Result
 from attnscope.training import TrainingDiverged
-
-TINY = Sizes("tiny", 2, units=12, batch_size=8, steps=6, long_steps=6, test_size=30, all_cells=False)
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +24,7 @@ def reproduced(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROFILES, "tiny", TINY)
+        patch.setenv("ATTNSCOPE_DATA", str(write_corpus(tmp_path_factory.mktemp("data"))))
         words = ["reproduce", "aitken2021", "--profile", "tiny", "--workers", "0", "--store", str(store)]
         outcome = CliRunner().invoke(app, words, catch_exceptions=False)
     assert outcome.exit_code == 0
@@ -57,7 +57,7 @@ def test_the_report_is_one_file_with_every_finding(reproduced):
 def test_two_findings_that_need_the_same_run_train_it_once(reproduced):
     store, _ = reproduced
     configs = [json.loads(path.read_text()) for path in store.glob("runs/*/config.json")]
-    assert len(configs) == 2 * 16  # 16 distinct experiments, two seeds
+    assert len(configs) == 2 * 18  # 18 distinct experiments, two seeds
 
 
 @pytest.mark.slow
@@ -88,10 +88,11 @@ def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatc
     """A network that diverges is reported; the finding is written all the same."""
     monkeypatch.setitem(PROFILES, "tiny", TINY)
     monkeypatch.setattr("attnscope.studies.reproduce.train_all", diverge)
+    monkeypatch.setenv("ATTNSCOPE_DATA", str(write_corpus(tmp_path)))
     finding = study("aitken2021").finding("fig5a")
     (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))
     assert all(claim.holds is None for claim in result.claims)
-    assert sum("a run failed: the loss became nan" in note for note in result.notes) == 8
+    assert sum("a run failed: the loss became nan" in note for note in result.notes) == 12
     assert result.figure is None
 
 

@@ -19,11 +19,11 @@ from attnscope.models import Model, ModelSettings, Start, build, restart_heads
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Fit, Report, carry_out
-from attnscope.training.progress import read
+from attnscope.training.progress import load_weights, read
 from attnscope.training.replicas import fit_together
 
 REPLICAS = 64  # runs that are trained as one model, at most
-RECIPE = 1  # part of every key: raised when the same settings begin to mean something else
+RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Run:
         if checkpoint is not None and checkpoint not in self.checkpoints:
             raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
         model = self.experiment.new_model()
-        model.load_state_dict(read(self.folder / f"{name}.safetensors")[0])
+        load_weights(model, read(self.folder / f"{name}.safetensors")[0])
         return model.to(self.experiment.device).eval()
 
 

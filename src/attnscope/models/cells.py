@@ -16,6 +16,7 @@ from torch.nn.functional import linear
 from attnscope.models.lstm_scan import lstm_scan
 from attnscope.models.scan import gru_scan
 
+LONG = 64  # steps from which on cuDNN's LSTM, whose start is slow, beats a scan of our own
 State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence
 
 
@@ -93,7 +94,7 @@ class LSTM(Cell):
         self.rnn = nn.LSTM(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
-        if inputs.is_cuda and not is_batchedtensor(inputs):
+        if inputs.is_cuda and inputs.shape[1] >= LONG and not is_batchedtensor(inputs):
             h, c = state
             return self.rnn(inputs, (h[None].contiguous(), c[None].contiguous()))[0]  # type: ignore[no-any-return]
         return self.steps(inputs, state)[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import embedding
 
 from attnscope.errors import BadSetting, choose, require
@@ -21,6 +22,7 @@ CONTEXTS = ("readout", "input")
 READOUTS = ("state", "context", "both", "sum")
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 States = tuple[State, ...]  # a layer
+FEW_WORDS = 1024  # up to so many, replicas look words up by a product, whose gradient is another; else it is a scatter
 OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
 
 
@@ -121,10 +123,9 @@ class EncoderDecoder(nn.Module):
             cell, self.source_inputs.size, settings.units, settings.layers, settings.bidirectional, settings.dropout,
             trained_first,
         )  # fmt: skip
-        self.attend = attention_layer(settings, self.encoder.state_size)
-        context = self.attend.context_size if self.attend else 0
-        self.context_layer = nn.Linear(context, settings.units) if settings.context_layer else None
-        self.context_size = settings.units if self.context_layer else context
+        picked = {"none": 0, "query_key_value": settings.units}.get(settings.attention, self.encoder.state_size)
+        self.context_layer = nn.Linear(picked, settings.units) if settings.context_layer else None
+        self.context_size = settings.units if self.context_layer else picked
         heard = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
         # A decoder starts where the encoder ended: it has no first state of its own.
         self.decoder = Recurrent(cell, heard, settings.units, settings.layers, False, settings.dropout, False)
@@ -132,6 +133,8 @@ class EncoderDecoder(nn.Module):
         size = sizes.get(settings.readout, settings.units)
         self.hidden = hidden_layer(settings, size)
         self.output = nn.Linear(settings.hidden or size, target_words, bias=settings.readout_bias)
+        # Last, so that all else starts alike however many heads there are.
+        self.attend = attention_layer(settings, self.encoder.state_size)
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
@@ -275,6 +278,9 @@ class Inputs(nn.Module):
         self.code = PositionalCode(settings.positions, self.size) if settings.positions else None
 
     def words(self, words: Tensor) -> Tensor:
+        if is_batchedtensor(self.table) and len(self.table) <= FEW_WORDS:
+            chosen = words[..., None] == torch.arange(len(self.table), device=words.device)
+            return chosen.to(self.table.dtype) @ self.table
         return embedding(words, self.table)
 
     def codes(self, steps: int) -> Tensor | None:

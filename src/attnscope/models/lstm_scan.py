@@ -62,8 +62,9 @@ class BackwardScan(torch.autograd.Function):
         states, cells, gates = output
         back = fused_back if states.is_cuda else back_in_place
         d_gates, d_state, d_cell = back(d_states, d_cells, cell, recurrent, cells, gates)
-        d_recurrent = rows(d_gates[1:]).mT @ rows(states[:-1])
-        return d_gates, d_state, d_cell, d_recurrent.baddbmm_(d_gates[0].mT, state)
+        d_recurrent = rows(states[:-1]).mT @ rows(d_gates[1:])
+        d_recurrent.baddbmm_(state.mT, d_gates[0])
+        return d_gates, d_state, d_cell, d_recurrent.mT
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Outputs) -> None: ...
@@ -77,7 +78,9 @@ def over_replicas(
     function: type[torch.autograd.Function], size: int, in_dims: tuple[int | None, ...], inputs: tuple[Tensor, ...]
 ) -> tuple[Outputs, tuple[int, ...]]:
     """What is mapped over joins the replicas, third from the last axis of every tensor here, and leaves them again."""
-    own = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(inputs, in_dims, strict=True))
+    own = (
+        x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(inputs, in_dims, strict=True)
+    )
     outputs = function.apply(*(x.movedim(0, -4).flatten(-4, -3).contiguous() for x in own))
     return tuple(x.unflatten(-3, (size, -1)) for x in outputs), tuple(x.dim() - 3 for x in outputs)
 
@@ -89,9 +92,9 @@ def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: T
     for i, gate in enumerate(gates.unbind(0)):
         gate.baddbmm_(state, recurrent.mT)
         write, keep, new, expose = gate.chunk(4, -1)
-        for x in (write, keep, expose):
-            x.sigmoid_()
-        tanh_(new)
+        new.mul_(2)
+        gate.sigmoid_()
+        new.mul_(2).sub_(1)  # the tanh, as in `tanh_`
         cell = torch.mul(keep, cell, out=cells[i]).addcmul_(write, new)
         state = tanh_(states[i].copy_(cell)).mul_(expose)
     return states, cells, gates
@@ -100,23 +103,22 @@ def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: T
 def back_in_place(
     d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
-    d_gates = torch.empty_like(gates)
+    """The gates' gradients take their place, unless the gates are to be kept for another way back."""
+    d_gates = torch.empty_like(gates) if torch._C._autograd._get_current_graph_task_keep_graph() else gates
     d_state, d_cell = gates.new_zeros(2, *first.shape)
     for i in reversed(range(len(gates))):
         write, keep, new, expose = gates[i].chunk(4, -1)
         d_write, d_keep, d_new, d_expose = d_gates[i].chunk(4, -1)
-        d_state += d_states[i]
         shown = tanh_(cells[i].clone())
-        torch.mul(d_state, shown, out=d_expose)
+        d_state += d_states[i]
         d_cell += d_cells[i]
-        d_cell += aten.tanh_backward(d_state.mul_(expose), shown)
-        torch.mul(d_cell, new, out=d_write)
-        torch.mul(d_cell, cells[i - 1] if i else first, out=d_keep)
-        torch.mul(d_cell, write, out=d_new)
-        for d_gate, gate in ((d_write, write), (d_keep, keep), (d_expose, expose)):
-            aten.sigmoid_backward.grad_input(d_gate, gate, grad_input=d_gate)
-        aten.tanh_backward.grad_input(d_new, new, grad_input=d_new)
-        d_cell *= keep
+        d_cell += aten.tanh_backward(d_state * expose, shown)
+        d_before, d_addition = d_cell * keep, d_cell * write
+        aten.sigmoid_backward(d_state.mul_(shown), expose, grad_input=d_expose)
+        aten.sigmoid_backward(d_cell * (cells[i - 1] if i else first), keep, grad_input=d_keep)
+        aten.sigmoid_backward(d_cell.mul_(new), write, grad_input=d_write)
+        aten.tanh_backward(d_addition, new, grad_input=d_new)
+        d_cell = d_before
         torch.bmm(d_gates[i], recurrent, out=d_state)
     return d_gates, d_state, d_cell
 
@@ -124,7 +126,7 @@ def back_in_place(
 def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
     """The fused cell takes (replicas batch) x units."""
     replicas, batch, _ = state.shape
-    cell, steps = cell.flatten(0, 1), []
+    cell, steps = cell.flatten(0, 1).contiguous(), []
     for from_input in from_inputs.flatten(1, 2).unbind(0):
         from_state = torch.bmm(state, recurrent.mT).flatten(0, 1)
         h, cell, gates = aten._thnn_fused_lstm_cell(from_input, from_state, cell)

@@ -66,7 +66,7 @@ def reproduce(
     return results
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """What is to be measured, for one finding and seed."""
 
@@ -92,6 +92,11 @@ class Question:
         measure = study(self.study).finding(self.finding).measure
         how = {"measure": f"{measure.__module__}.{measure.__qualname__}", "source": source()}
         return key({"what": self.config, "seed": self.seed, "device": self.device, **how})
+
+    @property
+    def path(self) -> Path:
+        """Where the answer is kept."""
+        return Path(self.store) / MEASUREMENTS / f"{self.key}.json"
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,9 @@ class Plan:
 
     def configs(self) -> dict[str, Any]:
         """The complete configuration of the first seed of each label."""
-        return {label: group[0].config for label, group in self.questions.items()}
+        return {
+            label: group[0].config for label, group in self.questions.items() if name_or_failure(group[0])[1] is None
+        }
 
 
 @dataclass(frozen=True)
@@ -168,15 +175,19 @@ class Reproduction:
             }
             for plan in plans
         }
-        answers = self.answered(
-            [question for labels in new.values() for group in labels.values() for question in group]
-        )
+        questions = [question for labels in new.values() for group in labels.values() for question in group]
+        names = {question: name_or_failure(question) for question in questions}
+        failed = {name: Outcome[Answer](failure=failure) for name, failure in names.values() if failure}
+        answers = failed | self.answered([question for question in questions if names[question][1] is None])
         return [
             Plan(
                 plan.finding,
                 plan.seeds,
                 {**plan.questions, **(asked := new[plan.finding.name])},
-                {**plan.answers, **{label: [answers[q.key] for q in group] for label, group in asked.items()}},
+                {
+                    **plan.answers,
+                    **{label: [answers[names[q][0]] for q in group] for label, group in asked.items()},
+                },
             )
             for plan in plans
         ]
@@ -189,9 +200,9 @@ class Reproduction:
         return Question(self.study.name, finding.name, ready, seed, self.device, str(self.store))
 
     def answered(self, questions: Iterable[Question]) -> dict[str, Outcome[Answer]]:
-        """Train first, then measure; what two findings need is done once."""
+        """Train first, then measure; what two findings need is done once, and what is measured needs no training."""
         distinct = {question.key: question for question in questions}
-        experiments = {e.key: e for question in distinct.values() for e in question.experiments}
+        experiments = {e.key: e for q in distinct.values() if not q.path.exists() for e in q.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda e: (-e.training.steps, e.seed))
         groups = [Training(tuple(group), str(self.store)) for group in together(longest)]
@@ -212,6 +223,14 @@ class Reproduction:
         return {name: Outcome(failure=reason) for name, reason in reasons.items() if reason} | dict(
             zip(ready, measured, strict=True)
         )
+
+
+def name_or_failure(question: Question) -> tuple[str, str | None]:
+    """The key of a question; or, where its data are missing or have changed, why it has none."""
+    try:
+        return question.key, None
+    except AttnscopeError as error:
+        return f"failed: {error}", str(error)
 
 
 class Counted:
@@ -248,7 +267,7 @@ def carry_out(training: Training) -> None:
 
 def answer(question: Question) -> Answer:
     """Measure, or find measured."""
-    path = Path(question.store) / MEASUREMENTS / f"{question.key}.json"
+    path = question.path
     if not path.exists():
         started = time.monotonic()
         store = Store(question.store)

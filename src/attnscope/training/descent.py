@@ -4,7 +4,8 @@ A small network spends its time on launching kernels, not on running them; repla
 at once. The arithmetic is the same. So that real text has few shapes, its batches are padded a little further.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -79,6 +80,10 @@ class Descent:
                 group["lr"] = rate
 
     def _descend(self, batch: Batch) -> Tensor:
+        with tensor_cores():
+            return self._step(batch)
+
+    def _step(self, batch: Batch) -> Tensor:
         loss = self.loss(batch)
         self.adam.zero_grad()
         loss.sum().backward(inputs=self.parameters)
@@ -108,6 +113,17 @@ class Descent:
         with torch.cuda.graph(graph, pool=self.memory):
             loss = self._descend(own)
         return Recording(graph, own, loss)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """On a GPU, products in TF32, as cuDNN's cells have them anyway; what is measured later is in single precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def trained_part(model: nn.Module, settings: TrainingSettings) -> nn.Module:

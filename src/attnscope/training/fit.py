@@ -11,15 +11,15 @@ from torch import nn
 from attnscope.errors import AttnscopeError
 from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
-from attnscope.training.descent import Descent
+from attnscope.training.descent import Descent, trained_part
 from attnscope.training.objectives import CrossEntropy, Objective
-from attnscope.training.progress import Progress, load_progress, save_progress, save_weights, weights
+from attnscope.training.progress import Progress, load_progress, load_weights, save_progress, save_weights, weights
 from attnscope.training.settings import TrainingSettings
 
 Watch = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
 Report = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
 
-EVALUATION_BATCH = 512
+EVALUATION_BATCH = 128
 
 
 class TrainingDiverged(AttnscopeError):
@@ -135,7 +135,8 @@ class Fit:
         """Evaluate, watch and keep checkpoints where the settings say so."""
         step, last = self.progress.step, self.progress.step >= self.settings.steps
         if step in self.settings.checkpoints and self.folder:
-            save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", weights(self.model))
+            changed = weights(self.model, trained_part(self.model, self.settings))
+            save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", changed)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
             torch.manual_seed(seed_of(self.seed, step))  # own words may be fed back by chance, in evaluation as well
@@ -163,7 +164,7 @@ class Fit:
 
     def finish(self) -> None:
         if self.settings.keep == "best" and self.progress.best:
-            self.model.load_state_dict(self.progress.best)
+            load_weights(self.model, self.progress.best)
         if self.folder:
             save_weights(self.folder / "weights.safetensors", weights(self.model))
             self._state.unlink(missing_ok=True)

@@ -44,13 +44,32 @@ def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> 
     if not path.exists():
         return Progress()
     tensors, facts = read(path)
-    model.load_state_dict(part("model", tensors))
+    load_weights(model, part("model", tensors))
     restore_moments(adam, part("adam", tensors))
     return Progress(**json.loads(facts["progress"]), best=part("best", tensors))
 
 
-def weights(model: nn.Module) -> Weights:
-    return {name: value.detach().cpu().clone().contiguous() for name, value in model.state_dict().items()}
+def weights(model: nn.Module, only: nn.Module | None = None) -> Weights:
+    """What was trained, by name, each once however many parts of the model share it; or that of one part only."""
+    chosen = {id(parameter) for parameter in (only or model).parameters()}
+    return {
+        name: parameter.detach().cpu().clone().contiguous()
+        for name, parameter in model.named_parameters()
+        if id(parameter) in chosen
+    }
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, tensors: Weights) -> None:
+    """Put weights back; what is not among them stays as it is."""
+    own = dict(model.named_parameters())
+    unknown = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
+    if unknown:
+        raise AttnscopeError(
+            f"these weights belong to another model: it has no {', '.join(unknown[:3])} of such a size"
+        )
+    for name, value in tensors.items():
+        own[name].copy_(value)
 
 
 def save_weights(path: Path, tensors: Weights) -> None:

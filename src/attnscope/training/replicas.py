@@ -2,9 +2,9 @@
 
 On a GPU a small network leaves most of the machine idle. Here the weights of all seeds lie side by side, and vmap turns
 the forward pass of one, as it is written, into that of all. Each seed has its own batches, its own chance and its own
-clipping, and learns what it would learn alone; only dropout draws other masks where batches differ in width from seed to
-seed, since the padding draws as well. Its own module looks into its share of the weights, so that evaluation, probes
-and checkpoints are those of a single run.
+clipping, and learns what it would learn alone. (Only dropout draws other masks where batches differ in width from seed
+to seed, since the padding draws as well.) Its own module looks into its share of the weights, so that evaluation,
+probes and checkpoints are those of a single run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ class Replicas(Descent):
 
         named: dict[str, Tensor] = {f"model.{name}": weights for name, weights in self.weights.items()}
         with generators(self.chance):
-            return vmap(of_one, randomness="error")(named, batch.tensors())  # type: ignore[no-any-return]
+            return vmap(of_one, randomness="error")(named, batch.tensors())
 
     def clip(self, most: float) -> None:
         """Each replica by its own norm, as clip_grad_norm_ does it."""

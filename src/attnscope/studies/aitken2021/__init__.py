@@ -7,6 +7,7 @@ from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
 from attnscope.studies.aitken2021.fig2_orders import FIG2G, FIG2H
 from attnscope.studies.aitken2021.fig3 import FIG3
+from attnscope.studies.aitken2021.fig4 import FIG4
 from attnscope.studies.aitken2021.fig5a import FIG5A
 from attnscope.studies.aitken2021.fig5b import FIG5B
 from attnscope.studies.aitken2021.fig5c import FIG5C
@@ -23,6 +24,7 @@ STUDY = Study(
         FIG2G,
         FIG2H,
         FIG3,
+        FIG4,
         FIG5A,
         FIG5B,
         FIG5C,

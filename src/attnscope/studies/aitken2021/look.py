@@ -10,7 +10,9 @@ from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
 from attnscope.models.asking import as_it_was
 from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
-from attnscope.tasks import SPECIALS, Batch
+from attnscope.tasks import SPECIALS, Batch, Translation
+
+ENDS = 3  # steps that stand for the beginning of a sentence, and for its end
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,21 @@ class Look:
     def attends(self) -> bool:
         return self.model.attend is not None
 
+    @property
+    def translates(self) -> bool:
+        return isinstance(self.run.task, Translation)
+
+    @property
+    def teacher_forcing(self) -> float:
+        """The decoder hears what it heard when it learned."""
+        return self.run.experiment.training.teacher_forcing
+
     @cached_property
     def decomposition(self) -> Decomposition:
         """Fitted on the test set and measured on it, as in the paper, and on the validation set, as held out."""
         of = "attention" if self.attends else "states"
         test, held_out = (partial(self.run.task.batches, split, 250) for split in ("test", "validation"))
-        return decompose(self.model, test, held_out, of=of, teacher_forcing=0.0)
+        return decompose(self.model, test, held_out, of=of, teacher_forcing=self.teacher_forcing)
 
     @property
     def measured(self) -> Measured:
@@ -74,7 +85,7 @@ class Look:
 
     def trace(self, batch: Batch) -> Trace:
         with as_it_was(self.model):
-            trace: Trace = self.model(batch.to(self.run.experiment.device), teacher_forcing=0.0)
+            trace: Trace = self.model(batch.to(self.run.experiment.device), teacher_forcing=self.teacher_forcing)
         return trace
 
     @cached_property

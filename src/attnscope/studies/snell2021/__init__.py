@@ -1,6 +1,22 @@
 """Snell et al. 2021, Approximating How Single Head Attention Learns: how attention is learned."""
 
 from attnscope.studies.finding import Study
+from attnscope.studies.snell2021.a1 import A1
+from attnscope.studies.snell2021.aligners import ALIGNERS
+from attnscope.studies.snell2021.eq15 import EQ15
 from attnscope.studies.snell2021.experiments import PROFILES
+from attnscope.studies.snell2021.fig1 import FIG1
+from attnscope.studies.snell2021.fig3 import FIG3
+from attnscope.studies.snell2021.fig4 import FIG4, FIG8
+from attnscope.studies.snell2021.fig5 import FIG5
+from attnscope.studies.snell2021.fig6 import FIG6
+from attnscope.studies.snell2021.fig7 import FIG7
+from attnscope.studies.snell2021.sec6_2 import SEC6_2
+from attnscope.studies.snell2021.table9 import TABLE9
+from attnscope.studies.snell2021.tables import FINDINGS as TABLES
 
-STUDY = Study(name="snell2021", findings=(), profiles=PROFILES)
+STUDY = Study(
+    name="snell2021",
+    findings=(*TABLES, TABLE9, FIG3, FIG6, FIG7, SEC6_2, EQ15, A1, FIG1, FIG4, FIG5, FIG8, ALIGNERS),
+    profiles=PROFILES,
+)

@@ -1,11 +1,122 @@
-"""What is counted rather than trained. (snell2021 §4, A.1, A.2)"""
+"""What is counted rather than trained, and what is trained to be compared with counts. (snell2021 §4, A.1, A.2)"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from attnscope.models import EncoderDecoderSettings
+from attnscope.probes.agreement import translation_checkpoints
+from attnscope.tasks import CORPORA, Classification, MissingCorpus, Preparation, TextTask, Translation, Words
+from attnscope.tasks.text import CLASSIFICATIONS, TRANSLATIONS
+from attnscope.tasks.text.hugging_face import PREFIX
+from attnscope.tasks.text.places import find
+from attnscope.training import TrainingSettings
+
+T = TypeVar("T", bound=TextTask)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A translation network, how it is trained, and how many sentences it is measured on."""
+
+    task: Translation
+    units: int  # of each direction of the encoder, of the decoder, of words and of N
+    steps: int
+    batch_size: int
+    checkpoints: tuple[int, ...]
+    sentences: int
+
+    def network(self, model: EncoderDecoderSettings) -> EncoderDecoderSettings:
+        hidden = None if model.hidden is None else self.units
+        shared = model.shared_inputs and self.task.vocabulary.shared
+        return replace(model, units=self.units, input_size=self.units, hidden=hidden, shared_inputs=shared)
+
+    @property
+    def training(self) -> TrainingSettings:
+        """As snell2021's author trains all translations."""
+        return TrainingSettings(
+            steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), clip=None,
+            teacher_forcing=1.0, evaluate_every=max(1, self.steps // 10), checkpoints=self.checkpoints,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CountSizes:
-    """How much is counted."""
+    """How much is counted, of which corpora. `translation`, `words` and `classification` are the reader's choice."""
+
+    corpora: tuple[str, ...]  # of table 9
+    widths: tuple[int, ...]  # d of eq. 15
+    pairs: int  # sentence pairs of eq. 15
+    initialisations: int  # seeds of eq. 15
+    sentences: int  # made-up ones in a count table
+    draws: int  # seeds of made-up sentences
+    translation: Translation  # counted in figure 1
+    words: tuple[str, ...]  # source words shown in figure 1; if none are named, frequent ones
+    classification: Classification  # counted in figure 5
+    optimal: Trained  # A.1
+    aligner: Trained  # the one beyond the paper
 
 
-SIZES = {"quick": CountSizes(), "paper": CountSizes()}
+def in_words(task: Translation) -> Translation:
+    """The same corpus in lower-case words, each seen at least three times."""
+    return replace(task, preparation=Preparation(), vocabulary=Words())
+
+
+def backwards(task: Translation) -> Translation:
+    """Source and target exchanged."""
+    return replace(task, source=task.target, target=task.source)
+
+
+def is_here(task: TextTask) -> bool:
+    """Is the corpus on this machine? Findings on several corpora go on without those that are not."""
+    try:
+        return task.file.startswith(PREFIX) or find(task.file, task.expected).exists()
+    except MissingCorpus:
+        return False
+
+
+def identified(task: T) -> T:
+    """The same settings with the checksum of the data, where it is here: other data are measured anew."""
+    return replace(task, fingerprint=task.resolved().fingerprint) if is_here(task) else task
+
+
+MULTI30K = TRANSLATIONS["multi30k_en_de"]
+MULTI30K_FRENCH = in_words(TRANSLATIONS["multi30k_en_fr"])
+TATOEBA_FRENCH = in_words(TRANSLATIONS["tatoeba_en_fr"])
+LONG_TO_PREPARE = ("multi30k_en_fr", "tatoeba_en_de", "tatoeba_en_fr")  # and not in table 9
+
+PAPER = CountSizes(
+    corpora=tuple(CORPORA),
+    widths=tuple(2**i for i in range(4, 15)),
+    pairs=500,
+    initialisations=10,
+    sentences=10_000,
+    draws=5,
+    translation=backwards(in_words(MULTI30K)),  # German to English, as in figure 1
+    words=(),
+    classification=CLASSIFICATIONS["sst"],
+    # 20 epochs of Multi30k in batches of 16: snell2021 A.8 and author's code.
+    optimal=Trained(MULTI30K, units=256, steps=36_250, batch_size=16, checkpoints=(), sentences=1014),
+    aligner=Trained(
+        TATOEBA_FRENCH,
+        units=256,
+        steps=12_000,
+        batch_size=64,
+        checkpoints=tuple(sorted({250, 750, *translation_checkpoints(12_000)})),
+        sentences=447,
+    ),
+)
+QUICK = replace(
+    PAPER,
+    corpora=tuple(name for name in CORPORA if name not in LONG_TO_PREPARE),
+    widths=tuple(2**i for i in range(4, 13)),
+    pairs=200,
+    initialisations=5,
+    sentences=1000,
+    draws=3,
+    optimal=replace(PAPER.optimal, units=64, steps=400, sentences=30),
+    aligner=Trained(
+        MULTI30K_FRENCH, units=64, steps=1000, batch_size=32,
+        checkpoints=(0, 25, 50, 100, 200, 300, 400, 600, 800, 1000), sentences=100,
+    ),
+)  # fmt: skip
+SIZES = {"quick": QUICK, "paper": PAPER}

@@ -1,0 +1,100 @@
+"""Is attention learnt where every sentence holds the same words? (snell2021 §3.3, figure 3; A.3)
+
+Which word translates into which can be counted out if words vary from sentence to sentence, and not if each sentence is
+a permutation of the same ones, nor if it is of one of two such sets. Copying is as easy to express in all three cases.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from attnscope import plots
+from attnscope.lab.experiment import Experiment
+from attnscope.studies.claims import Verdict, always, more_than
+from attnscope.studies.finding import Finding, Measured
+from attnscope.studies.published import published_by
+from attnscope.studies.result import Row
+from attnscope.studies.snell2021.experiments import Sizes
+from attnscope.studies.snell2021.learning import (
+    BLUE,
+    QUANTITIES,
+    RED,
+    WINDOW,
+    draw_curves,
+    last_step,
+    measure,
+    medians,
+    pictures,
+    sometimes,
+)
+from attnscope.studies.snell2021.toys import copying
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+published = published_by("snell2021")
+
+DISTRIBUTIONS = {"permutations": "permutations", "control": "sampled", "mixture": "mixture"}
+HARD = {"permutations": "permutations of 40 words", "mixture": "a mixture of permutations of 40 words and of 40 others"}
+
+
+def experiments(sizes: Sizes) -> dict[str, Experiment]:
+    return {label: copying(sizes.toys, distribution) for label, distribution in DISTRIBUTIONS.items()}
+
+
+def table(measured: Measured) -> list[Row]:
+    return measured.table(QUANTITIES, lambda label, name: published(f"copying_{label}", name)) + medians(measured)
+
+
+def claims(measured: Measured) -> list[Verdict]:
+    verdicts = [
+        always(
+            f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps",
+            measured.flags("control", "learnt_in_time"),
+        )
+    ]
+    for label, text in HARD.items():
+        verdicts += [
+            sometimes(
+                f"{text}: sometimes not learnt within {WINDOW} steps",
+                [not learnt for learnt in measured.flags(label, "learnt_in_time")],
+            ),
+            more_than(
+                f"{text}: learnt later than the control (steps until 99 % of the words; never counts as the last step)",
+                measured.values(label, "steps_needed"),
+                measured.values("control", "steps_needed"),
+            ),
+        ]
+    return verdicts
+
+
+def draw(data: Any) -> "Figure":
+    """The paper's two panels; below them, if training went on, the same to the end."""
+    ends = [min(WINDOW, last_step(data))]
+    if last_step(data) > WINDOW:
+        ends.append(last_step(data))
+    picture, axes = plots.panels(len(ends), 2, size=(4.9, 3.0))
+    panels = iter(axes)
+    for last in ends:
+        for label in HARD:
+            draw_curves(data, {label: RED, "control": BLUE}, next(panels), last, f"{label}, {last} steps")
+    return picture
+
+
+FIG3 = Finding(
+    name="fig3",
+    title="Attention is hard to learn where words always occur together",
+    section="§3.3, figure 3; A.3",
+    experiments=experiments,
+    measure=measure,
+    table=table,
+    claims=claims,
+    figure=lambda measured: pictures(measured, list(DISTRIBUTIONS)),
+    draw=draw,
+    notes=(
+        "Accuracy on fresh sentences of the distribution of training, gold words given to the decoder, as in the "
+        "author's code; the end token counts as a word. In the profile quick a run stops at 99 %, and its curve is "
+        "continued at that height.",
+        "What this does not show: that a network which has not learnt yet never will. The rows 'at the end' say how "
+        "many have learnt when training stops.",
+    ),
+    seeds=lambda sizes: sizes.toys.seeds,
+)

@@ -1,0 +1,178 @@
+"""What stands in a table of agreements, what is said of it, how is it drawn? (snell2021 tables 2 to 8, 10 and 11)"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from attnscope import plots
+from attnscope.studies.claims import Verdict, more_than, spread
+from attnscope.studies.finding import Measured
+from attnscope.studies.published import published_by
+from attnscope.studies.result import Row, row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+published = published_by("snell2021")
+
+PAIRS = {
+    "attention_uniform": "(α, β^uf)",
+    "uniform_proxy": "(β^uf, β^px)",
+    "saliency_uniform": "(Δ, β^uf)",
+    "attention_lexical": "(α, β)",
+    "attention_frozen": "(α, α^fr)",
+    "uniform_logistic": "(β^uf, β^log)",
+    "attention_again": "(α, α̂(T))",
+    "lowering_uniform": "(−Δ, β^uf)",
+    "attention_uniform_last": "(α, β^uf), last checkpoint",
+    "uniform_proxy_last": "(β^uf, β^px), last checkpoint",
+    "saliency_uniform_last": "(Δ, β^uf), last checkpoint",
+}
+FOUR = ("attention_uniform", "uniform_proxy", "saliency_uniform", "attention_lexical")
+THREE = FOUR[:3]  # the columns of tables 3, 4 and 8
+BESIDE = ("lowering_uniform", "attention_uniform_last", "uniform_proxy_last", "saliency_uniform_last")
+CHANCE = "chance_attention_uniform"  # the column Â: that of the other pairs differs where words repeat
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of the paper: its columns A(u, v) and ξ(u, v), and what they are counted in."""
+
+    number: int
+    pairs: tuple[str, ...]
+    contexts: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()  # pairs that we give in addition
+    split: str = "validation"
+    metric: str = "top"
+    performance: str = "xi"  # ξ in accuracy; or "bleu"
+    percent: bool = True
+
+    def agreement(self, pair: str) -> str:
+        return f"{'A' if self.metric == 'top' else 'τ'}{PAIRS[pair]}"
+
+    @property
+    def agreements(self) -> dict[str, str]:
+        """Columns of agreement by their name in a measurement; τ has no chance level but zero."""
+        columns = {pair: self.agreement(pair) for pair in self.pairs}
+        return columns | ({CHANCE: "Â"} if self.metric == "top" else {})
+
+    @property
+    def in_context(self) -> dict[str, str]:
+        """Columns of ξ, and ξ*."""
+        columns = {f"{self.performance}_{pair}": f"ξ{PAIRS[pair]}" for pair in self.contexts}
+        return columns | ({f"{self.performance}_final": "ξ*"} if self.contexts else {})
+
+    def values(self, measured: Measured, corpus: str, what: str) -> list[float]:
+        """One number a seed, in percent where the paper has percent; BLEU is so anyway."""
+        factor = 100.0 if self.percent and not what.startswith("bleu_") else 1.0
+        return [factor * value for value in measured.values(corpus, f"{self.split}.{self.metric}.{what}")]
+
+    def stated(self, corpus: str, what: str) -> dict[str, Any]:
+        in_paper = "chance" if what == CHANCE else what.replace("bleu_", "xi_")
+        return published(f"table{self.number}_{corpus}", in_paper)
+
+    # Rows ------------------------------------------------------------------------------------------------------------
+
+    def table(self, measured: Measured) -> list[Row]:
+        columns = self.agreements | self.in_context
+        extra = {pair: self.agreement(pair) for pair in self.beside}
+        return [
+            row(
+                corpus=corpus,
+                quantity=self.in_full(measured, corpus, what, text),
+                asterisk=self.asterisk(measured, corpus, what),
+                values=self.values(measured, corpus, what),
+                **self.stated(corpus, what),
+            )
+            for corpus in measured
+            for what, text in (columns | extra).items()
+        ]
+
+    def in_full(self, measured: Measured, corpus: str, what: str, text: str) -> str:
+        """With the unit of ξ, and for BLEU with the way it was counted."""
+        counted = {m["signature"] for m in measured[corpus]} if what == "bleu_final" else ()
+        unit = " (BLEU)" if what.startswith("bleu_") else " (accuracy)" if what.startswith("xi_") else ""
+        return " ".join([f"{text}{unit}", *counted])
+
+    def asterisk(self, measured: Measured, corpus: str, what: str) -> str:
+        """In how many seeds ξ is ξ*, since no checkpoint of the other seed agreed more."""
+        pair = what.removeprefix(f"{self.performance}_")
+        if what == pair or pair == "final":
+            return ""
+        flags = measured.flags(corpus, f"{self.split}.{self.metric}.starred_{pair}")
+        return f"{sum(flags)} of {len(flags)}" if any(flags) else ""
+
+    # Claims ----------------------------------------------------------------------------------------------------------
+
+    def above_chance(self, measured: Measured) -> list[Verdict]:
+        """Each agreement against the chance level of its own second score."""
+        baseline = "above chance" if self.metric == "top" else "above zero"
+        return [
+            more_than(
+                f"{corpus}: {self.agreement(pair)} is {baseline}",
+                self.values(measured, corpus, pair),
+                self.values(measured, corpus, f"chance_{pair}"),
+            )
+            for pair in self.pairs
+            for corpus in measured
+        ]
+
+    def non_trivial(self, measured: Measured) -> list[Verdict]:
+        """Caption of table 2; what is trivial, the paper does not say: we take the performance before training."""
+        return [
+            more_than(
+                f"{corpus}: ξ{PAIRS[pair]} is not trivial: more than the untrained network's",
+                self.values(measured, corpus, f"{self.performance}_{pair}"),
+                self.values(measured, corpus, f"{self.performance}_untrained"),
+            )
+            for pair in ("attention_uniform", "attention_lexical")
+            if pair in self.contexts
+            for corpus in measured
+        ]
+
+    # The figure ------------------------------------------------------------------------------------------------------
+
+    def figure(self, measured: Measured) -> dict[str, Any]:
+        """Per panel, corpus and column: our values, one a seed, and the published one."""
+        times = {"top": "%", "kendall": "× 100"}[self.metric] if self.percent else ""
+        agreement = " ".join([{"top": "agreement A", "kendall": "Kendall's τ"}[self.metric], times]).strip()
+        performance = "ξ, BLEU" if self.performance == "bleu" else "ξ, accuracy in %"
+        panels = {agreement: self.agreements, performance: self.in_context}
+        return {ylabel: self.panel(measured, columns) for ylabel, columns in panels.items() if columns}
+
+    def panel(self, measured: Measured, columns: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            corpus: {
+                text: {
+                    "ours": self.values(measured, corpus, what),
+                    "published": self.stated(corpus, what).get("published"),
+                }
+                for what, text in columns.items()
+            }
+            for corpus in measured
+            if measured[corpus]
+        }
+
+
+def draw(data: Any) -> "Figure":
+    """A panel for agreement and one for ξ: a group of bars a corpus, a bar a column, a line where the paper is."""
+    groups = max((len(panel) for panel in data.values()), default=1)
+    cells = max((len(columns) for panel in data.values() for columns in panel.values()), default=1)
+    picture, axes = plots.panels(len(data), 1, size=(3.2 + 0.24 * groups * max(cells, 4), 3.3))
+    for ax, (ylabel, panel) in zip(axes, data.items(), strict=True):
+        means, errors = (frame(panel, "ours", summary) for summary in (np.mean, spread))
+        stated = frame(panel, "published", lambda value: np.nan if value is None else value)
+        published = stated if stated.notna().any(axis=None) else None
+        plots.bars(means, ax=ax, errors=errors, published=published, ylabel=ylabel)
+    return picture
+
+
+def frame(panel: Mapping[str, Any], part: str, summary: Callable[[Any], Any]) -> pd.DataFrame:
+    """A row a corpus, a column a quantity."""
+    numbers = {
+        corpus: {text: summary(cell[part]) for text, cell in columns.items()} for corpus, columns in panel.items()
+    }
+    return pd.DataFrame.from_dict(numbers, orient="index", dtype=float)

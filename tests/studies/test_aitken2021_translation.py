@@ -1,0 +1,162 @@
+"""Translation in aitken2021: with a small corpus, without one, and with the real one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_translations import TINY, write_corpus
+
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import train
+from attnscope.lab.store import Store
+from attnscope.studies import study
+from attnscope.studies.aitken2021.experiments import (
+    AO,
+    PAPER,
+    PROFILES,
+    QUICK,
+    TRANSLATION,
+    english_to_french,
+    of_figure_5,
+    translation,
+    translations,
+)
+from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, facing, near_the_diagonal, numbers, translated
+from attnscope.studies.aitken2021.fig5b import length_ratio
+from attnscope.studies.aitken2021.look import Look
+from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import Result
+from attnscope.tasks import END, START
+from attnscope.tasks.text import UNKNOWN_WORD
+from attnscope.tasks.text.task import loaded
+
+FINDINGS = ("fig4", "fig5a", "fig5b", "fig5c")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder for corpora, with nothing in it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("ATTNSCOPE_DATA", str(folder))
+    monkeypatch.setitem(PROFILES, "tiny", TINY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """An AO network after a few steps on the small corpus."""
+    experiment = translation(AO, replace(TINY, units=16))
+    file = write_corpus(tmp_path_factory.mktemp("data")) / experiment.task.file
+    experiment = replace(experiment, task=replace(experiment.task, file=str(file)))
+    return Look(train(experiment, Store(tmp_path_factory.mktemp("store"))))
+
+
+def carried_out(name, tmp_path):
+    (result,) = reproduce(study("aitken2021"), [study("aitken2021").finding(name)], "tiny", 2, tmp_path, LocalEngine(0))
+    return Result.read(tmp_path / "results" / "aitken2021" / f"{result.finding}.json")
+
+
+def about_translation(result):
+    names = ("AED:", "AO:") if result.finding == "fig4" else TRANSLATION
+    return [claim for claim in result.claims if claim.text.startswith(names)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FINDINGS)
+def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
+    write_corpus(data)
+    result = carried_out(name, tmp_path)
+    labels = {row["model"] for row in result.table}
+    assert labels >= ({"AED", "AO"} if name == "fig4" else set(TRANSLATION))
+    assert all(row["n"] == 2 for row in result.table)
+    assert len(about_translation(result)) >= 2
+    assert not any(claim.evidence == "not tested" for claim in result.claims)
+    assert study("aitken2021").finding(name).draw(result.figure).axes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FINDINGS)
+def test_without_the_corpus_its_claims_are_not_tested_and_all_else_is_as_before(name, data, tmp_path):
+    result = carried_out(name, tmp_path)
+    assert not {row["model"] for row in result.table} & {"AED", "AO", *TRANSLATION}
+    for claim in result.claims:
+        missing = claim in about_translation(result)
+        assert missing == (claim.evidence == "not tested"), claim.text
+        assert missing == ("its corpus is not on this machine" in claim.why), claim.text
+    assert (result.figure is None) == (name == "fig4")
+    if result.figure is not None:
+        assert len(result.figure) == 4
+        assert study("aitken2021").finding(name).draw(result.figure).axes
+
+
+def test_without_the_corpus_only_synthetic_networks_are_asked_for(data):
+    assert not translations(PAPER)
+    assert list(of_figure_5(PAPER)) == [
+        f"{task}, {model}" for task in ("one-to-one", "eSCAN") for model in ("AED", "AO")
+    ]
+
+
+def test_networks_of_translation_have_the_sizes_of_the_paper(data):
+    write_corpus(data)
+    for experiment in translations(PAPER).values():
+        assert (experiment.model.inputs, experiment.model.input_size, experiment.model.units) == ("learned", 128, 128)
+        assert experiment.task.vocabulary.most == 30_000
+        assert experiment.task.preparation.longest == 15
+    assert list(of_figure_5(PAPER))[-2:] == list(TRANSLATION)
+
+
+def test_readouts_that_solve_for_a_word_face_it(seen):
+    """Each readout set so that its dot product is 1 with one word and 0 with all others."""
+    inputs = list(numbers(seen.run.task.source_words).values())
+    components = seen.encoder.input[0, inputs]  # fewer words than units, so that it can be solved
+    solutions = torch.linalg.pinv(components).T
+    english, french = numbers(seen.run.task.source_words), numbers(seen.run.task.target_words)
+    readout = seen.model.output.weight.detach()
+    for article, word in (("la", "the"), ("le", "the"), ("les", "a")):
+        readout[french[article]] = solutions[inputs.index(english[word])].to(readout)
+    assert facing(seen, ARTICLES, inputs) == 2
+    readout[french["les"]] = readout[french["la"]]
+    assert facing(seen, ARTICLES, inputs) == 3
+
+
+def test_a_sentence_is_translated_in_the_networks_own_words(seen):
+    trace = translated(seen, "the cat in a zebra")
+    read = [seen.source_words[word] for word in trace.source[0].tolist()]
+    assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]
+    said = trace.target[0].tolist()
+    assert trace.fed[0].tolist() == [START, *said[:-1]]
+    assert END not in said[:-1]
+    assert trace.predictions[0].tolist() == said
+
+
+def test_nearness_to_the_diagonal_counts_three_positions(seen, monkeypatch):
+    steps = seen.steps
+    monkeypatch.setattr("attnscope.studies.aitken2021.fig4.temporal_attention", lambda _: np.ones((steps, 15)) / 15)
+    near = near_the_diagonal(seen)
+    assert near[0] == pytest.approx(2 / 15)
+    assert near[1:].tolist() == pytest.approx([3 / 15] * (steps - 1))
+
+
+def test_words_are_counted_without_end_tokens(seen):
+    test = seen.run.task.part("test")
+    sources, targets = ([len(row) - 1 for row in side] for side in (test.source, test.target))
+    assert length_ratio(seen) == pytest.approx(sum(targets) / sum(sources))
+
+
+@pytest.mark.corpus
+@pytest.mark.slow
+def test_the_real_corpus_is_that_of_the_paper_in_small(corpus):
+    task = english_to_french(QUICK)
+    try:
+        words = set(task.source_words.words)
+        assert set(task.preparation.words(SENTENCE)) <= words
+        assert set(ARTICLES) <= set(task.target_words.words[:50])
+        training = task.part("training")
+        assert training.lengths.max() == 16  # with the end token
+        assert len(training) > 150_000
+        longer = sum(map(len, training.target)) / sum(map(len, training.source))
+        assert 1.1 < longer < 1.3  # the paper: about 1.2
+    finally:
+        loaded.cache_clear()

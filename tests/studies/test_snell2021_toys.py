@@ -1,0 +1,301 @@
+"""Copying, heads and the keyword: all findings at a tiny size, and their own small functions by hand."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from attnscope import plots
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import Experiment, Run
+from attnscope.studies import snell2021
+from attnscope.studies.finding import Case, Measured, Study, Subject
+from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import Result
+from attnscope.studies.snell2021 import fig6, fig7
+from attnscope.studies.snell2021.experiments import PROFILES, Sizes
+from attnscope.studies.snell2021.fig3 import FIG3
+from attnscope.studies.snell2021.fig6 import ALL_BAD, FIG6, ONE_GOOD, RANDOM
+from attnscope.studies.snell2021.fig7 import FIG7
+from attnscope.studies.snell2021.learning import Curve, draw_curves, measure, median, sometimes
+from attnscope.studies.snell2021.sec6_2 import SEC6_2
+from attnscope.studies.snell2021.toys import QUICK, HeadSizes, KeywordSizes, ToySizes, with_heads
+from attnscope.tasks import NOWHERE, Batch
+
+FINDINGS = (FIG3, FIG6, FIG7, SEC6_2)
+TOYS = ToySizes(
+    seeds=2, units=8, batch_size=4, length=5, test_size=6, steps=20, enough=0.99, reorderings=2,
+    heads=HeadSizes(together=2, bases=(0, 1), groups=1, data_seeds=2, steps=10, shown=20),
+    keyword=KeywordSizes(seeds=2, units=6, input_size=6, length=5, test_size=20, steps=30),
+)  # fmt: skip
+TINY = Sizes("tiny", 2, text=PROFILES["quick"].text, toys=TOYS, counting=PROFILES["quick"].counting)
+
+
+# From end to end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    tiny = Study("snell2021", FINDINGS, {"tiny": TINY})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snell2021, "STUDY", tiny)
+        reproduce(tiny, FINDINGS, "tiny", None, store, LocalEngine(0))
+    return store
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+@pytest.mark.slow
+def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, finding):
+    result = Result.read(reproduced / "results" / "snell2021" / f"{finding.name}.json")
+    assert result.claims
+    assert result.table
+    assert finding.draw(result.figure).axes
+
+
+@pytest.mark.slow
+def test_the_control_of_figure_3_is_trained_once_for_both_findings(reproduced):
+    configs = [json.loads(path.read_text()) for path in reproduced.glob("runs/*/config.json")]
+    control = [c for c in configs if c["task"].get("distribution") == "sampled" and c["task"]["reordering"] is None]
+    assert len(control) == TOYS.seeds
+
+
+@pytest.mark.slow
+def test_heads_of_which_none_was_good_or_bad_leave_claims_untested_with_the_reason(reproduced):
+    """Ten steps teach nothing: all heads are bad, none is good."""
+    result = Result.read(reproduced / "results" / "snell2021" / "fig6.json")
+    (claim,) = [claim for claim in result.claims if claim.text.startswith("if one of them starts well")]
+    assert claim.word == "undecided"
+    assert "base 0: 0 good, 2 bad; base 1: 0 good, 2 bad" in claim.why
+    assert set(result.figure) == {ALL_BAD, RANDOM}
+
+
+# When is it learnt? ------------------------------------------------------------------------------------------------
+
+
+def curve(*accuracy):
+    return Curve(np.arange(len(accuracy)) * 100, np.array(accuracy))
+
+
+def test_a_task_is_learnt_at_the_first_evaluation_that_reaches_the_mark():
+    assert curve(0.1, 0.5, 0.99, 0.9).first(0.99) == 200
+    assert np.isnan(curve(0.1, 0.5).first(0.99))
+    assert not curve(0.1, 0.5).reaches(0.99, within=1000)
+    assert not curve(0.1, 0.5, 0.99).reaches(0.99, within=199)
+
+
+def test_a_curve_that_stopped_stays_where_it_was():
+    assert curve(0.1, 0.995).at(300) == 0.995
+    assert curve(0.1, 0.2, 0.3, 0.4, 0.9).at(300) == 0.4
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs with a made-up history of accuracies, one every hundred steps."""
+
+    def made(*accuracy, head=0):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        log = pd.DataFrame({"step": np.arange(len(accuracy)) * 100, "word_accuracy": accuracy})
+        log.to_csv(folder / "log.csv", index=False)
+        return Run(with_heads(TOYS, 6, (head,), steps=2000, data=0), folder)
+
+    return made
+
+
+def test_who_never_learns_needed_at_least_all_steps(run):
+    never = measure(run(0.0, 0.3, 0.6))
+    assert never["steps_needed"] == 2000
+    assert np.isnan(never["step_learnt"])
+    late = measure(run(0.0, 0.3, 0.6, 0.8, 1.0))
+    assert (late["steps_needed"], late["learnt"], late["learnt_in_time"]) == (400, True, False)
+    assert late["accuracy_in_time"] == 0.8
+
+
+def test_who_never_learns_counts_as_last_in_the_median():
+    steps = [100.0, float("nan"), 300.0]
+    measured = Measured({"half": [{"step_learnt": step} for step in steps], "none": [{"step_learnt": float("nan")}]})
+    assert median(measured, "half") == 300
+    assert median(measured, "none") == float("inf")
+
+
+def test_what_happens_sometimes_is_refuted_only_by_as_many_seeds_as_the_paper_had():
+    assert sometimes("", [True] + [False] * 3).word == "holds"
+    assert sometimes("", [False] * 4).word == "undecided"
+    assert sometimes("", [False] * 20).word == "fails"
+    assert sometimes("", []).word == "undecided"
+
+
+def test_a_curve_is_drawn_up_to_the_end_of_the_panel_and_no_further():
+    long, stopped = (
+        {"steps": [0, 100, 200, 400], "accuracy": [0.1, 0.2, 0.3, 0.9]},
+        {"steps": [0, 100], "accuracy": [0.5, 1.0]},
+    )
+    _, (ax,) = plots.panels()
+    draw_curves({"long": [long], "stopped": [stopped]}, {"long": "red", "stopped": "blue"}, ax, 300, "")
+    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in ax.get_lines()]
+    assert ends == [(300, 0.3), (300, 1.0)]
+
+
+# Good and bad heads ------------------------------------------------------------------------------------------------
+
+SEEDS = range(20)
+
+
+def tried(*, good=(), bad=(), neither=(), base=0):
+    kinds = {True: good, False: bad, None: neither}
+    heads = [
+        {"base": base, "head": head, "good": kind is True, "bad": kind is False, "share_learnt": float(kind is True)}
+        for kind, heads in kinds.items()
+        for head in heads
+    ]
+    return {f"base {base}, heads A": heads[::2], f"base {base}, heads B": heads[1::2]}
+
+
+def starts(condition):
+    """The heads of each seed's network."""
+    return [condition(seed).start.heads for seed in SEEDS]
+
+
+def test_a_head_is_good_or_bad_only_if_all_data_agree(run):
+    good, bad = (0.0, 0.96, 0.5), (0.0, 0.1, 0.59, 1.0)  # at any evaluation up to step 200; at step 200
+    between = (0.0, 0.7, 0.7)
+
+    def outcome(*histories):
+        runs = {str(i): run(*history, head=7) for i, history in enumerate(histories)}
+        found = fig6.measure(Subject(runs, None, 0, "cpu"))
+        assert (found["base"], found["head"]) == (6, 7)
+        return found["good"], found["bad"]
+
+    assert outcome(between, between) == (False, False)
+    assert outcome(bad, bad) == (False, True)
+    assert outcome(bad, between) == (False, False)
+    assert outcome((0.0, 0.96, 0.7), (0.0, 0.1, 0.95)) == (True, False)
+    assert outcome((0.0, 0.96, 0.7), bad) == (False, False)
+    assert outcome((0.0, 0.1, 0.7, 0.99)) == (False, False)  # too late
+    assert outcome(good)[0]
+
+
+def test_each_head_is_tried_with_each_base_and_several_data():
+    cases = [group(seed).seeded(seed, "cpu") for group in fig6.experiments(TINY).values() for seed in SEEDS]
+    assert all(isinstance(case, Case) and len(case.runs) == TOYS.heads.data_seeds for case in cases)
+    starts = [{run.start for run in case.runs.values()} for case in cases]
+    assert all(len(each) == 1 for each in starts)
+    assert len(set.union(*starts)) == len(cases)
+    assert {start.weights for each in starts for start in each} == set(TOYS.heads.bases)
+    assert all(len({run.seed for run in case.runs.values()}) == TOYS.heads.data_seeds for case in cases)
+
+
+def test_conditions_are_put_together_from_what_was_found():
+    good, bad, neither = (1, 1002), (3, 4, 1005), (6, 7)
+    conditions = fig6.follow_up(TINY, Measured(tried(good=good, bad=bad, neither=neither)))
+    assert list(conditions) == [ALL_BAD, ONE_GOOD, RANDOM]
+    for heads in starts(conditions[ALL_BAD]):
+        assert len(set(heads)) == TOYS.heads.together
+        assert set(heads) <= set(bad)
+    for first, *others in starts(conditions[ONE_GOOD]):
+        assert first in good
+        assert set(others) <= set(bad)
+    assert {heads[0] for heads in starts(conditions[ONE_GOOD])} == set(good)
+    drawn = [head for heads in starts(conditions[RANDOM]) for head in heads]
+    assert len(set(drawn)) == len(drawn) == TOYS.heads.together * len(SEEDS)
+    assert not set(drawn) & {*good, *bad, *neither}
+
+
+def test_conditions_differ_from_seed_to_seed_in_nothing_but_seed_and_start():
+    conditions = fig6.follow_up(TINY, Measured(tried(good=[1], bad=[2, 3, 4])))
+    for condition in conditions.values():
+        experiments = [condition(seed) for seed in SEEDS]
+        assert all(isinstance(experiment, Experiment) for experiment in experiments)
+        rest = {(e.task, e.model, e.training, e.objective) for e in experiments}
+        assert len(rest) == 1
+
+
+def test_no_head_is_judged_by_data_that_chose_it():
+    tries = {
+        run.seed
+        for group in fig6.experiments(TINY).values()
+        for seed in SEEDS
+        for run in group(seed).seeded(seed, "cpu").runs.values()
+    }
+    condition = fig6.follow_up(TINY, Measured(tried()))[RANDOM]
+    assert not tries & {condition(seed).seed + seed for seed in SEEDS}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "left"),
+    [((), (1, 2, 3), [ALL_BAD, RANDOM]), ((1,), (2,), [ONE_GOOD, RANDOM]), ((1, 2), (), [RANDOM])],
+)
+def test_a_condition_without_enough_heads_is_left_out(good, bad, left):
+    measured = Measured(tried(good=good, bad=bad))
+    assert list(fig6.follow_up(TINY, measured)) == left
+
+
+def test_networks_have_the_first_base_that_allows_most_conditions():
+    none_bad, both, both_too = (
+        tried(good=range(9)),
+        tried(good=[1], bad=[2, 3], base=1),
+        tried(good=[1], bad=[2, 3], base=2),
+    )
+    conditions = fig6.follow_up(TINY, Measured({**none_bad, **both, **both_too}))
+    assert list(conditions) == [ALL_BAD, ONE_GOOD, RANDOM]
+    assert {condition(seed).start.weights for condition in conditions.values() for seed in SEEDS} == {1}
+    left = fig6.follow_up(TINY, Measured(none_bad))
+    assert {condition(0).start.weights for condition in left.values()} == {0}
+
+
+def test_claims_about_conditions_follow_the_seeds():
+    learnt, failed = ({"base": 1, "learnt": yes, "failed": not yes} for yes in (True, False))
+    heads = {**tried(good=range(20)), **tried(good=[1], bad=range(2, 20), base=1)}
+    found = {ALL_BAD: [failed] * 4, ONE_GOOD: [learnt] * 4, RANDOM: [learnt] * 4}
+    assert [verdict.word for verdict in fig6.claims(Measured({**heads, **found}))] == ["holds"] * 5
+    turned = {ALL_BAD: [learnt] * 4, ONE_GOOD: [failed] * 4, RANDOM: [failed] * 4}
+    assert [verdict.word for verdict in fig6.claims(Measured({**heads, **turned}))][:4] == ["fails"] * 4
+
+
+def test_one_head_and_several_start_alike_but_for_their_heads():
+    """Otherwise a head that was bad in one network would not be known to be bad in the other."""
+    one, several = (with_heads(QUICK, 0, heads, steps=1, data=0).new_model() for heads in ((5,), (3, 5, 9)))
+    ours, theirs = one.state_dict(), several.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, weights in ours.items():
+        if name.startswith("attend."):
+            assert torch.equal(weights, theirs[name].chunk(3)[1]), name
+        else:
+            assert torch.equal(weights, theirs[name]), name
+
+
+# The keyword -------------------------------------------------------------------------------------------------------
+
+
+def test_only_sentences_with_a_keyword_that_is_not_their_last_word_are_looked_at():
+    place = torch.tensor([1, NOWHERE, 2, 0])
+    words, target = torch.ones(4, 3, dtype=torch.long), torch.ones(4, 1, dtype=torch.long)
+    batch = Batch(words, words > 0, target, target > 0, place[:, None])
+    gamma = torch.arange(12.0).reshape(4, 3)
+    kept, where = fig7.of_positives(batch, gamma)
+    assert where.tolist() == [1, 0]
+    assert kept.tolist() == [[0.0, 1.0, 2.0], [9.0, 10.0, 11.0]]
+    # keyword: 1 and 9; after: 2 and 10; last: 2 and 11
+    assert fig7.at_places(kept, where) == {"keyword": 5.0, "after": 6.0, "mean": 5.5, "last": 6.5}
+
+
+def keyword_measurements(early, late):
+    """Two seeds each: γ at the keyword, after it, on average, at the last word."""
+    values = {"start": early, "early": early, "late": late}
+    one = {f"{place}_{time}": values[time][i] for time in values for i, place in enumerate(fig7.PLACES)}
+    return Measured({"one direction": [one, {name: value + 0.01 for name, value in one.items()}]})
+
+
+def test_hypothesis_2_and_observation_3_are_what_the_equations_say():
+    as_published = keyword_measurements(early=(9.0, 3.0, 1.0, 1.1), late=(1.1, 4.0, 1.0, 9.0))
+    assert [verdict.word for verdict in fig7.claims(as_published)] == ["holds"] * 9
+    the_other_way = keyword_measurements(early=(1.1, 4.0, 4.5, 9.0), late=(9.0, 3.0, 3.5, 1.0))
+    assert [verdict.word for verdict in fig7.claims(the_other_way)] == ["fails"] * 9
+
+
+def test_early_is_the_first_checkpoint_above_the_mark():
+    assert fig7.first_above(np.array([0.5, 0.9, 0.91, 0.6]), 0.9) == 2
+    assert fig7.first_above(np.array([0.5, 0.9]), 0.9) is None

@@ -1,0 +1,89 @@
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models import EncoderDecoder, EncoderDecoderSettings
+from attnscope.tasks import END, Preparation, Subwords, Translation, Words, pad
+from attnscope.training.bleu import bleu
+
+LETTERS = list("abcdefghij")
+
+
+@pytest.fixture(params=["words", "subwords"])
+def task(request, tmp_path, monkeypatch):
+    """A sentence of letters and the same in capitals."""
+    monkeypatch.setenv("ATTNSCOPE_CACHE", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    sentences = [" ".join(random.choice(LETTERS, random.integers(5, 12))) for _ in range(80)]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("source\ttarget\n" + "".join(f"{text}\t{text.upper()}\n" for text in sentences))
+    vocabulary = Words(least=1) if request.param == "words" else Subwords(size=40)
+    return Translation(str(file), preparation=Preparation("spaces", lower=False), vocabulary=vocabulary)
+
+
+class Oracle(nn.Module):
+    """Says the reference, through `changed`."""
+
+    def __init__(self, task, changed=lambda words: words):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.changed, self.seen = changed, []
+        parts = [task.part(name) for name in ("training", "validation", "test")]
+        self.answers = {s.tobytes(): t for part in parts for s, t in zip(part.source, part.target, strict=True)}
+
+    def generate(self, source, source_mask, longest):
+        assert not self.training
+        assert longest >= source.shape[1]
+        rows = [row[mask].numpy().astype(np.int32) for row, mask in zip(source, source_mask, strict=True)]
+        self.seen += [len(row) for row in rows]
+        return pad([self.changed(self.answers[row.tobytes()]) for row in rows], fill=END)[0]
+
+
+def test_who_says_the_reference_has_a_bleu_of_100(task):
+    found = bleu(Oracle(task).train(), task, batch_size=3)
+    assert found.score == pytest.approx(100)
+    assert found.sentences == len(task.part("validation"))
+    assert "tok:13a" in found.signature
+    assert "case:mixed" in found.signature
+
+
+def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
+    nothing = bleu(Oracle(task, lambda words: words[-1:]), task)
+    early = bleu(Oracle(task, lambda words: np.append(words[:-3], END)), task)
+    assert nothing.score == 0
+    assert 0 < early.score < 100
+
+
+def test_some_sentences_are_those_of_a_draw_shortest_first(task):
+    oracle = Oracle(task)
+    assert bleu(oracle, task, "training", most=9, batch_size=4).sentences == 9
+    assert oracle.seen == sorted(task.draw("training", 9).source_mask.sum(1).tolist())
+
+
+def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    rows = "".join(f"a b c d e f x{i}\tThe Cat sat on a Mat.\n" for i in range(40))
+    file.write_text("source\ttarget\n" + rows)
+    lower = Translation(str(file), vocabulary=Words(least=1))
+    found = bleu(Oracle(lower), lower)
+    assert found.score == pytest.approx(100)
+    assert "case:lc" in found.signature
+
+
+def test_a_network_translates_and_is_left_in_its_mode(task):
+    settings = EncoderDecoderSettings(units=8)
+    model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).train()
+    assert 0 <= bleu(model, task, most=5).score < 50
+    assert model.training
+
+
+def test_a_missing_library_and_an_impossible_number_are_named(task, monkeypatch):
+    with pytest.raises(BadSetting, match="most must be positive"):
+        bleu(Oracle(task), task, most=0)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(AttnscopeError, match=r"sacrebleu.*attnscope\[text\]"):
+        bleu(Oracle(task), task)

@@ -202,9 +202,10 @@ class Reproduction:
     def answered(self, questions: Iterable[Question]) -> dict[str, Outcome[Answer]]:
         """Train first, then measure; what two findings need is done once, and what is measured needs no training."""
         distinct = {question.key: question for question in questions}
-        experiments = {e.key: e for q in distinct.values() if not q.path.exists() for e in q.experiments}
+        by_seed = sorted(distinct.values(), key=lambda question: question.seed)
+        experiments = {e.key: e for q in by_seed if not q.path.exists() for e in q.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
-        longest = sorted(experiments.values(), key=lambda e: (-e.training.steps, e.seed))
+        longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
         groups = [Training(tuple(group), str(self.store)) for group in together(longest)]
         count = Counted(self.progress, len(groups) + len(distinct))
         trained = self.engine.map(carry_out, groups, count.done)

@@ -27,7 +27,7 @@ from attnscope.tasks.task import trimmed
 from attnscope.training.bleu import Bleu, bleu
 
 SPLITS = ("validation", "training")
-TOGETHER = 256  # sentences in a batch
+TOGETHER = 128  # sentences in a batch
 DRAWN = 0  # the seed of the sentences that are measured on: the same for all seeds of training
 
 Values = list[Tensor]  # a score of every sentence, batch x target x source, a batch after the other
@@ -117,7 +117,7 @@ def fixed_scores(subject: Subject, finished: int, batches: Sequence[Batch]) -> d
         "saliency": [influence(standard, batch).values for batch in batches],
         "proxy": shown(proxy, batches, lexical).values,
     }
-    if isinstance(task := task_of(subject), Classification):
+    if isinstance(task := task_of(subject).resolved(), Classification):
         regression = regression_of(task)
         scores["logistic"] = [regression.token_scores(classes(batch)).to(subject.device) for batch in batches]
     return scores

@@ -89,6 +89,7 @@ def reproduce(
         str | None, typer.Option(help="Address of a Ray cluster; without one, Ray starts its own.")
     ] = None,
     device: DeviceOption = "cpu",
+    data: DataOption = None,
     store: StoreOption = Path("runs"),
 ) -> None:
     """Train, measure and judge a whole study or some of its findings; the report shows all that the store has."""
@@ -99,6 +100,7 @@ def reproduce(
     from attnscope.studies import study as study_named
     from attnscope.studies.reproduce import reproduce as run
 
+    _use(data)
     chosen = study_named(study)
     choose("profile", profile, chosen.profiles)
     check_device(device)
@@ -154,13 +156,11 @@ def train(
     from attnscope.models import MODELS
     from attnscope.progress import training
     from attnscope.tasks import CORPORA, TASKS
-    from attnscope.tasks.text.places import DATA
     from attnscope.training import TrainingSettings
 
     choose("task", task, [*TASKS, *CORPORA])
     choose("model", model, MODELS)
-    if data is not None:
-        os.environ[DATA] = str(data)
+    _use(data)
     chosen = TASKS[task]() if task in TASKS else CORPORA[task]
     experiment = Experiment(chosen, MODELS[model], TrainingSettings(), seed=seed, device=device)
     experiment = overridden(experiment, change or [])
@@ -194,6 +194,14 @@ def probe(
         figure, (ax,) = plots.panels(1, 1, size=(6.4, 4.0))
         answer.plot(ax)
         typer.echo(f"figure: {plots.save(figure, out)}")
+
+
+def _use(data: Path | None) -> None:
+    """Corpora are looked for here, by this process and those that it starts."""
+    from attnscope.tasks.text.places import DATA
+
+    if data is not None:
+        os.environ[DATA] = str(data.resolve())
 
 
 def _results(folder: Path) -> "list[Result]":

@@ -6,11 +6,11 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, rebuild
-from attnscope.lab.experiment import Experiment, Run, find, train
+from attnscope.lab.experiment import REPLICAS, Experiment, Run, find, together, train, train_all
 from attnscope.lab.overrides import overridden
 from attnscope.lab.store import DamagedRun, Store
-from attnscope.models import PRESETS, EncoderDecoderSettings, Positions
-from attnscope.tasks import TASKS, OneToOne
+from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
+from attnscope.tasks import TASKS, Copying, Keyword, OneToOne
 from attnscope.training import L2, CrossEntropy, TrainingSettings
 
 SMALL = Experiment(
@@ -38,6 +38,9 @@ def test_every_setting_is_part_of_the_key():
         replace(SMALL, model=replace(SMALL.model, attention="bilinear")),
         replace(SMALL, training=replace(SMALL.training, clip=None)),
         replace(SMALL, watch=("shares",)),
+        replace(SMALL, start=Start(weights=0)),
+        replace(SMALL, training=replace(SMALL.training, attention="uniform")),
+        replace(SMALL, training=replace(SMALL.training, trained="attention")),
     ]
     assert len({SMALL.key, *(other.key for other in others)}) == len(others) + 1
 
@@ -139,3 +142,80 @@ def test_positions_can_be_taken_away():
 def test_a_wrong_change_is_refused_with_a_sentence(change, message):
     with pytest.raises(BadSetting, match=message):
         overridden(SMALL, [change])
+
+
+COPYING = Experiment(
+    task=Copying(words=5, length=4, test_size=10),
+    model=replace(PRESETS["copying"], units=8, input_size=8, hidden=8),
+    training=TrainingSettings(steps=4, batch_size=4, evaluate_every=2, checkpoints=(2,), teacher_forcing=1.0),
+    device="cuda",
+)
+
+
+def test_on_a_gpu_experiments_that_differ_in_where_they_start_are_trained_as_one():
+    seeds = [replace(COPYING, seed=seed) for seed in range(3)]
+    elsewhere = replace(COPYING, start=Start(heads=(5,)))
+    longer = replace(COPYING, training=replace(COPYING.training, steps=5))
+    gru = [replace(SMALL, device="cuda", seed=seed) for seed in range(2)]
+    groups = together([*seeds, elsewhere, longer, *gru])
+    assert groups == [(*seeds, elsewhere), (longer,), (gru[0],), (gru[1],)]
+    many = [replace(COPYING, seed=seed) for seed in range(REPLICAS + 1)]
+    assert [len(group) for group in together(many)] == [REPLICAS, 1]
+
+
+def test_on_a_cpu_every_experiment_has_a_process_to_itself():
+    seeds = [replace(COPYING, device="cpu", seed=seed) for seed in range(3)]
+    assert together(seeds) == [(experiment,) for experiment in seeds]
+
+
+def test_runs_that_were_trained_as_one_are_those_that_are_trained_alone(tmp_path):
+    seeds = [replace(COPYING, device="cpu", seed=seed) for seed in range(3)]
+    first = train(seeds[0], Store(tmp_path / "together"))  # found finished by the others
+    runs = train_all(seeds, Store(tmp_path / "together"))
+    assert runs[0] == first
+    for run, experiment in zip(runs, seeds, strict=True):
+        alone = train(experiment, Store(tmp_path / "alone"))
+        assert run.checkpoints == alone.checkpoints == [2]
+        assert run.summary["word_accuracy"] == pytest.approx(alone.summary["word_accuracy"])
+        assert run.log["loss"].tolist() == pytest.approx(alone.log["loss"].tolist(), rel=1e-5)
+        for ours, theirs in zip(run.model(2).parameters(), alone.model(2).parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_heads_start_from_their_own_seeds_and_all_else_from_another():
+    first = replace(COPYING, start=Start(weights=7, heads=(1,))).new_model()
+    second = replace(COPYING, seed=3, start=Start(weights=7, heads=(2,))).new_model()
+    assert torch.equal(first.output.weight, second.output.weight)
+    assert not torch.equal(first.attend.query.weight, second.attend.query.weight)
+
+
+@pytest.mark.parametrize("model", ["copying", "classifier"])
+def test_everything_but_attention_can_be_frozen(tmp_path, model):
+    experiment = replace(COPYING, device="cpu", training=replace(COPYING.training, trained="attention"))
+    if model == "classifier":
+        settings = ClassifierSettings(input_size=4, units=3, hidden=3)
+        experiment = replace(experiment, task=Keyword(words=4, length=5, test_size=10), model=settings)
+    run = train(experiment, Store(tmp_path))
+    before = dict(experiment.new_model().named_parameters())
+    changed = {name for name, value in run.model().named_parameters() if not torch.equal(value, before[name])}
+    assert changed
+    assert all(name.startswith("attend.") for name in changed)
+    checkpoint = dict(run.model(2).named_parameters())
+    assert all(torch.equal(checkpoint[name], before[name]) for name in before if not name.startswith("attend."))
+
+
+def test_attention_frozen_to_be_uniform_is_never_trained(tmp_path):
+    experiment = replace(COPYING, device="cpu", training=replace(COPYING.training, attention="uniform"))
+    run = train(experiment, Store(tmp_path))
+    before = experiment.new_model()
+    assert torch.equal(run.model().attend.query.weight, before.attend.query.weight)
+    assert not torch.equal(run.model().output.weight, before.output.weight)
+    weights = run.model()(next(run.task.batches()), **run.forward).attention
+    assert weights.unique().tolist() == pytest.approx([1 / 5])  # four words and the end
+
+
+def test_what_cannot_be_trained_so_is_refused(tmp_path):
+    with pytest.raises(BadSetting, match="leaves nothing"):
+        TrainingSettings(attention="uniform", trained="attention")
+    with pytest.raises(BadSetting, match="weights of its own"):  # dot attention has none
+        train(replace(SMALL, training=replace(SMALL.training, trained="attention")), Store(tmp_path))

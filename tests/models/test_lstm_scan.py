@@ -24,9 +24,9 @@ class Scan(nn.LSTM):
 def case(batch=3, steps=5, seed=0, dtype=torch.float64, device="cpu"):
     """A layer, and inputs, first state and first cell for it."""
     torch.manual_seed(seed)
-    shapes = (batch, steps, 4), (batch, 6), (batch, 6)
+    shapes = (batch, steps, 2), (batch, 3), (batch, 3)
     arguments = tuple(torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes)
-    return Scan(4, 6, batch_first=True, dtype=dtype, device=device), arguments
+    return Scan(2, 3, batch_first=True, dtype=dtype, device=device), arguments
 
 
 def loss(states, cells):
@@ -79,9 +79,18 @@ def test_a_decoder_may_start_from_the_cell_at_each_sentences_own_last_step():
     assert torch.autograd.gradcheck(lambda *arguments: layer(*arguments)[1][rows, last], arguments)
 
 
-def test_the_first_state_may_be_one_for_all_sentences():
-    layer, (inputs, state, cell) = case()
+@on_each_device
+def test_the_first_state_may_be_one_for_all_sentences(device):
+    layer, (inputs, state, cell) = case(device=device)
     equals_torch(layer, inputs, state[:1].expand(3, -1), cell[:1].expand(3, -1))
+
+
+@on_each_device
+def test_the_way_back_may_be_gone_twice(device):
+    layer, arguments = case(device=device)
+    total = loss(*layer(*arguments))
+    once = torch.autograd.grad(total, arguments, retain_graph=True)
+    close(torch.autograd.grad(total, arguments), once)
 
 
 def test_outputs_are_the_same_without_gradients():

@@ -120,7 +120,7 @@ def subject(request, corpora, tmp_path_factory):
 def test_every_table_leaves_a_well_formed_result_and_a_picture(reproduced, study):
     for name, result in reproduced[1].items():
         assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "failed" in note], result.notes
+        assert not [note for note in result.notes if "a run failed" in note], result.notes
         assert all(row["n"] == 2 for row in result.table), name
         assert study.finding(name).draw(result.figure).axes, name
 
@@ -146,7 +146,7 @@ def test_a_smaller_network_than_the_papers_is_not_held_to_its_bleu():
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
     monkeypatch.setitem(CORPORA, "toy_pairs", Translation("nowhere/pairs.jsonl"))
     (result,) = reproduce(study, [study.finding("table6")], "tiny", 1, tmp_path, LocalEngine(0))
-    (note,) = [note for note in result.notes if "failed" in note]
+    (note,) = [note for note in result.notes if "a run failed" in note]
     assert note.startswith("toy_pairs, seed 0: a run failed: there is no corpus nowhere/pairs.jsonl")
     assert all(claim.holds is None for claim in result.claims)
     assert all(row["mean"] is None for row in result.table)

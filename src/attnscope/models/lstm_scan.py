@@ -17,6 +17,7 @@ from torch.nn.functional import linear
 from attnscope.models.scan import tanh_
 
 aten = torch.ops.aten
+sigmoid_back, tanh_back = aten.sigmoid_backward.grad_input, aten.tanh_backward.grad_input
 Outputs = tuple[Tensor, ...]
 
 
@@ -53,7 +54,7 @@ class LSTMScan(torch.autograd.Function):
 
 
 class BackwardScan(torch.autograd.Function):
-    """From the gradients of states and cells to those of LSTMScan's inputs: a function, so that vmap may see it, too."""
+    """From the gradients of states and cells to those of LSTMScan's inputs; a function for vmap's sake."""
 
     @staticmethod
     def forward(
@@ -78,9 +79,8 @@ def over_replicas(
     function: type[torch.autograd.Function], size: int, in_dims: tuple[int | None, ...], inputs: tuple[Tensor, ...]
 ) -> tuple[Outputs, tuple[int, ...]]:
     """What is mapped over joins the replicas, third from the last axis of every tensor here, and leaves them again."""
-    own = (
-        x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(inputs, in_dims, strict=True)
-    )
+    pairs = zip(inputs, in_dims, strict=True)
+    own = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in pairs)
     outputs = function.apply(*(x.movedim(0, -4).flatten(-4, -3).contiguous() for x in own))
     return tuple(x.unflatten(-3, (size, -1)) for x in outputs), tuple(x.dim() - 3 for x in outputs)
 
@@ -88,7 +88,7 @@ def over_replicas(
 def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
     """The gates take the place of what comes from the inputs, which no one needs afterwards."""
     gates = from_inputs.detach()
-    states, cells = gates.new_empty(2, *gates.shape[:-1], state.shape[-1])
+    states, cells = (gates.new_empty(*gates.shape[:-1], state.shape[-1]) for _ in range(2))
     for i, gate in enumerate(gates.unbind(0)):
         gate.baddbmm_(state, recurrent.mT)
         write, keep, new, expose = gate.chunk(4, -1)
@@ -105,26 +105,27 @@ def back_in_place(
 ) -> Outputs:
     """The gates' gradients take their place, unless the gates are to be kept for another way back."""
     d_gates = torch.empty_like(gates) if torch._C._autograd._get_current_graph_task_keep_graph() else gates
-    d_state, d_cell = gates.new_zeros(2, *first.shape)
+    d_state, d_cell = gates.new_zeros(first.shape), gates.new_zeros(first.shape)
     for i in reversed(range(len(gates))):
         write, keep, new, expose = gates[i].chunk(4, -1)
         d_write, d_keep, d_new, d_expose = d_gates[i].chunk(4, -1)
         shown = tanh_(cells[i].clone())
         d_state += d_states[i]
         d_cell += d_cells[i]
-        d_cell += aten.tanh_backward(d_state * expose, shown)
+        d_shown = d_state * expose
+        d_cell += tanh_back(d_shown, shown, grad_input=d_shown)
         d_before, d_addition = d_cell * keep, d_cell * write
-        aten.sigmoid_backward(d_state.mul_(shown), expose, grad_input=d_expose)
-        aten.sigmoid_backward(d_cell * (cells[i - 1] if i else first), keep, grad_input=d_keep)
-        aten.sigmoid_backward(d_cell.mul_(new), write, grad_input=d_write)
-        aten.tanh_backward(d_addition, new, grad_input=d_new)
+        sigmoid_back(d_state.mul_(shown), expose, grad_input=d_expose)
+        sigmoid_back(d_cell * (cells[i - 1] if i else first), keep, grad_input=d_keep)
+        sigmoid_back(d_cell.mul_(new), write, grad_input=d_write)
+        tanh_back(d_addition, new, grad_input=d_new)
         d_cell = d_before
         torch.bmm(d_gates[i], recurrent, out=d_state)
     return d_gates, d_state, d_cell
 
 
 def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
-    """The fused cell takes (replicas batch) x units."""
+    """As above on a GPU, where the fused cell takes (replicas batch) x units."""
     replicas, batch, _ = state.shape
     cell, steps = cell.flatten(0, 1).contiguous(), []
     for from_input in from_inputs.flatten(1, 2).unbind(0):
@@ -138,8 +139,8 @@ def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tens
 def fused_back(
     d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
-    d_state, d_cell = gates.new_zeros(2, *first.shape)
-    d_gates = []
+    d_state, d_cell = gates.new_zeros(first.shape), gates.new_zeros(first.shape)
+    d_gates: list[Tensor] = []  # last step first
     before = torch.cat([first[None], cells[:-1]])
     for i in reversed(range(len(gates))):
         flat = (x.flatten(0, 1) for x in (d_state + d_states[i], d_cell + d_cells[i], before[i], cells[i], gates[i]))

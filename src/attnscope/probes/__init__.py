@@ -1,14 +1,19 @@
 """What we ask: functions and accumulators over Traces, each answer with .table() and .plot()."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import nn
 
 from attnscope.models import EncoderDecoder
+from attnscope.models.asking import as_it_was, device_of
+from attnscope.probes.agreement import Agree, Agreement, attention_scores
 from attnscope.probes.decomposition import Decomposition, decompose
-from attnscope.tasks import Task
+from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.tasks import Batch, Task, TextTask
+from attnscope.tasks.task import trimmed
 
 
 def decomposed(model: nn.Module, task: Task) -> Decomposition:
@@ -19,4 +24,22 @@ def decomposed(model: nn.Module, task: Task) -> Decomposition:
     return decompose(model, test, held_out, of=of, teacher_forcing=0.0)
 
 
-PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {"decomposition": decomposed}
+def agreed(model: nn.Module, task: Task) -> Agreement:
+    """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
+    agree, device = Agree(), device_of(model) or torch.device("cpu")
+    for batch in some(task):
+        with as_it_was(model):
+            trace = model(batch.to(device), teacher_forcing=1.0)
+        agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
+    return agree.result()
+
+
+def some(task: Task, most: int = 1000, size: int = 50) -> Iterable[Batch]:
+    """Test sentences: all made-up ones, or as many of a corpus, drawn at random."""
+    if not isinstance(task, TextTask):
+        return task.batches("test", size)
+    drawn = task.draw("test", most)
+    return (trimmed(drawn, slice(start, start + size)) for start in range(0, len(drawn), size))
+
+
+PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {"decomposition": decomposed, "agreement": agreed}

@@ -160,9 +160,11 @@ def short(number: Number, digits: int = 3) -> str:
 
 def with_spread(mean: Number, sd: Number | None) -> str:
     """
-    >>> with_spread(0.81234, 0.02114), with_spread(0.8, None)
-    ('0.812 ± 0.021', '0.8')
+    >>> with_spread(0.81234, 0.02114), with_spread(0.8, None), with_spread(math.nan, None)
+    ('0.812 ± 0.021', '0.8', 'no number')
     """
+    if math.isnan(mean):
+        return "no number"
     return short(mean) if sd is None or math.isnan(sd) else f"{short(mean)} ± {short(sd, digits=2)}"
 
 

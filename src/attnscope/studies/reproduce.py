@@ -145,9 +145,17 @@ class Plan:
             claims=finding.claims(measured),
             notes=[*finding.notes, *(f"{which}: a run failed: {a.failure}" for which, a in answers if a.failure)],
             seconds=round(sum(answer.value.seconds for _, answer in answers if answer.value), 1),
-            figure=shortened(plain(finding.figure(measured))) if all(measured[label] for label in measured) else None,
+            figure=self.figure(measured),
             **provenance(device),
         )
+
+    def figure(self, measured: Measured) -> Any:
+        """Of what there is; none if that is nothing, or if the figure needs all of its experiments."""
+        present = Measured({label: measured[label] for label in measured if measured[label]})
+        try:
+            return shortened(plain(self.finding.figure(present))) if present.by_label else None
+        except KeyError:
+            return None
 
     def configs(self) -> dict[str, Any]:
         """The complete configuration of the first seed of each label."""

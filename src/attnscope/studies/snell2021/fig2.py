@@ -117,6 +117,8 @@ FIG2 = Finding(
     notes=(
         "The paper draws figure 2 as a sketch; here it is drawn from the runs, as a mean over seeds, for every corpus. "
         "p̂ is accuracy; in translation it is that of words, hearing the gold ones.",
+        "The profile 'quick' may end before A(α, β^uf(τ)) has turned down, in translation above all; the claim that it "
+        "falls is then reported as failed.",
         *CHOICES[:2],
         *ELSEWHERE,
         "What this does not show: that β^uf gets worse as such; it only agrees less with this α.",

@@ -56,7 +56,7 @@ class ToySizes:
 
 PAPER = ToySizes(
     seeds=20, units=256, batch_size=128, length=40, test_size=128, steps=1500, enough=None, reorderings=1,
-    heads=HeadSizes(together=8, bases=(0, 1, 2, 3, 4), groups=2, data_seeds=3, steps=200, shown=300),
+    heads=HeadSizes(together=8, bases=(0, 1, 2), groups=2, data_seeds=3, steps=200, shown=300),
     keyword=KeywordSizes(seeds=5, units=256, input_size=300, length=40, test_size=1000, steps=10_000),
 )  # fmt: skip
 QUICK = ToySizes(
@@ -83,12 +83,14 @@ def copying(sizes: ToySizes, distribution: str, reordering: int | None = None) -
     )
 
 
-def with_heads(sizes: ToySizes, base: int, heads: tuple[int, ...], steps: int, data: int) -> Experiment:
+def with_heads(
+    sizes: ToySizes, base: int, heads: tuple[int, ...], steps: int, data: int, combine: str = "sum"
+) -> Experiment:
     """Permutations, from the same first weights for all of a base but for W of each head, which has its own seed."""
     alone = copying(sizes, "permutations")
     return replace(
         alone,
-        model=replace(network(sizes), heads=len(heads), combine="sum"),  # eq. 21
+        model=replace(network(sizes), heads=len(heads), combine=combine),  # summed: eq. 21
         training=replace(alone.training, steps=steps, enough=None),
         start=Start(weights=base, heads=heads),
         seed=data,

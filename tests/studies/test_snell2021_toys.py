@@ -188,7 +188,8 @@ def test_each_head_is_tried_with_each_base_and_several_data():
     assert all(len(each) == 1 for each in starts)
     assert len(set.union(*starts)) == len(cases)
     assert {start.weights for each in starts for start in each} == set(TOYS.heads.bases)
-    assert all([run.seed for run in case.runs.values()] == [0, 1] for case in cases)  # the same data for all
+    of_one_base = [run.seed for case in cases[: len(SEEDS)] for run in case.runs.values()]
+    assert len(set(of_one_base)) == len(of_one_base)
 
 
 def test_conditions_are_put_together_from_what_was_found():

@@ -15,6 +15,7 @@ PUBLISHED = {  # sentences for training, validation and test
     "20newsgroups": (1197, 796, 796),
     "sst": (6920, 872, 1821),
     "multi30k_en_de": (29000, 1014, 1000),
+    "multi30k_de_en": (29000, 1014, 1000),
     "multi30k_en_fr": (29000, 1014, 1000),
     "iwslt14_de_en": (4600, 7283, 6750),
 }

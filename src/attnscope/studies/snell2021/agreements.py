@@ -31,8 +31,10 @@ TOGETHER = 128  # sentences in a batch
 DRAWN = 0  # the seed of the sentences that are measured on: the same for all seeds of training
 
 Values = list[Tensor]  # a score of every sentence, batch x target x source, a batch after the other
-Samples = Mapping[str, Sequence[Batch]]  # by split
-Course = Mapping[str, Sequence[Checkpoint]]  # by split
+Scored = Mapping[str, Values]  # by the name of the score
+Samples = Mapping[str, Sequence[Batch]]  # by split, as the next two
+Fixed = Mapping[str, Scored]
+Course = Mapping[str, Sequence[Checkpoint]]
 Ask = Callable[[Model, Trace], Scores]
 
 
@@ -43,9 +45,11 @@ def measure(subject: Subject) -> Measurement:
     samples = {split: sample(subject, split) for split in SPLITS}
     finished = most_accurate(subject.runs["standard"], samples["validation"])
     fixed = {split: fixed_scores(subject, finished, batches) for split, batches in samples.items()}
-    attention = {split: scores["attention"] for split, scores in fixed.items()}
-    courses = {part: course(part, subject, samples, attention) for part in WATCHED if part in subject.runs}
-    answers = {split: answers_on(split, subject, samples[split], fixed[split], courses) for split in SPLITS}
+    courses = {part: course(part, subject, samples, fixed) for part in WATCHED if part in subject.runs}
+    answers = {
+        split: answers_on(subject, samples[split], fixed[split], {part: courses[part][split] for part in courses})
+        for split in SPLITS
+    }
     return {"as_published": subject.settings.as_published, "finished": finished, **readings(answers)}
 
 
@@ -90,9 +94,9 @@ def by_attention(_: Model, trace: Trace) -> Scores:
     return attention_scores(trace)
 
 
-def agreed(u: Values, v: Values, batches: Sequence[Batch]) -> Agreement:
-    """A(u, v), its chance level and Kendall's τ; start and end tokens take part, as in the paper."""
-    agree = Agree()
+def agreed(u: Values, v: Values, batches: Sequence[Batch], specials: bool = True) -> Agreement:
+    """A(u, v), its chance level and Kendall's τ; start and end tokens can be pointed at, as in the paper, or not."""
+    agree = Agree(source_specials=specials)
     for first, second, batch in zip(u, v, batches, strict=True):
         agree.update(first, second, batch)
     return agree.result()
@@ -138,19 +142,34 @@ def classes(batch: Batch) -> Batch:
 
 # What changes during training ----------------------------------------------------------------------------------------
 
-WATCHED: dict[str, Ask] = {"again": by_attention, "uniform": lexical, "frozen": by_attention}
+# By part: pairs (u, v) whose u stays as it is, by name, and whose v is asked of every checkpoint.
+WATCHED: dict[str, dict[str, tuple[str, Ask]]] = {
+    "again": {
+        "attention_again": ("attention", by_attention),
+        "attention_lexical_again": ("attention", lexical),
+    },
+    "uniform": {
+        "attention_uniform": ("attention", lexical),
+        "proxy_uniform": ("proxy", lexical),
+        "saliency_uniform_most": ("saliency", lexical),
+        "logistic_uniform": ("logistic", lexical),
+    },
+    "frozen": {"attention_frozen": ("attention", by_attention)},
+}
 
 
-def course(part: str, subject: Subject, samples: Samples, attention: Mapping[str, Values]) -> Course:
-    """At each checkpoint, how the score of this part agrees with α, and how well the network does."""
+def course(part: str, subject: Subject, samples: Samples, fixed: Fixed) -> Course:
+    """At each checkpoint of a part, how what it says agrees with what stays, and how well the network does."""
     run, found = subject.runs[part], {split: list[Checkpoint]() for split in samples}
     for step in run.checkpoints:
         model = run.model(step)
         for split, batches in samples.items():
-            seen = shown(model, batches, WATCHED[part], **run.forward)
-            agreement = agreed(attention[split], seen.values, batches)
+            pairs = {pair: (u, ask) for pair, (u, ask) in WATCHED[part].items() if u in fixed[split]}
+            seen = {ask: shown(model, batches, ask, **run.forward) for ask in {ask for _, ask in pairs.values()}}
+            agreements = {pair: agreed(fixed[split][u], seen[ask].values, batches) for pair, (u, ask) in pairs.items()}
+            accuracy = next(iter(seen.values())).accuracy
             score = translated(model, subject, split) if part == "again" else None
-            found[split].append(Checkpoint(step, agreement, seen.accuracy, score))
+            found[split].append(Checkpoint(step, agreements, accuracy, score))
     return found
 
 
@@ -163,22 +182,25 @@ def translated(model: Model, subject: Subject, split: str) -> Bleu | None:
 
 
 def answers_on(
-    split: str, subject: Subject, batches: Sequence[Batch], fixed: Mapping[str, Values], courses: Mapping[str, Course]
+    subject: Subject, batches: Sequence[Batch], fixed: Scored, courses: Mapping[str, Sequence[Checkpoint]]
 ) -> Answers:
     """All agreements on one split."""
-    uniform = courses["uniform"][split]
-    steps = {metric: best(uniform, metric).step for metric in METRICS} | {"last": uniform[-1].step}
+    uniform, again = courses["uniform"], subject.runs["again"]
+    steps = {metric: best(uniform, "attention_uniform", metric).step for metric in METRICS}
+    steps["last"] = uniform[-1].step
     by_step = {step: with_uniform(subject.runs["uniform"], step, batches, fixed) for step in {*steps.values()}}
+    ended = shown(again.model(again.checkpoints[-1]), batches, by_attention).values
     return Answers(
-        again=courses["again"][split],
-        uniform=uniform,
-        frozen=courses["frozen"][split] if "frozen" in courses else (),
-        lexical=agreed(fixed["attention"], fixed["lexical"], batches),
+        courses=courses,
+        at_the_end={
+            "attention_lexical": agreed(fixed["attention"], fixed["lexical"], batches),
+            "attention_again_words": agreed(fixed["attention"], ended, batches, specials=False),
+        },
         with_uniform={which: by_step[step] for which, step in steps.items()},
     )
 
 
-def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Mapping[str, Values]) -> dict[str, Agreement]:
+def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Scored) -> dict[str, Agreement]:
     """What is compared with β^uf at one checkpoint; Δ with either sign."""
     uniform = shown(run.model(step), batches, lexical, **run.forward).values
     pairs = {

@@ -12,6 +12,7 @@ from attnscope.studies.claims import Verdict, more_than, spread
 from attnscope.studies.finding import Measured
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
+from attnscope.studies.snell2021.text import MULTI30K
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,11 +27,22 @@ PAIRS = {
     "attention_frozen": "(α, α^fr)",
     "uniform_logistic": "(β^uf, β^log)",
     "attention_again": "(α, α̂(T))",
+    "attention_again_words": "(α, α̂(T)), end token left out",
     "lowering_uniform": "(−Δ, β^uf)",
     "attention_uniform_last": "(α, β^uf), last checkpoint",
     "uniform_proxy_last": "(β^uf, β^px), last checkpoint",
     "saliency_uniform_last": "(Δ, β^uf), last checkpoint",
+    "proxy_uniform": "(β^px, β^uf), author's code",
+    "saliency_uniform_most": "(Δ, β^uf), author's code",
+    "attention_lexical_again": "(α, β), author's code",
+    "logistic_uniform": "(β^log, β^uf), author's code",
 }
+AUTHOR = {
+    "uniform_proxy": "proxy_uniform",
+    "saliency_uniform": "saliency_uniform_most",
+    "attention_lexical": "attention_lexical_again",
+    "uniform_logistic": "logistic_uniform",
+}  # what the author's code has where the paper has this column
 FOUR = ("attention_uniform", "uniform_proxy", "saliency_uniform", "attention_lexical")
 THREE = FOUR[:3]  # the columns of tables 3, 4 and 8
 BESIDE = ("lowering_uniform", "attention_uniform_last", "uniform_proxy_last", "saliency_uniform_last")
@@ -70,9 +82,19 @@ class Layout:
         factor = 100.0 if self.percent and not what.startswith("bleu_") else 1.0
         return [factor * value for value in measured.values(corpus, f"{self.split}.{self.metric}.{what}")]
 
+    @property
+    def by_author(self) -> dict[str, str]:
+        """The same columns as the author's code computes them, where that is something else."""
+        pairs = {AUTHOR[pair]: self.agreement(AUTHOR[pair]) for pair in self.pairs if pair in AUTHOR}
+        contexts = [AUTHOR[pair] for pair in self.contexts if pair in AUTHOR]
+        return pairs | {f"{self.performance}_{pair}": f"ξ{PAIRS[pair]}" for pair in contexts}
+
     def stated(self, corpus: str, what: str) -> dict[str, Any]:
-        in_paper = "chance" if what == CHANCE else what.replace("bleu_", "xi_")
-        return published(f"table{self.number}_{corpus}", in_paper)
+        """What the paper gives; a column as in its text and as in the author's code has the same number beside it."""
+        pair = "chance" if what == CHANCE else what.removeprefix(f"{self.performance}_")
+        column = next((column for column, by_author in AUTHOR.items() if by_author == pair), pair)
+        source = MULTI30K[0] if corpus in MULTI30K else corpus  # the paper has one of the two directions
+        return published(f"table{self.number}_{source}", column if pair in (what, "chance") else f"xi_{column}")
 
     # Rows ------------------------------------------------------------------------------------------------------------
 
@@ -88,7 +110,7 @@ class Layout:
                 **self.stated(corpus, what),
             )
             for corpus in measured
-            for what, text in (columns | extra).items()
+            for what, text in (columns | self.by_author | extra).items()
         ]
 
     def in_full(self, measured: Measured, corpus: str, what: str, text: str) -> str:

@@ -14,55 +14,62 @@ from attnscope.studies.finding import Measurement
 from attnscope.training.bleu import Bleu
 
 METRICS = ("top", "kendall")  # the top 5 % of eq. 10; Kendall's τ
+
+# What ξ is given of: the pairs of the paper's columns, and those that the author's code has in their place.
 IN_CONTEXT = (
-    "attention_uniform",
-    "uniform_proxy",
-    "saliency_uniform",
-    "attention_lexical",
-)  # what the paper gives ξ of
+    "attention_uniform", "uniform_proxy", "saliency_uniform", "attention_lexical",
+    "proxy_uniform", "saliency_uniform_most", "attention_lexical_again",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network during training: how a score of it agrees with the finished α, and how well it does."""
+    """A network during training: how what it says agrees with what is fixed, and how well it does."""
 
     step: int
-    agreement: Agreement
+    agreements: Mapping[str, Agreement]  # by pair
     accuracy: float
     bleu: Bleu | None = None
-
-    def value(self, metric: str) -> float:
-        return value(self.agreement, metric)
 
 
 @dataclass(frozen=True)
 class Answers:
     """All agreements on one split of a corpus."""
 
-    again: Sequence[Checkpoint]  # A(α, α̂(τ))
-    uniform: Sequence[Checkpoint]  # A(α, β^uf(τ))
-    frozen: Sequence[Checkpoint]  # A(α, α^fr(τ)); none for translation
-    lexical: Agreement  # A(α, β)
-    with_uniform: Mapping[str, Mapping[str, Agreement]]  # where β^uf agrees best with α, by metric; and at its "last"
+    courses: Mapping[str, Sequence[Checkpoint]]  # by part
+    at_the_end: Mapping[str, Agreement]  # of finished networks
+    with_uniform: Mapping[str, Mapping[str, Agreement]]  # with β^uf where it agrees best with α, by metric; and "last"
 
     def pairs(self, metric: str) -> dict[str, Agreement]:
-        """Every pair; what was measured during training at its best checkpoint, as published (A.6, A.7)."""
-        found = {
-            "attention_uniform": best(self.uniform, metric).agreement,
-            "attention_uniform_last": self.uniform[-1].agreement,
-            "attention_lexical": self.lexical,
-            "attention_again": self.again[-1].agreement,
+        """Every pair; what was measured during training where it is highest (A.6, A.7), and two of them at the end."""
+        highest = {
+            pair: best(course, pair, metric).agreements[pair]
+            for course in self.courses.values()
+            for pair in course[0].agreements
+        }
+        return {
+            **highest,
+            "attention_again": self.courses["again"][-1].agreements["attention_again"],
+            "attention_uniform_last": self.courses["uniform"][-1].agreements["attention_uniform"],
+            **self.at_the_end,
             **self.with_uniform[metric],
             **{f"{pair}_last": agreement for pair, agreement in self.with_uniform["last"].items()},
         }
-        return found | ({"attention_frozen": best(self.frozen, metric).agreement} if self.frozen else {})
+
+    def curve(self, part: str, metric: str) -> tuple[float, ...]:
+        """How α and what this part says agree in the course of its training."""
+        return tuple(value(checkpoint.agreements[f"attention_{part}"], metric) for checkpoint in self.courses[part])
+
+    def steps(self, part: str) -> tuple[int, ...]:
+        return tuple(checkpoint.step for checkpoint in self.courses[part])
 
     def learning_curves(self, metric: str) -> dict[str, LearningCurve]:
         """Another seed, its performance p̂(τ) as accuracy, and in translation also as BLEU."""
-        steps, agreement = steps_of(self.again), curve(self.again, metric)
-        performances = {"xi": [checkpoint.accuracy for checkpoint in self.again]}
-        scores = [checkpoint.bleu.score for checkpoint in self.again if checkpoint.bleu]
+        again = self.courses["again"]
+        performances = {"xi": [checkpoint.accuracy for checkpoint in again]}
+        scores = [checkpoint.bleu.score for checkpoint in again if checkpoint.bleu]
         performances |= {"bleu": scores} if scores else {}
+        steps, agreement = self.steps("again"), self.curve("again", metric)
         return {name: LearningCurve(steps, agreement, tuple(values)) for name, values in performances.items()}
 
 
@@ -74,14 +81,14 @@ def readings(answers: Mapping[str, Answers]) -> Measurement:
         for metric in METRICS
         for what, number in numbers(on_split, metric).items()
     }
-    counted = [checkpoint.bleu.signature for checkpoint in answers["validation"].again if checkpoint.bleu]
+    counted = [c.bleu.signature for on_split in answers.values() for c in on_split.courses["again"] if c.bleu]
     pictures = {split: curves(on_split) for split, on_split in answers.items()}
     return named | {"curves": pictures, "signature": counted[0] if counted else ""}
 
 
 def numbers(answers: Answers, metric: str) -> dict[str, Any]:
     pairs = answers.pairs(metric)
-    uniform = OverTraining(steps_of(answers.uniform), curve(answers.uniform, metric))
+    uniform = OverTraining(answers.steps("uniform"), answers.curve("uniform", metric))
     return {
         **{pair: value(agreement, metric) for pair, agreement in pairs.items()},
         **{f"chance_{pair}": chance(agreement, metric) for pair, agreement in pairs.items()},
@@ -105,12 +112,10 @@ def in_context(answers: Answers, metric: str) -> dict[str, Any]:
 
 def curves(answers: Answers) -> dict[str, Any]:
     """What goes on during training, for pictures."""
-    during = {"again": answers.again, "uniform": answers.uniform}
-    learning = answers.learning_curves("top")
     return {
-        "steps": steps_of(answers.again),
-        **{name: learning[name].performance for name in learning},
-        **{f"{part}_{metric}": curve(during[part], metric) for part in during for metric in METRICS},
+        "steps": answers.steps("again"),
+        **{name: learning.performance for name, learning in answers.learning_curves("top").items()},
+        **{f"{part}_{metric}": answers.curve(part, metric) for part in ("again", "uniform") for metric in METRICS},
     }
 
 
@@ -119,9 +124,9 @@ def rises_then_falls(uniform: OverTraining) -> bool:
     return max(uniform.agreement[0], uniform.last) < uniform.best
 
 
-def best(checkpoints: Sequence[Checkpoint], metric: str) -> Checkpoint:
-    """The checkpoint that agrees best with α, of equals the first."""
-    return max(checkpoints, key=lambda checkpoint: checkpoint.value(metric))
+def best(course: Sequence[Checkpoint], pair: str, metric: str) -> Checkpoint:
+    """The checkpoint at which a pair agrees best, of equals the first."""
+    return max(course, key=lambda checkpoint: value(checkpoint.agreements[pair], metric))
 
 
 def value(agreement: Agreement, metric: str) -> float:
@@ -131,11 +136,3 @@ def value(agreement: Agreement, metric: str) -> float:
 def chance(agreement: Agreement, metric: str) -> float:
     """Â: in closed form for the top 5 %; zero for τ."""
     return agreement.chance if metric == "top" else 0.0
-
-
-def steps_of(checkpoints: Sequence[Checkpoint]) -> tuple[int, ...]:
-    return tuple(checkpoint.step for checkpoint in checkpoints)
-
-
-def curve(checkpoints: Sequence[Checkpoint], metric: str) -> tuple[float, ...]:
-    return tuple(checkpoint.value(metric) for checkpoint in checkpoints)

@@ -103,7 +103,8 @@ def test_the_final_state_is_the_one_before_padding(case):
     cell, inputs, _, _ = case
     lengths = torch.tensor([11, 4, 1])
     mask = torch.arange(11) < lengths[:, None]
-    final = cell.final(cell.steps(inputs, cell.initial(3)), mask)
+    shown, final = cell.read(inputs, cell.initial(3), mask)
+    torch.testing.assert_close(shown, cell(inputs, cell.initial(3)))
     for row, length in enumerate(lengths.tolist()):
         for ours, expected in zip(final, stepped(cell, inputs[row : row + 1, :length]), strict=True):
             torch.testing.assert_close(ours[row], expected[0])
@@ -122,6 +123,14 @@ def test_fused_cells_equal_torchs_own_layer(cell, fused):
     theirs.load_state_dict(ours.rnn.state_dict())
     inputs = torch.randn(3, 11, 5)
     torch.testing.assert_close(ours(inputs, ours.initial(3)), theirs(inputs)[0])
+
+
+def test_the_final_state_without_padding_is_the_last_one(case):
+    cell, inputs, _, _ = case
+    _, final = cell.read(inputs, cell.initial(3), torch.ones(3, 11, dtype=torch.bool))
+    for row in range(3):
+        for ours, expected in zip(final, stepped(cell, inputs[row : row + 1]), strict=True):
+            torch.testing.assert_close(ours[row], expected[0])
 
 
 def test_lstm_cells_equal_the_step_by_step_ones():

@@ -55,9 +55,12 @@ class Cell(nn.Module, ABC):
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         """Name to batch x steps x units, from what a forward pass was given and gave."""
 
-    def final(self, steps: State, mask: Bool[Tensor, "batch steps"]) -> State:
-        """The state after each sequence's own last step, however much padding follows."""
-        return tuple(at_last(part, mask) for part in steps[: self.parts])
+    def read(
+        self, inputs: Float[Tensor, "batch steps input"], state: State, mask: Bool[Tensor, "batch steps"]
+    ) -> tuple[Tensor, State]:
+        """What is shown at every step, and the state after each sequence's own last one, padding or not."""
+        steps = self.steps(inputs, state)
+        return steps[0], tuple(at_last(part, mask) for part in steps[: self.parts])
 
 
 class GRU(Cell):
@@ -94,14 +97,22 @@ class LSTM(Cell):
         self.rnn = nn.LSTM(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
-        if inputs.is_cuda and inputs.shape[1] >= LONG and not is_batchedtensor(inputs):
-            h, c = state
-            return self.rnn(inputs, (h[None].contiguous(), c[None].contiguous()))[0]  # type: ignore[no-any-return]
-        return self.steps(inputs, state)[0]
+        if is_batchedtensor(inputs) or (inputs.is_cuda and inputs.shape[1] < LONG):
+            return self.steps(inputs, state)[0]
+        return self._fused(inputs, state)[0]
 
     def steps(self, inputs: Tensor, state: State) -> State:
         h, c = state
         return lstm_scan(inputs, (h, c), weights_of(self.rnn))
+
+    def read(self, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        if is_batchedtensor(inputs) or inputs.is_cuda or not mask.all():
+            return super().read(inputs, state, mask)  # the fused kernel tells the cell after the last step only
+        return self._fused(inputs, state)
+
+    def _fused(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        states, last = self.rnn(inputs, tuple(part[None].contiguous() for part in state))
+        return states, tuple(part[0] for part in last)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         if is_batchedtensor(inputs):  # torch cannot map its cell over replicas

@@ -96,11 +96,10 @@ class Recurrent(nn.Module):
             last, ways = list[State](), list[Tensor]()
             for cell, way, side in zip(cells, (None, order), ("ahead", "back"), strict=False):
                 told, first = in_order(heard, way), cell.initial(len(heard))
-                steps = cell.steps(told, first) if ends else (cell(told, first),)
-                ways.append(in_order(steps[0], way))
-                passages.append(Passage(self._name(layer, side), cell, told, steps[0], first, way))
-                if ends:
-                    last.append(cell.final(steps, mask))
+                shown, end = cell.read(told, first, mask) if ends else (cell(told, first), ())
+                last.append(end)
+                ways.append(in_order(shown, way))
+                passages.append(Passage(self._name(layer, side), cell, told, shown, first, way))
             states = torch.cat(ways, -1) if self.back else ways[0]
             final.append(tuple(torch.stack(parts).mean(0) for parts in zip(*last, strict=True)))
         return Read(states, tuple(final), tuple(passages))

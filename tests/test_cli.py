@@ -55,7 +55,7 @@ def test_train_then_probe(tmp_path):
             ["train", "two_to_two", "aed"],
             "choose one of one_to_one, reversed_one_to_one, sorting, escan, copying, keyword, ",
         ),
-        (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, classifier"),
+        (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, copying"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),

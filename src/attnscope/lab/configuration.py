@@ -9,13 +9,15 @@ from typing import Any
 from attnscope.errors import choose
 from attnscope.files import Malformed
 from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
-from attnscope.tasks import TASKS
+from attnscope.tasks import TASKS, PublishedLookupTables, Scan
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
 KINDS: dict[str, type] = {
     **TASKS,
     **SETTINGS,
+    "published_lookup_tables": PublishedLookupTables,
+    "scan": Scan,
     **OBJECTIVES,
     "sum": Sum,
     "encoder_decoder": EncoderDecoderSettings,

@@ -42,14 +42,14 @@ class EncoderDecoderSettings:
     key_size: int = 32  # of each head of query_key_value
     inputs: str = "one_hot"
     input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
+    target_input_size: int | None = None  # of target words, where it is not that of source words
     shared_inputs: bool = False  # source and target words have one table of vectors
     positions: Positions | None = None
     context: str = "readout"
+    focus: bool = False  # "full focus": of what the decoder hears, the word only weighs the context (baan2019)
     context_layer: bool = False  # a linear layer that the context passes first, to the decoder's size
     readout: str = "both"  # what is read: the state, the context, both side by side, or their sum
-    hidden: int | None = (
-        None  # units of a layer between these and the words (N of snell2021 eq. 2); None: no such layer
-    )
+    hidden: int | None = None  # units of a layer between these and the words (N of snell2021 eq. 2)
     activation: str = "tanh"  # of that layer
     readout_bias: bool = False
     initialisation: str = "fan_in"
@@ -66,7 +66,7 @@ class EncoderDecoderSettings:
         choose("initialisation", self.initialisation, INITIALISATIONS)
         for name in ("units", "layers", "heads", "key_size"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("input_size", "hidden"):
+        for name in ("input_size", "target_input_size", "hidden"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{name} must be positive, not {value}")
         require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")
@@ -105,6 +105,14 @@ class EncoderDecoderSettings:
             "readout='sum' adds a context to a state of another size: set context_layer",
         )
         require(self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size")
+        require(
+            not self.shared_inputs or self.target_input_size in (None, self.input_size),
+            "shared_inputs are one table of vectors: target_input_size cannot be another than input_size",
+        )
+        require(
+            not self.focus or self.context == "input",
+            f"focus weighs the context before the decoder hears it: set context='input', not {self.context!r}",
+        )
 
 
 class EncoderDecoder(nn.Module):
@@ -113,8 +121,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, settings: EncoderDecoderSettings, source_words: int, target_words: int):
         super().__init__()
         self.settings = settings
-        self.source_inputs = Inputs(settings, source_words)
-        self.target_inputs = Inputs(settings, target_words)
+        self.source_inputs = Inputs(settings, source_words, settings.input_size)
+        self.target_inputs = Inputs(settings, target_words, settings.target_input_size or settings.input_size)
         if settings.shared_inputs:
             require(source_words == target_words, "shared_inputs need one vocabulary for source and target")
             self.target_inputs.table = self.source_inputs.table
@@ -127,6 +135,8 @@ class EncoderDecoder(nn.Module):
         self.context_layer = nn.Linear(picked, settings.units) if settings.context_layer else None
         self.context_size = settings.units if self.context_layer else picked
         heard = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
+        self.focus = nn.Linear(heard, self.context_size) if settings.focus else None
+        heard = self.context_size if settings.focus else heard
         # A decoder starts where the encoder ended: it has no first state of its own.
         self.decoder = Recurrent(cell, heard, settings.units, settings.layers, False, settings.dropout, False)
         sizes = {"state": settings.units, "context": self.context_size, "both": settings.units + self.context_size}
@@ -176,6 +186,12 @@ class EncoderDecoder(nn.Module):
 
     def _mapped(self, context: Tensor) -> Tensor:
         return self.context_layer(context) if self.context_layer else context
+
+    def _heard(self, words: Tensor, context: Tensor) -> Tensor:
+        """What the decoder hears of a word and a context: both, or with focus the context, weighed unit by unit."""
+        if self.focus is None:
+            return torch.cat([words, context], -1)
+        return context * torch.relu(self.focus(torch.cat([context, words], -1)))
 
     @property
     def context_readout(self) -> Float[Tensor, "words context"]:
@@ -240,7 +256,7 @@ class EncoderDecoder(nn.Module):
         if self.settings.context == "input" and self.attend and memory:
             attended, picked = self.attend(state[-1][0][:, None], memory, attention)
             context = self._mapped(picked)
-            inputs = torch.cat([inputs, context[:, 0]], -1)
+            inputs = self._heard(inputs, context[:, 0])
         shown, state = self.decoder.step(inputs, state)
         if self.settings.context == "readout" and self.attend and memory:
             attended, picked = self.attend(shown[:, None], memory, attention)
@@ -253,7 +269,7 @@ class EncoderDecoder(nn.Module):
         assert trace.fed is not None
         inputs = self.target_inputs(trace.fed)
         if self.settings.context == "input" and trace.context is not None:
-            inputs = torch.cat([inputs, trace.context], -1)
+            inputs = self._heard(inputs, trace.context)
         said = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
         sides = {"encoder": read.gates(), "decoder": {name: gate for gates in said for name, gate in gates.items()}}
         return {f"{side}.{name}": gate for side, gates in sides.items() for name, gate in gates.items()}
@@ -264,9 +280,9 @@ class Inputs(nn.Module):
 
     table: Tensor
 
-    def __init__(self, settings: EncoderDecoderSettings, words: int):
+    def __init__(self, settings: EncoderDecoderSettings, words: int, size: int | None):
         super().__init__()
-        self.size = settings.input_size or words
+        self.size = size or words
         require(
             settings.inputs == "learned" or self.size >= words,
             f"one-hot inputs of size {self.size} have no room for {words} words; set input_size to at least {words}",

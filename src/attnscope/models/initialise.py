@@ -31,7 +31,18 @@ def as_torch_does(model: nn.Module) -> None:
     """Each layer's own default."""
 
 
-INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {"fan_in": fan_in, "torch": as_torch_does}
+@torch.no_grad()
+def uniform_008(model: nn.Module) -> None:
+    """Every parameter, biases too, uniform in [-0.08, 0.08] (baan2019, author's code)."""
+    for parameter in model.parameters():
+        parameter.uniform_(-0.08, 0.08)
+
+
+INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {
+    "fan_in": fan_in,
+    "torch": as_torch_does,
+    "uniform_008": uniform_008,
+}
 
 
 def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:

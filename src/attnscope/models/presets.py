@@ -12,6 +12,11 @@ COPYING = EncoderDecoderSettings(
     cell="lstm", units=256, first_state="zero", attention="bilinear", inputs="learned", input_size=256,
     shared_inputs=True, context_layer=True, hidden=256, activation="tanh", readout_bias=True, initialisation="torch",
 )  # fmt: skip
+# baan2019, author's code ("pre-rnn", "mlp", "full_focus"); guided or not, the network is the same.
+LOOKUP_TABLES = EncoderDecoderSettings(
+    cell="gru", units=512, first_state="zero", attention="mlp", inputs="learned", input_size=16, target_input_size=512,
+    context="input", focus=True, readout="state", readout_bias=True, initialisation="uniform_008",
+)  # fmt: skip
 TRANSLATION = replace(COPYING, layers=2, bidirectional=True, dropout=0.5, activation="relu")
 
 PRESETS: dict[str, EncoderDecoderSettings] = {
@@ -23,6 +28,7 @@ PRESETS: dict[str, EncoderDecoderSettings] = {
     "copying": COPYING,
     "translation": TRANSLATION,
     "translation_linear": replace(TRANSLATION, readout="sum", hidden=None),
+    "lookup_tables": LOOKUP_TABLES,
 }
 
 ModelSettings = EncoderDecoderSettings | ClassifierSettings | BagOfWordsSettings

@@ -5,6 +5,9 @@ from attnscope.tasks.copying import Copying
 from attnscope.tasks.escan import ExtendedSCAN
 from attnscope.tasks.keyword import Keyword
 from attnscope.tasks.letters import OneToOne, ReversedOneToOne, Sorting
+from attnscope.tasks.lookup_tables import LookupTables
+from attnscope.tasks.published_tables import PublishedLookupTables, published
+from attnscope.tasks.scan import Scan
 from attnscope.tasks.task import SPLITS, SyntheticTask, Task
 from attnscope.tasks.text import (
     CORPORA,
@@ -20,18 +23,19 @@ from attnscope.tasks.text import (
     statistics,
 )
 
-TASKS: dict[str, type[SyntheticTask]] = {
+TASKS: dict[str, type[Task]] = {
     "one_to_one": OneToOne,
     "reversed_one_to_one": ReversedOneToOne,
     "sorting": Sorting,
     "escan": ExtendedSCAN,
     "copying": Copying,
     "keyword": Keyword,
+    "lookup_tables": LookupTables,
 }
 
 __all__ = [
     "CORPORA", "END", "NOWHERE", "PAD", "SPECIALS", "SPLITS", "START", "TASKS", "Batch", "Classification", "Copying",
-    "ExtendedSCAN", "Keyword", "MissingCorpus", "OneToOne", "Preparation", "ReversedOneToOne", "Sorting", "Splits",
-    "Subwords", "SyntheticTask", "Task", "TextTask", "Translation", "Vocabulary", "Words", "initial_embedding", "pad",
-    "statistics",
+    "ExtendedSCAN", "Keyword", "LookupTables", "MissingCorpus", "OneToOne", "Preparation", "PublishedLookupTables",
+    "ReversedOneToOne", "Scan", "Sorting", "Splits", "Subwords", "SyntheticTask", "Task", "TextTask", "Translation",
+    "Vocabulary", "Words", "initial_embedding", "pad", "published", "statistics",
 ]  # fmt: skip

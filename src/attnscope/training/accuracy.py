@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attnscope.models.asking import as_it_was, device_of
-from attnscope.tasks import Batch
+from attnscope.tasks import END, Batch
 
 
 def evaluate(
@@ -16,10 +17,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Loss, word accuracy and the share of sentences without an error, by default on the model's own words.
 
-    What else is given, such as attention=uniform, goes to the forward pass.
+    `final_accuracy` is the share of sentences whose last word, before the end token, is right. What else is given, such
+    as attention=uniform, goes to the forward pass.
     """
     words = sentences = 0
-    loss = right = whole = 0.0
+    loss = right = whole = final = 0.0
     device = device_of(model) or torch.device("cpu")
     with as_it_was(model):
         for batch in (batch.to(device) for batch in batches):
@@ -29,5 +31,18 @@ def evaluate(
             loss += cross_entropy(trace.logits[mask], batch.target[mask], reduction="sum").item()
             right += hit[mask].sum().item()
             whole += (hit | ~mask).all(1).sum().item()
+            final += hit.gather(1, last_words(batch)[:, None]).sum().item()
             words, sentences = words + int(mask.sum()), sentences + len(batch)
-    return {"loss": loss / words, "word_accuracy": right / words, "sentence_accuracy": whole / sentences}
+    return {
+        "loss": loss / words,
+        "word_accuracy": right / words,
+        "sentence_accuracy": whole / sentences,
+        "final_accuracy": final / sentences,
+    }
+
+
+def last_words(batch: Batch) -> Int[Tensor, " batch"]:
+    """Where each target ends: at its last word, the end token not counted, if there is any other."""
+    mask = batch.target_mask
+    ended = batch.target.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0] == END
+    return (mask.sum(1) - 1 - ended.long()).clamp(min=0)

@@ -1,0 +1,154 @@
+"""What is the smallest group of units that does nearly as well as all of them? (baan2019 §4.1, tables 2 and 3)
+
+Units are added in the order of their ranking until the accuracy reaches 95 % of that of all units. Accuracy does not
+have to grow with every unit, so bisection could end anywhere. Sizes are tried upwards: each one up to 16, after that
+each a quarter above the last; once one is enough, all sizes since the last that was not are tried, from below. A
+smaller group than the one found can only have been passed over where a larger one failed again. `every_size` passes
+over none.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from attnscope.errors import require
+from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.diagnostic.classifier import Linear
+from attnscope.probes.diagnostic.ranking import ranked
+from attnscope.probes.diagnostic.reading import Reading, deviation, fitted_on, unseen_accuracy
+from attnscope.probes.diagnostic.samples import Samples, Split
+
+ENOUGH = 0.95  # of the accuracy of all units
+EACH = 16  # sizes up to this are all tried
+GROWTH = 1.25
+
+Accuracies = tuple[float, ...]  # a repeat
+
+
+@dataclass(frozen=True)
+class FunctionalGroup:
+    """The units in the order of their ranking, and the accuracy of every size that was tried, a repeat each."""
+
+    units: tuple[int, ...]
+    ranking: str
+    masked: bool
+    enough: float
+    tried: dict[int, Accuracies]  # size to accuracies
+    full: Accuracies
+    of_units: int
+
+    @property
+    def size(self) -> int:
+        return len(self.units)
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.mean(self.tried[self.size]))
+
+    @property
+    def full_accuracy(self) -> float:
+        return float(np.mean(self.full))
+
+    def table(self) -> pd.DataFrame:
+        """One row, as in tables 2 and 3: the group's accuracy, in brackets there that of all units, and its size."""
+        row = {
+            "accuracy": self.accuracy, "deviation": deviation(self.tried[self.size]), "full": self.full_accuracy,
+            "full_deviation": deviation(self.full), "size": self.size, "units": self.of_units,
+            "ranking": self.ranking, "masked": self.masked,
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Accuracy against the number of units, with a mark at the group's size."""
+        from attnscope import plots
+
+        sizes = sorted(self.tried)
+        means = [np.mean(self.tried[size]) for size in sizes]
+        bands = {"group": [np.std(self.tried[size]) for size in sizes]}
+        full = [self.full_accuracy] * len(sizes)
+        return plots.profiles(
+            sizes, {"group": means, "all units": full}, ax=ax, xlabel="units, in the order of their ranking",
+            ylabel="accuracy", marks={"group": self.size}, bands=bands,
+        )  # fmt: skip
+
+
+def functional_group(
+    reading: Reading,
+    ranking: str = "all_classes",
+    enough: float = ENOUGH,
+    masked: bool = False,
+    every_size: bool = False,
+) -> FunctionalGroup:
+    """The classifier is fitted anew on each prefix of the ranking; `masked`: the one on all units is kept, and the
+    units outside of the prefix are put to zero."""
+    require(0 < enough <= 1, f"enough must be above 0 and at most 1, not {enough}")
+    order = ranked(reading, ranking)
+    measure: Callable[[int], Accuracies] = cache(
+        masked_prefixes(reading, order) if masked else refitted_prefixes(reading, order)
+    )
+    tried = dict[int, Accuracies]()
+
+    def reaches(size: int) -> bool:
+        # Of all units, nothing is fitted anew: it is the accuracy that is to be reached.
+        tried[size] = reading.accuracies if size == reading.samples.units else measure(size)
+        return bool(np.mean(tried[size]) >= enough * reading.accuracy - 1e-12)
+
+    size = smallest(reaches, reading.samples.units, every_size or masked)
+    units = tuple(order[:size].tolist())
+    return FunctionalGroup(units, ranking, masked, enough, tried, reading.accuracies, reading.samples.units)
+
+
+def smallest(reaches: Callable[[int], bool], most: int, every_size: bool = False) -> int:
+    """The first size that is enough, by the search described above; `most` always is."""
+    below = 0
+    for size in range(1, most + 1) if every_size else growing(most):
+        if reaches(size) or size == most:
+            return next((between for between in range(below + 1, size) if reaches(between)), size)
+        below = size
+    raise AssertionError("all units together are always enough")
+
+
+def growing(most: int) -> Iterator[int]:
+    """
+    >>> list(growing(40))
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 38, 40]
+    """
+    size = 1
+    while size < most:
+        yield size
+        size = size + 1 if size < EACH else int(size * GROWTH)
+    yield most
+
+
+def refitted_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
+    def measure(size: int) -> Accuracies:
+        chosen = order[:size]
+        samples, settings = reading.samples, reading.settings
+        return tuple(
+            unseen_accuracy(fitted_on(samples, split, settings, chosen), samples, split, chosen)
+            for split in reading.splits
+        )
+
+    return measure
+
+
+def masked_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
+    """All sizes at once: each unit adds its part to the scores of those before it."""
+    pairs = zip(reading.classifiers, reading.splits, strict=True)
+    curves = [masked_curve(one, reading.samples, split, order) for one, split in pairs]
+    return lambda size: tuple(float(curve[size - 1]) for curve in curves)
+
+
+def masked_curve(classifier: Linear, samples: Samples, split: Split, order: Int[np.ndarray, " units"]) -> np.ndarray:
+    """The accuracy of one unit, of two, ..., of all."""
+    scores = np.tile(classifier.biases, (len(split.unseen), 1))  # steps x classes
+    states, labels = samples.states[split.unseen], samples.labels[split.unseen]
+    found = np.empty(len(order))
+    for size, unit in enumerate(order):
+        scores += np.outer(states[:, unit], classifier.weights[:, unit])
+        found[size] = (classifier.classes[scores.argmax(1)] == labels).mean()
+    return found

@@ -1,0 +1,280 @@
+"""Can a network compose what it knows? Tables that turn one string of bits into another (baan2019 appendix A).
+
+`000 t1 t2 .` asks for t2(t1(000)), and the answer spells out every step: 000, t1(000), t2(t1(000)). The k-th word of
+the answer needs the k-th word of the question and no other, so the guide is diagonal. The full stop is our end token.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import factorial
+from typing import TypeVar
+
+import numpy as np
+
+from attnscope.errors import choose, require
+from attnscope.tasks.batch import END, Vocabulary
+from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, some
+
+Composition = tuple[str, ...]  # names of tables, the one that is looked up first first
+Question = tuple[str, Composition]  # an input and what to look it up in
+Item = TypeVar("Item")
+
+# Of one or two tables:
+PAIRS = ("train", "validation", "heldout_inputs", "heldout_compositions", "heldout_tables", "new_compositions")
+LONGER = ("longer_seen", "longer_incremental", "longer_new")  # of three tables
+KINDS = ("heldout_compositions", "heldout_tables", "new_compositions")  # of four tables and more
+LENGTHS = range(4, 11)
+MUCH_LONGER = tuple(f"{kind}{length}" for kind in KINDS for length in LENGTHS)
+SPLITS = (*PAIRS, *LONGER, *MUCH_LONGER, "all")
+MEANING = {"training": "train", "test": "heldout_compositions"}  # names that every task has
+MOST = 500  # compositions in a set of four tables and more, as in the published files
+# The share of all compositions of three tables that the published sets have: 136 of 216, 271 of 288, and 8 of 8. (150
+# of those 271 have no held-out table at all, for all that the set is called incremental; ours have one or two.)
+SHARES = {"longer_seen": 136 / 216, "longer_incremental": 271 / 288, "longer_new": 1.0}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What each table makes of each input; the last `alone` ones are never composed in training."""
+
+    bits: int
+    outputs: tuple[tuple[int, ...], ...]  # of each table, the number of the string that each input becomes
+    alone: int
+
+    @cached_property
+    def strings(self) -> list[str]:
+        return bit_strings(self.bits)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [f"t{i + 1}" for i in range(len(self.outputs))]
+
+    @property
+    def composed(self) -> list[str]:
+        return self.names[: len(self.names) - self.alone]
+
+    @property
+    def held_out(self) -> list[str]:
+        return self.names[len(self.names) - self.alone :]
+
+    @cached_property
+    def mapping(self) -> Mapping[str, Mapping[str, str]]:
+        """Table to input to output."""
+        return {
+            name: {self.strings[i]: self.strings[o] for i, o in enumerate(outputs)}
+            for name, outputs in zip(self.names, self.outputs, strict=True)
+        }
+
+    def answer(self, question: Question) -> list[str]:
+        """The input, every intermediate result, and the last one."""
+        said = [question[0]]
+        for table in question[1]:
+            said.append(self.mapping[table][said[-1]])
+        return said
+
+    def every(self, compositions: Sequence[Composition]) -> list[Question]:
+        """Each of these compositions with all inputs."""
+        return [(string, composition) for composition in compositions for string in self.strings]
+
+    def half(self, compositions: Sequence[Composition], random: np.random.Generator) -> list[Question]:
+        """Each of these compositions with half of the inputs: four of the eight strings of three bits."""
+        count = max(1, len(self.strings) // 2)
+        return [(string, each) for each in compositions for string in drawn(self.strings, count, random)]
+
+
+@dataclass(frozen=True)
+class LookupTables(FiniteTask):
+    """Strings of bits, tables that are bijections between them, and the splits of Hupkes et al. 2018.
+
+    train has every table alone, and most pairs of those tables that are ever composed, with most inputs. Measured on
+    are the other inputs of those pairs (heldout_inputs, after `validation`), the other pairs (heldout_compositions),
+    pairs with one of the last tables (heldout_tables) or of two of them (new_compositions); three tables
+    (longer_seen: none of the last, longer_incremental: some, longer_new: all), and four to ten, in the same three kinds
+    (heldout_compositions4, …); or `all` single tables and pairs. `test` means heldout_compositions.
+    """
+
+    bits: int = 3
+    tables: int = 8
+    heldout_tables: int = 2  # the last ones: in training they stand alone
+    heldout_compositions: int = 8  # pairs of the other tables that are left out of training
+    heldout_inputs: int = 2  # strings that are left out of each pair in training
+    validation: int = 16  # of these left-out pairs and inputs
+    end: bool = True  # does the target have an end token? baan2019 has none (end=False)
+    seed: int = 0
+    test_size: int | None = None  # the most sentences of a split that are measured on; None: all of them
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "tables", "heldout_tables", "heldout_compositions", "heldout_inputs", "validation"):
+            require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        require(self.bits <= 10, f"bits must be at most 10 (1,024 strings), not {self.bits}")
+        strings = 2**self.bits
+        require(
+            self.tables <= factorial(strings),
+            f"{self.bits} bits have {factorial(min(strings, 8))} different tables only, not {self.tables}",
+        )
+        require(
+            self.heldout_tables < self.tables,
+            f"heldout_tables={self.heldout_tables} leaves none of {self.tables} tables to compose in training",
+        )
+        require(
+            self.heldout_inputs < strings,
+            f"heldout_inputs={self.heldout_inputs} leaves none of the {strings} inputs of a pair for training",
+        )
+        pairs = (self.tables - self.heldout_tables) ** 2
+        require(
+            self.heldout_compositions < pairs,
+            f"heldout_compositions={self.heldout_compositions} leaves none of the {pairs} pairs for training",
+        )
+        left_out = (pairs - self.heldout_compositions) * self.heldout_inputs
+        require(
+            self.validation < left_out,
+            f"validation={self.validation} leaves nothing for heldout_inputs: in all, {left_out} inputs are left out",
+        )
+        require(self.seed >= 0, f"the seed of the tables must not be negative, but is {self.seed}")
+        check_test_size(self.test_size)
+
+    @property
+    def source_words(self) -> Vocabulary:
+        return question_words(self.bits, self.tables)
+
+    @property
+    def target_words(self) -> Vocabulary:
+        return answer_words(self.bits)
+
+    @property
+    def drawn(self) -> Tables:
+        """The tables themselves."""
+        return draw_tables(self.bits, self.tables, self.heldout_tables, self.seed)
+
+    def part(self, split: str) -> Sentences:
+        return part_of(self, meant(split))
+
+    def questions(self, split: str) -> list[Question]:
+        if split in PAIRS:
+            return self._pairs[split]
+        return longer_questions(self.drawn, split, self.seed)
+
+    @cached_property
+    def _pairs(self) -> dict[str, list[Question]]:
+        """Every single table and every pair, each in one split."""
+        random, tables = np.random.default_rng((self.seed, 1)), self.drawn
+        shuffled = drawn(list(product(tables.composed, repeat=2)), None, random)
+        kept, held = shuffled[: -self.heldout_compositions], shuffled[-self.heldout_compositions :]
+        inputs = [(pair, drawn(tables.strings, None, random)) for pair in kept]
+        trained = [(string, pair) for pair, order in inputs for string in order[self.heldout_inputs :]]
+        left_out = [(string, pair) for pair, order in inputs for string in order[: self.heldout_inputs]]
+        left_out = drawn(left_out, None, random)
+        new = list(product(tables.held_out, repeat=2))
+        mixed = [pair for pair in product(tables.names, repeat=2) if kind_of(pair, tables) == "heldout_tables"]
+        return {
+            "train": tables.every([(name,) for name in tables.names]) + trained,
+            "validation": left_out[: self.validation],
+            "heldout_inputs": left_out[self.validation :],
+            "heldout_compositions": tables.every(held),
+            "heldout_tables": tables.every(mixed),
+            "new_compositions": tables.every(new),
+        }
+
+
+@lru_cache(maxsize=256)
+def part_of(task: LookupTables, split: str) -> Sentences:
+    """A split in numbers; equal settings share it."""
+    sentences = [sentence(question, task.drawn, task.end) for question in task.questions(split)]
+    return Sentences(sentences if split == "train" else some(sentences, task.test_size))
+
+
+def sentence(question: Question, tables: Tables, end: bool) -> Sentence:
+    """A question and its answer in numbers: `000 t1 t2 .` and `000 010 111`, with the end token that answers the stop.
+
+    >>> tables = Tables(1, ((1, 0), (0, 1)), alone=1)
+    >>> sentence(("0", ("t1", "t2")), tables, end=True)
+    Sentence(source=(3, 5, 6, 1), target=(3, 4, 4, 1), guide=(0, 1, 2, 3))
+    """
+    string, composition = question
+    source = question_words(tables.bits, len(tables.names)).encode([string, *composition])
+    target = answer_words(tables.bits).encode(tables.answer(question))
+    whole = Sentence((*source, END), (*target, END), tuple(range(len(target) + 1)))
+    return whole if end else whole.without_end()
+
+
+def longer_questions(tables: Tables, split: str, seed: int) -> list[Question]:
+    """The questions of a split that follows from the tables and a seed: longer compositions, or all up to two."""
+    if split == "all":
+        return tables.every([(name,) for name in tables.names] + list(product(tables.names, repeat=2)))
+    random = np.random.default_rng((seed, 2, SPLITS.index(split)))
+    if split in LONGER:
+        kind, length = KINDS[LONGER.index(split)], 3
+        most = max(1, round(SHARES[split] * count_of(kind, length, tables)))
+    else:
+        kind = split.rstrip("0123456789")
+        length, most = int(split.removeprefix(kind)), MOST
+    return tables.half(compositions(kind, length, most, tables, random), random)
+
+
+def compositions(kind: str, length: int, most: int, tables: Tables, random: np.random.Generator) -> list[Composition]:
+    """Some compositions of a kind, none twice; all of them if there are no more."""
+    names = {"heldout_compositions": tables.composed, "new_compositions": tables.held_out}.get(kind, tables.names)
+    if len(names) ** length <= 64 * most:
+        candidates: Iterator[Composition] = iter(drawn(list(product(names, repeat=length)), None, random))
+    else:
+        places = random.integers(0, len(names), (64 * most, length))
+        candidates = (tuple(names[i] for i in row) for row in places.tolist())
+    found = dict.fromkeys(each for each in candidates if kind_of(each, tables) == kind)
+    return list(found)[:most]
+
+
+def kind_of(composition: Composition, tables: Tables) -> str:
+    """Which held-out tables are in it: none, some, or nothing else?"""
+    held_out = sum(name in tables.held_out for name in composition)
+    if held_out == 0:
+        return "heldout_compositions"
+    return "new_compositions" if held_out == len(composition) else "heldout_tables"
+
+
+def count_of(kind: str, length: int, tables: Tables) -> int:
+    """How many compositions of a kind there are."""
+    none, only, all_ = (int(len(names) ** length) for names in (tables.composed, tables.held_out, tables.names))
+    return {"heldout_compositions": none, "heldout_tables": all_ - none - only, "new_compositions": only}[kind]
+
+
+@lru_cache(maxsize=64)
+def draw_tables(bits: int, tables: int, alone: int, seed: int) -> Tables:
+    """Bijections at random, no two alike."""
+    random = np.random.default_rng((seed, 0))
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < tables:
+        found.setdefault(tuple(random.permutation(2**bits).tolist()))
+    return Tables(bits, tuple(found), alone)
+
+
+def drawn(items: Sequence[Item], count: int | None, random: np.random.Generator) -> list[Item]:
+    """Some of them, none twice, or, without a count, all of them; in any order."""
+    return [items[i] for i in random.permutation(len(items))[:count]]
+
+
+def meant(split: str) -> str:
+    return choose("split", MEANING.get(split, split), SPLITS)
+
+
+def bit_strings(bits: int) -> list[str]:
+    """
+    >>> bit_strings(2)
+    ['00', '01', '10', '11']
+    """
+    return [f"{i:0{bits}b}" for i in range(2**bits)]
+
+
+@lru_cache(maxsize=64)
+def question_words(bits: int, tables: int) -> Vocabulary:
+    return Vocabulary.of([*bit_strings(bits), *(f"t{i + 1}" for i in range(tables))])
+
+
+@lru_cache(maxsize=64)
+def answer_words(bits: int) -> Vocabulary:
+    return Vocabulary.of(bit_strings(bits))
+
+
+def check_test_size(test_size: int | None) -> None:
+    require(test_size is None or test_size > 0, f"test_size must be positive or None, not {test_size}")

@@ -1,0 +1,66 @@
+"""Units that keep to a few values are told from those that use all."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnscope import plots
+from attnscope.errors import BadSetting
+from attnscope.probes.activations import activations, concentration, joined
+
+STEPS = 2001
+
+
+def example():
+    """A constant unit, one that uses its range evenly, one of two values."""
+    even = np.linspace(-1, 1, STEPS)
+    values = np.stack([np.full(STEPS, 0.3), even, np.sign(even + 1e-9)], 1)
+    return torch.from_numpy(values)[None], torch.ones(1, STEPS, dtype=torch.bool)
+
+
+def test_a_constant_unit_is_all_in_one_place_and_an_even_one_in_a_tenth_of_it():
+    found = activations(*example(), sampled=None)
+    np.testing.assert_allclose(found.concentration, [1, 0.1, 0.5], atol=1e-3)
+    np.testing.assert_allclose(found.covered, [0, 1, 1])
+
+
+def test_the_concentration_is_that_of_a_slow_search():
+    values = np.random.default_rng(0).normal(size=(60, 4))
+    slow = [max(((u >= low) & (u <= low + 0.2)).mean() for low in u) for u in values.T]
+    np.testing.assert_allclose(concentration(values, 0.2), slow)
+
+
+def test_padding_takes_no_part_and_batches_join():
+    states, mask = torch.randn(6, 4, 5).tanh(), torch.ones(6, 4, dtype=torch.bool)
+    mask[::2, 2:] = False
+    states = states.masked_fill(~mask[..., None], torch.nan)
+    whole = activations(states, mask, sampled=3, seed=1)
+    parts = [activations(states[i : i + 2], mask[i : i + 2], sampled=3, seed=1) for i in (0, 2, 4)]
+    np.testing.assert_array_equal(joined(parts).values, whole.values)
+    assert not np.isnan(whole.values).any()
+    assert len(whole.values) == int(mask.sum())
+
+
+def test_the_same_units_are_drawn_for_every_model_of_a_size():
+    one, other = (activations(torch.randn(2, 3, 100).tanh(), torch.ones(2, 3, dtype=torch.bool)) for _ in range(2))
+    assert one.units == other.units
+    assert len(set(one.units)) == 50
+
+
+def test_its_table_and_picture_have_a_place_for_each_unit():
+    found = activations(*example(), sampled=None)
+    assert list(found.table()["unit"]) == [0, 1, 2]
+    _, (ax,) = plots.panels()
+    assert len(found.plot(ax).get_xticks()) == 3
+
+
+def test_bad_input_is_refused_in_words():
+    states, mask = example()
+    with pytest.raises(BadSetting, match="from 1 to the 3 units, not 50"):
+        activations(states, mask)
+    with pytest.raises(BadSetting, match="the mask leaves no step"):
+        activations(states, ~mask, sampled=1)
+    with pytest.raises(BadSetting, match="different units"):
+        joined([activations(states, mask, sampled=1, seed=seed) for seed in (0, 1)])
+    with pytest.raises(BadSetting, match="is empty"):
+        activations(states, mask, sampled=1, range=(1.0, 0.0))

@@ -1,0 +1,102 @@
+"""Gates of which it is known how often they are open and closed."""
+
+import pytest
+import torch
+from lexical_examples import encoder_decoder, one_by_one, random_batch, wider
+
+from attnscope import plots
+from attnscope.errors import BadSetting
+from attnscope.probes.gates import Saturate, plot_saturations, saturation
+
+BATCH = random_batch(5, seed=2, longest=5)
+
+
+def everywhere(gate):
+    return torch.ones(gate.shape[:2], dtype=torch.bool)
+
+
+def test_a_constant_gate_is_saturated_on_its_side_or_not_at_all():
+    gate = torch.tensor([0.0, 0.05, 0.5, 0.95, 1.0]).expand(2, 3, 5)
+    found = saturation(gate, everywhere(gate))
+    assert found.closed.tolist() == [1, 1, 0, 0, 0]
+    assert found.open.tolist() == [0, 0, 0, 1, 1]
+    assert found.steps == 6
+    assert (found.from_axes, found.one_sided) == (0, 1)
+    assert found.from_diagonal == pytest.approx(0.2)
+
+
+def test_the_thresholds_themselves_are_not_saturated():
+    gate = torch.tensor([[[0.1, 0.9]]], dtype=torch.float64)
+    found = saturation(gate, everywhere(gate))
+    assert found.closed.tolist() == found.open.tolist() == [0, 0]
+    assert found.from_diagonal == 1
+    assert found.one_sided != found.one_sided  # never saturated: there is no side
+
+
+def test_a_gate_as_often_open_as_closed_lies_on_the_diagonal_far_from_the_axes():
+    gate = torch.tensor([0.0, 1.0, 0.0, 1.0]).view(1, 4, 1)
+    found = saturation(gate, everywhere(gate))
+    assert (found.from_axes, found.from_diagonal, found.one_sided) == (0.5, 0, 0)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "ugrnn"])
+def test_a_stream_equals_its_sentences_one_by_one_and_padding_changes_nothing(cell):
+    model = encoder_decoder(cell=cell)
+    for parameter in model.parameters():
+        parameter.data *= 4  # so that some gates saturate
+    whole, single, merged = Saturate(), Saturate(), Saturate()
+    whole.update(model(wider(BATCH), gates=True))
+    for i, batch in enumerate(one_by_one(BATCH)):
+        single.update(model(batch, gates=True))
+        half = Saturate()
+        half.update(model(batch, gates=True))
+        merged.merge(half)
+        assert i < len(BATCH)
+    for other in (single, merged):
+        for name, gate in whole.result().gates.items():
+            torch.testing.assert_close(gate.closed, other.result().gates[name].closed)
+            torch.testing.assert_close(gate.open, other.result().gates[name].open)
+    assert whole.result().table()["closed"].max() > 0
+
+
+def test_steps_are_those_of_their_own_side():
+    gates = Saturate()
+    gates.update(encoder_decoder()(BATCH, gates=True))
+    found = gates.result().gates
+    assert found["encoder.keep"].steps == int(BATCH.source_mask.sum())
+    assert found["decoder.keep"].steps == int(BATCH.target_mask.sum())
+
+
+def test_in_a_gru_to_keep_is_not_to_write():
+    """torch's update gate is `keep`; the paper's sentences are about `write`."""
+    gates = Saturate()
+    gates.update(encoder_decoder(cell="gru")(BATCH, gates=True))
+    side = gates.result().side("encoder")
+    assert set(side) == {"keep", "write", "reset"}
+    torch.testing.assert_close(side["keep"].closed, side["write"].open)
+
+
+def test_tables_and_the_picture_of_two_models_beside_each_other():
+    gates = Saturate()
+    gates.update(encoder_decoder()(BATCH, gates=True))
+    answer = gates.result()
+    assert list(answer.table()["gate"]) == list(answer.gates)
+    keep = answer.gates["encoder.keep"]
+    assert keep.table().shape == (8, 2)
+    _, (one, two, three) = plots.panels(columns=3)
+    assert plot_saturations({"baseline": keep, "guided": keep}, one).get_xlabel() == "fraction closed"
+    assert keep.plot(two).get_ylabel() == "fraction open"
+    answer.plot(three)
+
+
+def test_bad_input_is_refused_in_words():
+    with pytest.raises(BadSetting, match="with gates=True"):
+        Saturate().update(encoder_decoder()(BATCH))
+    with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):
+        Saturate(0.9, 0.1)
+    with pytest.raises(BadSetting, match="nothing has come by yet"):
+        Saturate().result()
+    with pytest.raises(BadSetting, match="different thresholds"):
+        Saturate().merge(Saturate(0.2, 0.8))
+    with pytest.raises(BadSetting, match="the mask leaves no step"):
+        saturation(torch.zeros(1, 1, 1), torch.zeros(1, 1, dtype=torch.bool))

@@ -1,0 +1,230 @@
+"""Guidance is the cross entropy between attention and its guide, and a guided network learns to compose."""
+
+from dataclasses import replace
+from math import log
+
+import pytest
+import torch
+
+from attnscope.errors import BadSetting
+from attnscope.lab.configuration import describe, rebuild
+from attnscope.models import PRESETS, Attention, Trace, build
+from attnscope.tasks import END, NOWHERE, Batch, Copying, Keyword, LookupTables
+from attnscope.training import CrossEntropy, TrainingSettings, evaluate, fit
+from attnscope.training.fit import Fit, carry_out
+from attnscope.training.objectives import LEAST, Guidance, lots
+from attnscope.training.replicas import fit_together
+
+TASK = LookupTables(end=False)
+# One sentence of two words and one of one; sources of three and of two words.
+WEIGHTS = [
+    [[[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]], [[0.25, 0.5, 0.25], [0.2, 0.4, 0.4]]],
+    [[[0.9, 0.1, 0.0], [0.5, 0.5, 0.0]], [[0.3, 0.7, 0.0], [0.5, 0.5, 0.0]]],
+]  # batch x heads x target x source
+
+
+def given(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
+    """A batch and a trace with this attention."""
+    weights = torch.tensor(weights, requires_grad=True)
+    source = torch.tensor([[3, 4, 1], [5, 1, 0]])
+    target = torch.tensor([[3, 4], [5, 0]])
+    batch = Batch(source, source > 0, target, target > 0, torch.tensor(guide))
+    layer = Attention(None, None, torch.zeros(2, 2, 3, 1), weights, weights)
+    states, context = torch.zeros(2, 3, 1), torch.zeros(2, 2, 1)
+    trace = Trace(
+        source, source > 0, target, target > 0, target, states, states, context, (layer,), context, torch.zeros(2, 2, 6)
+    )
+    return batch, trace
+
+
+def price(objective, batch, trace):
+    return objective(torch.nn.Identity(), batch, trace).item()
+
+
+def test_the_price_is_minus_the_log_of_the_weight_at_the_guide():
+    """The mean over two heads of each of three words: (0, 0) at 0, (0, 1) at 1, and (1, 0) at 1."""
+    words = [-(log(0.5) + log(0.25)) / 2, -(log(0.8) + log(0.4)) / 2, -(log(0.1) + log(0.7)) / 2]
+    batch, trace = given()
+    assert price(Guidance(total=True), batch, trace) == pytest.approx(sum(words))
+    assert price(Guidance(), batch, trace) == pytest.approx(sum(words) / 3)
+    assert price(Guidance(0.25), batch, trace) == pytest.approx(sum(words) / 12)
+
+
+def test_a_word_whose_guide_is_nowhere_takes_no_part():
+    batch, trace = given(guide=((0, NOWHERE), (NOWHERE, NOWHERE)))
+    expected = -(log(0.5) + log(0.25)) / 2
+    assert price(Guidance(total=True), batch, trace) == pytest.approx(expected)
+    assert price(Guidance(), batch, trace) == pytest.approx(expected / 3)  # a mean over the same words as CrossEntropy
+    batch, trace = given(guide=((NOWHERE, NOWHERE), (NOWHERE, NOWHERE)))
+    assert price(Guidance(), batch, trace) == 0
+
+
+def test_attention_of_zero_has_a_finite_price_and_gradient():
+    batch, trace = given(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
+    loss = Guidance(total=True)(torch.nn.Identity(), batch, trace)
+    loss.backward()
+    words = -(log(0.5) + log(0.25)) / 2 - (log(0.8) + log(0.4)) / 2 - log(LEAST)
+    assert loss.item() == pytest.approx(words, rel=1e-5)
+    assert trace.layers[0].weights.grad.isfinite().all()
+
+
+def test_it_adds_to_any_other_objective():
+    batch, trace = given()
+    both = CrossEntropy(total=True) + Guidance(0.5, total=True)
+    parts = [price(objective, batch, trace) for objective in (CrossEntropy(total=True), Guidance(total=True))]
+    assert price(both, batch, trace) == pytest.approx(parts[0] + 0.5 * parts[1])
+    assert rebuild(describe(both)) == both
+
+
+@pytest.mark.parametrize("attention", ["dot", "bilinear", "query_key_value", "additive", "mlp"])
+def test_it_guides_every_attention_with_any_number_of_heads(attention):
+    torch.manual_seed(0)
+    model = build(replace(PRESETS["aed"], units=8, attention=attention, heads=2), 19, 11)
+    batch = TASK.training_batch(0, 0, 4)
+    trace = model(batch)
+    expected = 0.0
+    for b, t in batch.target_mask.nonzero().tolist():
+        expected -= sum(trace.attention[b, k, t, batch.guide[b, t]].log().item() for k in range(2)) / 2
+    assert price(Guidance(total=True), batch, trace) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_cannot_be_guided_is_refused():
+    batch, trace = given()
+    with pytest.raises(BadSetting, match="a task that says where to look"):
+        Guidance()(torch.nn.Identity(), replace(batch, guide=None), trace)
+    with pytest.raises(BadSetting, match=r"a model with attention; this one has none \(attention='none'\)"):
+        Guidance()(torch.nn.Identity(), batch, replace(trace, layers=()))
+    with pytest.raises(BadSetting, match="the share of guided words is from 0 to 1"):
+        Guidance(share=1.5)
+    with pytest.raises(BadSetting, match="must not be negative"):
+        Guidance(-1.0)
+
+
+def all_words():
+    return next(TASK.batches("all", size=576))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_a_share_of_the_words_is_guided(share):
+    batch = all_words()
+    guided = Guidance(share=share).guided(batch)
+    words = int(batch.target_mask.sum())
+    assert not guided[~batch.target_mask].any()
+    deviation = (share * (1 - share) / words) ** 0.5
+    assert guided.sum().item() / words == pytest.approx(share, abs=4 * deviation + 1e-9)
+    each = guided.float().sum(0) / batch.target_mask.sum(0)  # no place in the sentence is preferred
+    assert each.tolist() == pytest.approx([share] * 3, abs=0.08)
+
+
+def test_the_words_of_a_smaller_share_are_among_those_of_a_larger_one():
+    batch = all_words()
+    few, many = (Guidance(share=share).guided(batch) for share in (0.2, 0.6))
+    assert (many | ~few).all()
+    assert not torch.equal(Guidance(share=0.2, seed=1).guided(batch), few)
+
+
+def test_which_words_are_guided_does_not_depend_on_their_batch():
+    batch = all_words()
+    whole = lots(batch, seed=5)
+    part = TASK.part("all")
+    for i in (0, 63, 64, 575):
+        single = part.batch([i])
+        width = single.target.shape[1]
+        assert torch.equal(lots(single, seed=5)[0], whole[i, :width])
+        assert torch.equal(lots(single.widened(9, 7), seed=5)[0, :width], whole[i, :width])
+    assert len(whole[batch.target_mask].unique()) == batch.target_mask.sum()
+    assert 0 <= whole.min() < 0.01
+    assert 0.99 < whole.max() < 1
+
+
+def test_many_seeds_are_guided_together_as_they_are_alone():
+    task = Copying(words=6, length=5, test_size=20)
+    settings = TrainingSettings(steps=6, batch_size=4, teacher_forcing=1.0, evaluate_every=3)
+    objective = CrossEntropy() + Guidance(0.7, share=0.5)
+
+    def begun(seed):
+        torch.manual_seed(seed)
+        small = replace(PRESETS["copying"], units=12, input_size=10, hidden=9)
+        return Fit(build(small, 9, 9), task, objective, settings, seed, None, {})
+
+    alone, together = ([begun(seed) for seed in (0, 4)] for _ in range(2))
+    for run in alone:
+        carry_out(run)
+    fit_together(together)
+    for one, other in zip(alone, together, strict=True):
+        for expected, value in zip(one.model.parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+
+
+class Says(torch.nn.Module):
+    """A model that says what it is told to."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words = torch.tensor(words)
+
+    def forward(self, batch, teacher_forcing=1.0):
+        logits = torch.nn.functional.one_hot(self.words, 8).float()
+        states = torch.zeros(*batch.source.shape, 1)
+        return Trace(
+            batch.source,
+            batch.source_mask,
+            batch.target,
+            batch.target_mask,
+            None,
+            states,
+            states,
+            None,
+            (),
+            None,
+            logits,
+        )
+
+
+def test_the_last_word_before_the_end_decides_on_final_accuracy():
+    target = torch.tensor([[3, 4, END, 0], [5, 6, 7, END], [3, END, 0, 0], [END, 0, 0, 0], [4, 5, 6, 7]])
+    batch = Batch(target, target > 0, target, target > 0)
+    said = [
+        [7, 4, 7, 0],
+        [5, 6, 3, END],
+        [3, 3, 0, 0],
+        [END, 0, 0, 0],
+        [3, 3, 3, 7],
+    ]  # right, wrong, right, right, right
+    found = evaluate(Says(said), [batch])
+    assert found["final_accuracy"] == pytest.approx(4 / 5)
+    assert found["sentence_accuracy"] == pytest.approx(1 / 5)
+    assert found["word_accuracy"] == pytest.approx((1 + 3 + 1 + 1 + 1) / 14)
+    one_by_one = [evaluate(Says([row]), [part]) for row, part in zip(said, singles(batch), strict=True)]
+    assert sum(row["final_accuracy"] for row in one_by_one) == 4
+
+
+def singles(batch):
+    for i in range(len(batch)):
+        rows = {name: value[i : i + 1] for name, value in batch.tensors().items()}
+        yield Batch(**rows)
+
+
+def test_a_class_is_its_own_last_word():
+    batch = next(Keyword(words=4, length=3, test_size=6).batches())
+    found = evaluate(Says(batch.target.tolist()), [batch])
+    assert found["final_accuracy"] == found["sentence_accuracy"] == 1
+
+
+def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
+    """Pairs of tables that it never saw together, with attention where the guide says."""
+    task = LookupTables(bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5,
+                        end=False)  # fmt: skip
+    torch.manual_seed(0)
+    # First weights of at most 0.08 suit 512 units: those of so few start larger.
+    small = replace(PRESETS["lookup_tables"], units=64, target_input_size=64, initialisation="torch")
+    model = build(small, len(task.source_words), len(task.target_words))
+    settings = TrainingSettings(
+        steps=300, batch_size=16, learning_rate=1e-2, schedule="linear", clip=5.0, evaluate_every=300
+    )
+    fit(model, task, CrossEntropy() + Guidance(), settings)
+    assert evaluate(model, task.batches("training"))["sentence_accuracy"] == 1
+    assert evaluate(model, task.batches("heldout_compositions"))["final_accuracy"] >= 0.7  # by chance: 0.25
+    batch = next(task.batches("all"))
+    looked = model(batch).attention[:, 0].gather(-1, batch.guide.clamp(min=0)[..., None])[..., 0]
+    assert looked[batch.target_mask].min() > 0.9

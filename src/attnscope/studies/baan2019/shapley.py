@@ -1,0 +1,147 @@
+"""Do Shapley values find the same units, but more of them, and less consistently? (baan2019 footnote 5)
+
+The paper checked its functional groups by Shapley values (Lundberg and Lee 2017), which it had to approximate. Of a
+linear classifier whose units are taken as independent they are exact: weight × (state − mean state). So only that
+assumption is left to blame. How consistent a ranking is, is how alike the groups are that come of different splits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from attnscope import plots
+from attnscope.lab.experiment import Run
+from attnscope.probes.diagnostic import DiagnosticSettings, functional_group, read
+from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
+from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
+from attnscope.studies.baan2019.recorded import samples
+from attnscope.studies.claims import Verdict, at_least, more_than, spread
+from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.result import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+READ = ("h_enc", "time")  # what the groups of tables 2 and 3 are small for
+RANKINGS = {"all_classes": "by weight", "shapley": "by Shapley values"}
+SPLITS = 3  # groups that are compared with each other
+MOST = 0.5  # of the units that the weights name, at the least, for Shapley values to confirm them
+QUANTITIES = {
+    **{
+        f"{name}_{what}_{ranking}": f"{NAMES[name]}, {by}: {text}"
+        for name in READ
+        for what, text in (("size", "units in the group"), ("alike", "likeness of groups from different splits"))
+        for ranking, by in RANKINGS.items()
+    },
+    **{f"{name}_confirmed": f"{NAMES[name]}: share of the group by weight in that by Shapley values" for name in READ},
+}
+
+
+def experiments(sizes: Sizes) -> dict[str, Case]:
+    """On one split a group, so that each is the ranking's own; the same networks as in tables 2 and 3."""
+    how = DiagnosticSettings(repeats=1)
+    return {model: Case({NETWORK: experiment}, how) for model, experiment in both(sizes).items()}
+
+
+def measure(subject: Subject) -> Measurement:
+    found: dict[str, float] = {}
+    for name in READ:
+        groups = groups_of(subject.runs[NETWORK], name, subject.settings)
+        for ranking, each in groups.items():
+            found[f"{name}_size_{ranking}"] = float(np.mean([len(group) for group in each]))
+            found[f"{name}_alike_{ranking}"] = likeness(each)
+        pairs = zip(groups["all_classes"], groups["shapley"], strict=True)
+        found[f"{name}_confirmed"] = float(np.mean([len(ours & theirs) / len(ours) for ours, theirs in pairs]))
+    return found
+
+
+def groups_of(run: Run, name: str, how: DiagnosticSettings) -> dict[str, list[set[int]]]:
+    """Of each ranking, the groups that different splits give."""
+    recorded = samples(run, *READINGS[name])
+    readings = [read(recorded, replace(how, seed=seed)) for seed in range(SPLITS)]
+    return {ranking: [set(functional_group(reading, ranking).units) for reading in readings] for ranking in RANKINGS}
+
+
+def likeness(groups: Sequence[set[int]]) -> float:
+    """The mean share of common units, of all units of two groups (Jaccard); 1 if all groups are the same.
+
+    >>> round(likeness([{1, 2}, {1, 2}, {2, 3}]), 3)
+    0.556
+    """
+    return float(np.mean([len(one & other) / len(one | other) for one, other in combinations(groups, 2)]))
+
+
+# What it says ------------------------------------------------------------------------------------------------------
+
+
+def claims(measured: Measured) -> list[Verdict]:
+    return [verdict for name in READ for verdict in claims_about(name, measured)]
+
+
+def claims_about(name: str, measured: Measured) -> list[Verdict]:
+    def values(quantity: str) -> list[float]:
+        return measured.values(GUIDED, f"{name}_{quantity}")
+
+    return [
+        at_least(f"{NAMES[name]}, guided: Shapley values confirm most of the units found", values("confirmed"), MOST),
+        more_than(f"{NAMES[name]}, guided: they select more units", values("size_shapley"), values("size_all_classes")),
+        more_than(
+            f"{NAMES[name]}, guided: they are less consistent", values("alike_all_classes"), values("alike_shapley")
+        ),
+    ]
+
+
+def table(measured: Measured) -> list[Row]:
+    return measured.table(QUANTITIES)
+
+
+def figure(measured: Measured) -> dict[str, dict[str, list[float]]]:
+    return {model: {name: measured.values(model, name) for name in QUANTITIES} for model in measured}
+
+
+def draw(data: Any) -> "Figure":
+    whole, (sizes, alike) = plots.panels(1, 2, size=(5.0, 3.6))
+    draw_rankings(data, "size", sizes, "units in the functional group")
+    draw_rankings(data, "alike", alike, "likeness of groups (Jaccard)")
+    return whole
+
+
+def draw_rankings(data: Any, what: str, ax: "Axes", ylabel: str) -> None:
+    """A group a model and feature, a bar a ranking."""
+    rows = {(model, name): f"{model}: {NAMES[name].split(' from')[0]}" for name in READ for model in data}
+
+    def cells(of: Any) -> pd.DataFrame:
+        columns = {
+            by: [of(data[model][f"{name}_{what}_{ranking}"]) for model, name in rows]
+            for ranking, by in RANKINGS.items()
+        }
+        return pd.DataFrame(columns, index=list(rows.values()))
+
+    plots.bars(cells(np.mean), ax=ax, errors=cells(spread), ylabel=ylabel)
+
+
+SHAPLEY = Finding(
+    name="fn5-shap",
+    title="Functional groups by Shapley values",
+    section="§4.1, footnote 5",
+    experiments=experiments,
+    measure=measure,
+    table=table,
+    claims=claims,
+    figure=figure,
+    draw=draw,
+    notes=(
+        "A unit's importance is the mean |Shapley value| over steps and classes, those of the steps learned from; of "
+        "a linear classifier this is exact, and |weight| × mean |state − mean state|.",
+        f"Groups are found on {SPLITS} splits each by itself; sizes are their mean. Two groups are as alike as the "
+        "share of their units that both have. A larger group is alike by chance more often.",
+        "No penalty, a tenth of the sentences held out, classifiers fitted anew on each group, as in table 2.",
+        *NOTES,
+        "What this does not show: whether the paper's approximation, of which it says nothing, was at fault.",
+    ),
+)

@@ -1,0 +1,239 @@
+"""What goes beyond baan2019, and footnote 5, at a tiny size; what is compared with what."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import attnscope.studies
+import attnscope.studies.baan2019 as baan2019
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import Run, train
+from attnscope.lab.store import Store
+from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
+from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, by_share, by_weight, followed, number
+from attnscope.studies.baan2019.experiments import PROFILES, guided
+from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
+from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED, diagnosed
+from attnscope.studies.baan2019.recorded import network_of
+from attnscope.studies.baan2019.sec5_2 import HARDEST
+from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of, likeness
+from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
+from attnscope.studies.finding import Measured, Study
+from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import problems
+from attnscope.tasks import LookupTables
+from attnscope.training.objectives import Guidance
+
+FINDINGS = (DOSE, MATCHED, SMALL_NETWORK, SHAPLEY, GUIDED_SCAN)
+TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=4, input_size=4, batch_size=16, epochs=1, repeats=1)
+TABLES = LookupTables(
+    bits=2, tables=4, heldout_compositions=1, heldout_inputs=1, validation=1, end=False
+)  # eighty sentences in all: classifiers are fitted at once
+COMMANDS = {  # with the place that each action, and the end, comes from
+    "walk .": ("I_WALK", "0 1"),
+    "run left .": ("I_TURN_LEFT I_RUN", "1 0 2"),
+    "look twice .": ("I_LOOK I_LOOK", "0 0 2"),
+    "jump after walk .": ("I_WALK I_JUMP", "2 0 3"),
+}
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """A folder with a few commands of SCAN."""
+    folder = tmp_path_factory.mktemp("corpora")
+    (folder / "scan").mkdir()
+    rows = [
+        {"split": split, "source": source, "target": target, "alignment": guide}
+        for split in ("train", "validation", "test")
+        for source, (target, guide) in COMMANDS.items()
+    ]
+    for commands in guided_scan.SPLITS:
+        with gzip.open(folder / "scan" / f"hard_attention_{commands}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(corpora):
+    found = Study("baan2019", FINDINGS, {"tiny": TINY})
+    scan = guided_scan.ScanSizes(seeds=2, batch_size=2, steps=2, evaluate_every=2, test_size=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNSCOPE_DATA", str(corpora))
+        patch.setattr(experiments, "task", lambda sizes: TABLES)
+        patch.setattr(attnscope.studies, "STUDIES", ("baan2019",))
+        patch.setattr(baan2019, "STUDY", found, raising=False)
+        patch.setitem(dose.DOSES, "tiny", dose.DOSES["quick"])
+        patch.setitem(small.WIDTHS, "tiny", (12,))
+        patch.setitem(guided_scan.SIZES, "tiny", scan)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reproduced(study, tmp_path_factory):
+    results = reproduce(study, FINDINGS, "tiny", None, tmp_path_factory.mktemp("store"), LocalEngine(0))
+    return {result.finding: result for result in results}
+
+
+@pytest.fixture(scope="module")
+def run(study, tmp_path_factory) -> Run:
+    return train(guided(TINY), Store(tmp_path_factory.mktemp("runs")))
+
+
+# Whole findings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
+    result = reproduced[finding.name]
+    assert problems(result.to_json()) == []
+    assert not [note for note in result.notes if "a run failed" in note], result.notes
+    assert result.table
+    assert all(row["n"] == 2 for row in result.table)
+    assert finding.draw(result.figure).axes
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+def test_claims_of_runs_that_failed_are_undecided(finding, study):
+    nothing = Measured({name: [] for name in finding.experiments(TINY)})
+    assert all(claim.holds is None for claim in finding.claims(nothing))
+
+
+# How much guidance ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_every_dose_that_a_claim_speaks_of_is_trained_in_every_profile(profile):
+    doses = dose.DOSES[profile]
+    assert {0.1, 0.01} <= set(doses.weights)
+    assert {0.5, 0.1} <= set(doses.shares)
+
+
+def test_a_dose_is_what_its_row_is_named_for(study):
+    for row, experiment in DOSE.experiments(TINY).items():
+        guidance = [term for term in experiment.objective.terms if isinstance(term, Guidance)]
+        assert number(row) == (guidance[0].weight * guidance[0].share if guidance else 0.0), row
+
+
+def test_no_guidance_and_all_of_it_have_one_name_each():
+    assert by_weight(0.0) == by_share(0.0) == NONE
+    assert by_weight(1.0) == by_share(1.0) == FULL
+
+
+def test_attention_is_followed_to_where_each_word_comes_from(run):
+    model, (batch,) = network_of(run), run.task.batches(HARDEST)
+    with torch.no_grad():
+        attention = model(batch, teacher_forcing=0.0).attention[:, 0]
+    diagonal = attention.diagonal(dim1=1, dim2=2)[:, : batch.target.shape[1]]
+    assert followed(model, run) == pytest.approx(diagonal.mean().item())
+
+
+def test_a_dose_does_as_well_only_if_it_is_hardly_below():
+    rows = {row: [{HARDEST: value}] * 3 for row, value in ((FULL, 0.9), ("weight 0.1", 0.8), ("weight 3", 0.7))}
+    assert dose.as_good("a tenth does as well", "weight 0.1", Measured(rows)).holds is True
+    assert dose.as_good("three times does as well", "weight 3", Measured(rows)).holds is False
+
+
+# The same training for both ------------------------------------------------------------------------------------------
+
+
+def test_converged_networks_are_trained_alike_and_to_the_end(study):
+    runs = {model: case.runs["network"] for model, case in MATCHED.experiments(TINY).items()}
+    assert runs[CONVERGED].training == runs[IN_THE_END].training
+    assert (runs[SELECTED].training.keep, runs[CONVERGED].training.keep) == ("best", "last")
+    assert runs[CONVERGED].training.steps > runs[SELECTED].training.steps
+
+
+def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
+    found = diagnosed(run, "h_enc", MATCHED.experiments(TINY)[CONVERGED].settings)
+    assert found["h_enc_selectivity"] == pytest.approx(found["h_enc_full"] - found["h_enc_control"])
+    assert all(1 <= found[f"h_enc_size_{how}"] <= TINY.units for how in (*matched.RANKINGS, "released"))
+
+
+def test_published_sizes_stand_beside_the_procedure_they_come_from():
+    assert matched.stated(SELECTED, "h_enc_size_released")["published"] == 35
+    assert matched.stated(IN_THE_END, "time_size_released")["published"] == 2
+    assert matched.stated(SELECTED, "h_enc_size_all_classes") == {}
+    assert matched.stated(CONVERGED, "h_enc_full") == {}
+
+
+# Few units -----------------------------------------------------------------------------------------------------------
+
+
+def test_small_networks_have_26_units_in_every_part(study):
+    found = SMALL_NETWORK.experiments(TINY)
+    for model in (SMALL, PATIENT, ALONE):
+        assert (found[model].model.units, found[model].model.target_input_size) == (UNITS, UNITS)
+    assert found[PATIENT].training.steps == small.LONGER * found[SMALL].training.steps
+    assert found[LARGE] == guided(TINY)
+
+
+# Shapley values ------------------------------------------------------------------------------------------------------
+
+
+def test_groups_without_a_common_unit_are_not_alike_and_equal_ones_are():
+    assert likeness([{1, 2}, {3}, {4, 5}]) == 0.0
+    assert likeness([{1, 2}, {1, 2}]) == 1.0
+
+
+def test_each_ranking_has_a_group_of_each_split(run, study):
+    groups = groups_of(run, READ[0], SHAPLEY.experiments(TINY)["guided"].settings)
+    assert [len(each) for each in groups.values()] == [3, 3]
+    assert all(1 <= len(group) <= TINY.units for each in groups.values() for group in each)
+
+
+def shapley(**values: float) -> Measured:
+    rows = [{f"{name}_{what}": value + 0.001 * i for name in READ for what, value in values.items()} for i in range(3)]
+    return Measured({"guided": rows})
+
+
+def test_what_footnote_5_says_holds_of_numbers_like_that():
+    said = {"size_all_classes": 2.0, "alike_all_classes": 0.9, "confirmed": 0.9}
+    verdicts = SHAPLEY.claims(shapley(**said, size_shapley=5.0, alike_shapley=0.5))
+    assert all(verdict.holds for verdict in verdicts)
+    verdicts = SHAPLEY.claims(shapley(**said, size_shapley=1.0, alike_shapley=0.95))
+    assert [verdict.holds for verdict in verdicts] == [True, False, False] * 2
+
+
+# SCAN ----------------------------------------------------------------------------------------------------------------
+
+
+def test_networks_on_scan_differ_in_guidance_alone(study):
+    found = GUIDED_SCAN.experiments(TINY)
+    for split in guided_scan.SPLITS:
+        one, other = (found[guided_scan.label(split, kind)] for kind in guided_scan.OBJECTIVES)
+        assert replace(one, objective=other.objective) == other
+        assert one.task.guides
+        assert one.task.end
+
+
+def commands(validation: float) -> Measured:
+    rows = {}
+    for split in guided_scan.SPLITS:
+        for kind, test in (("baseline", 0.1), ("guided", 0.4)):
+            numbers = {"validation": validation, "test": test, "attention": test}
+            rows[guided_scan.label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(3)]
+    return Measured(rows)
+
+
+def test_test_commands_are_compared_once_all_networks_have_learned():
+    assert [claim.holds for claim in GUIDED_SCAN.claims(commands(validation=0.95))] == [True] * 4
+    assert [claim.holds for claim in GUIDED_SCAN.claims(commands(validation=0.5))] == [True, None] * 2
+
+
+def test_without_scan_its_claims_are_undecided_and_the_reason_is_named(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
+    (result,) = reproduce(study, [GUIDED_SCAN], "tiny", 1, tmp_path / "store", LocalEngine(0))
+    assert all(claim.holds is None for claim in result.claims)
+    assert any("there is no corpus scan/hard_attention_length" in note for note in result.notes)
+
+
+@pytest.mark.corpus
+def test_published_guides_are_not_diagonal(corpus):
+    for commands in guided_scan.SPLITS:
+        rows = corpus(f"scan/hard_attention_{commands}.jsonl.gz")
+        guides = [np.array(row["alignment"].split(), dtype=int) for row in rows[:200]]
+        assert any((np.diff(guide) < 0).any() for guide in guides)

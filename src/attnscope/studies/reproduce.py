@@ -152,9 +152,13 @@ class Plan:
     def figure(self, measured: Measured) -> Any:
         """Of what there is; none if that is nothing, or if the figure needs all of its experiments."""
         present = Measured({label: measured[label] for label in measured if measured[label]})
+        if not present.by_label:
+            return None
         try:
-            return shortened(plain(self.finding.figure(present))) if present.by_label else None
+            return shortened(plain(self.finding.figure(present)))
         except KeyError:
+            if present == measured:
+                raise
             return None
 
     def configs(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ CHOICES = (
     "Rows with 'author's code' take every pair at the checkpoint where that pair is highest, with β^px and β^log in "
     "the first place, (β^px, β^uf), and for (α, β) the β of another seed. This is what the published numbers are by "
     "the author's code, so they stand beside these rows, too.",
-    "ξ is read off the learning curve of one other seed for each seed (the author averages five for classification), "
+    "ξ is read off the learning curve of the next seed for each seed (the author averages five for classification), "
     "at exactly the checkpoints of A.8; ξ* is where that curve ends. An asterisk counts the seeds where no checkpoint "
     "agreed more, so that ξ = ξ*.",
     "β is compared by its log-odds γ, which do not tie. Â is the share of positions that are in the top of the second "

@@ -129,7 +129,8 @@ def test_every_table_leaves_a_well_formed_result_and_a_picture(reproduced, study
 @pytest.mark.slow
 def test_all_tables_of_a_corpus_are_read_off_one_measurement(reproduced):
     assert len(list((reproduced[0] / "measurements").iterdir())) == 2 * 2  # corpora times seeds
-    assert len(list((reproduced[0] / "runs").iterdir())) == (3 + 2 * 3) + (3 + 2 * 2)  # the second seed is compared with a third
+    # The second seed is compared with a third.
+    assert len(list((reproduced[0] / "runs").iterdir())) == (3 + 2 * 3) + (3 + 2 * 2)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The classifier of snell2021 §2.4, on padded input."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -78,8 +80,8 @@ def test_the_probability_of_the_positive_class_is_a_sigmoid_of_one_logit():
 def test_attention_is_the_feed_forward_network_of_the_paper():
     model, batch = build(), sentences()
     trace = model(batch)
-    hidden = torch.relu(trace.encoder @ model.attend[0].weight.T + model.attend[0].bias)
-    scores = (hidden @ model.attend[2].weight.T + model.attend[2].bias)[..., 0]
+    hidden = torch.relu(trace.encoder @ model.attend.key.weight.T + model.attend.key.bias)
+    scores = (hidden @ model.attend.score.weight.T + model.attend.score.bias)[..., 0]
     expected = scores.masked_fill(~batch.source_mask, -torch.inf).softmax(-1)
     torch.testing.assert_close(trace.attention[:, 0, 0], expected)
 
@@ -125,13 +127,51 @@ def test_special_tokens_can_be_left_out_of_attention():
     assert weights[2, 0] == 1  # a sentence of an end token only still attends to it
 
 
-def test_word_vectors_can_be_given_and_frozen():
-    vectors = torch.randn(12, 6)
-    model = build(vectors=vectors, frozen_vectors=True)
-    assert torch.equal(model.source_inputs.table, vectors)
-    assert not model.source_inputs.table.requires_grad
-    with pytest.raises(BadSetting, match=r"have shape \(12, 5\); 12 words of size 6 are needed"):
-        build(vectors=torch.randn(12, 5))
+@pytest.mark.parametrize("query", ["parameter", "instance"])
+def test_additive_attention_has_no_bias_behind_its_tanh(query):
+    model, batch = build(replace(SMALL, attention="additive", query=query)), sentences()
+    trace = model(batch)
+    asked = trace.encoder @ model.attend.key.weight.T + model.attend.key.bias
+    if query == "instance":
+        lengths = batch.source_mask.sum(1, keepdim=True)
+        gist = (trace.encoder * batch.source_mask[..., None]).sum(1) / lengths
+        asked = asked + (gist @ model.attend.query.weight.T)[:, None]
+    scores = (torch.tanh(asked) @ model.attend.score.weight.T)[..., 0].masked_fill(~batch.source_mask, -torch.inf)
+    torch.testing.assert_close(trace.attention[:, 0, 0], scores.softmax(-1))
+
+
+@pytest.mark.parametrize("query", ["parameter", "instance"])
+def test_dot_attention_is_scaled_and_shows_its_query(query):
+    model, batch = build(replace(SMALL, attention="dot", query=query)), sentences()
+    trace = model(batch)
+    layer = trace.last
+    torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.alignment)
+    if query == "parameter":
+        expected = trace.encoder @ model.attend.query.weight[0] / 10**0.5
+        torch.testing.assert_close(layer.alignment[:, 0, 0], expected)
+
+
+def test_the_query_starts_wide_or_as_torch_would_have_it():
+    def query(start):
+        return build(
+            ClassifierSettings(input_size=4, units=400, attention="dot", query_start=start)
+        ).attend.query.weight
+
+    assert query("normal").std().item() == pytest.approx(1, abs=0.1)
+    assert query("default").abs().max() <= 800**-0.5
+
+
+def test_states_can_be_grounded_in_their_words():
+    batch, alike = sentences(), ClassifierSettings(input_size=10, units=5, hidden=4)
+    plain, added = build(alike), build(replace(alike, grounding="residual"))
+    added.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(added(batch).encoder, plain(batch).encoder + plain(batch).embedded)
+    beside = build(replace(alike, grounding="concat"))
+    shown = beside(batch)
+    assert shown.encoder.shape[-1] == beside.output.in_features == 20
+    torch.testing.assert_close(shown.encoder[..., 10:], shown.embedded)
+    with pytest.raises(BadSetting, match="adds words of size 6 to states of size 10"):
+        replace(SMALL, grounding="residual")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +180,8 @@ def test_word_vectors_can_be_given_and_frozen():
         ({"units": 0}, "units must be positive"),
         ({"dropout": 1.0}, "dropout must be from 0"),
         ({"layers": -1}, "layers"),
+        ({"attention": "doc"}, "no attention of a classifier 'doc'"),
+        ({"grounding": "tied"}, "grounding"),
     ],
 )
 def test_impossible_settings_are_refused_with_a_sentence(settings, message):

@@ -12,7 +12,7 @@ from attnscope.models import PRESETS, Attention, Trace, build
 from attnscope.tasks import END, NOWHERE, Batch, Copying, Keyword, LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate, fit
 from attnscope.training.fit import Fit, carry_out
-from attnscope.training.objectives import LEAST, Guidance, lots
+from attnscope.training.objectives.guidance import LEAST, Guidance, lots
 from attnscope.training.replicas import fit_together
 
 TASK = LookupTables(end=False)

@@ -15,7 +15,7 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
-from attnscope.models import Model, ModelSettings, Start, build, restart_heads
+from attnscope.models import Model, ModelSettings, Start, build, restart_heads, start_words
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Fit, Report, carry_out
@@ -47,7 +47,7 @@ class Experiment:
 
     def config(self) -> dict[str, Any]:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
-        settings["task"] = self.task.resolved()
+        settings |= {"task": self.task.resolved(), "start": self.start.resolved()}
         return {"recipe": RECIPE} | {name: describe(value) for name, value in settings.items()}
 
     @classmethod
@@ -59,9 +59,11 @@ class Experiment:
         return key(self.config())
 
     def new_model(self) -> Model:
-        torch.manual_seed(self.seed if self.start.weights is None else self.start.weights)
+        seed = self.seed if self.start.weights is None else self.start.weights
+        torch.manual_seed(seed)
         model = build(self.model, len(self.task.source_words), len(self.task.target_words))
         restart_heads(model, self.start.heads)
+        start_words(model, self.task.source_words, self.start.vectors, seed)
         return model
 
 

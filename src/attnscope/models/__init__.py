@@ -5,7 +5,7 @@ from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from attnscope.models.initialise import Start, restart_heads
+from attnscope.models.initialise import Start, restart_heads, start_words
 from attnscope.models.positions import Positions
 from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
 from attnscope.models.trace import Attention, Intervention, Trace
@@ -13,5 +13,5 @@ from attnscope.models.trace import Attention, Intervention, Trace
 __all__ = [
     "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "BagOfWords", "BagOfWordsSettings", "Classifier",
     "ClassifierSettings", "EncoderDecoder", "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings",
-    "Positions", "Start", "Trace", "build", "restart_heads", "uniform",
+    "Positions", "Start", "Trace", "build", "restart_heads", "start_words", "uniform",
 ]  # fmt: skip

@@ -1,19 +1,23 @@
-"""A classifier is a translator that says one word: which class? (snell2021 §2.4, eq. 7 to 9)"""
+"""A classifier is a translator that says one word: which class? (snell2021 §2.4, eq. 7 to 9; tutek2020 §3.1)"""
 
 import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import choose, require
 from attnscope.models.attention import intervene
 from attnscope.models.cells import LSTM
 from attnscope.models.recurrent import Recurrent
+from attnscope.models.scorers import FeedForward, ScaledDot, Scorer
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import SPECIALS, Batch
+
+ATTENTIONS = ("mlp", "additive", "dot")
+GROUNDINGS = ("none", "concat", "residual")
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,11 @@ class ClassifierSettings:
     units: int = 256  # of each direction
     layers: int = 1
     bidirectional: bool = True
-    hidden: int = 256  # of the attention's network
+    attention: str = "mlp"  # with ReLU; or "additive", "dot" (tutek2020)
+    hidden: int = 256  # of the attention's network; a dot product has none
+    query: str = "parameter"  # or "instance": what is looked for depends on the text (tutek2020, footnote 8)
+    query_start: str = "normal"  # or "default", of dot attention (tutek2020, appendix C)
+    grounding: str = "none"  # states; or "concat": [h; e], "residual": h + e (tutek2020, eq. 2 and 3)
     dropout: float = 0.0
     specials_attended: bool = True  # author's code; otherwise start and end tokens are read but not attended to
 
@@ -32,49 +40,61 @@ class ClassifierSettings:
         for name in ("input_size", "units", "layers", "hidden"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
         require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")
+        choose("attention of a classifier", self.attention, ATTENTIONS)
+        choose("grounding", self.grounding, GROUNDINGS)
+        choose("query", self.query, ("parameter", "instance"))
+        choose("start of the query", self.query_start, ("normal", "default"))
+        require(
+            self.grounding != "residual" or self.encoder_size == self.input_size,
+            f"grounding='residual' adds words of size {self.input_size} to states of size {self.encoder_size}",
+        )
+
+    @property
+    def encoder_size(self) -> int:
+        return self.units * (2 if self.bidirectional else 1)
+
+    @property
+    def state_size(self) -> int:
+        """Of what is attended to."""
+        return self.encoder_size + (self.input_size if self.grounding == "concat" else 0)
+
+    def scorer(self) -> Scorer:
+        from_instance = self.query == "instance"
+        if self.attention == "dot":
+            return ScaledDot(self.state_size, self.query_start, from_instance)
+        return FeedForward(self.state_size, self.hidden, self.attention == "additive", from_instance)
 
 
 class WordTable(nn.Module):
-    """A vector for each word; `vectors` to start from may be given, and frozen."""
+    """A vector for each word."""
 
-    def __init__(self, words: int, size: int, vectors: Tensor | None = None, frozen: bool = False):
+    def __init__(self, words: int, size: int):
         super().__init__()
-        start = torch.randn(words, size) if vectors is None else vectors.clone().to(torch.get_default_dtype())
-        if start.shape != (words, size):
-            raise BadSetting(f"word vectors have shape {tuple(start.shape)}; {words} words of size {size} are needed")
-        self.table = nn.Parameter(start, requires_grad=not frozen)
+        self.table = nn.Parameter(torch.randn(words, size))
 
     def forward(self, words: Int[Tensor, "batch steps"]) -> Float[Tensor, "batch steps size"]:
         return embedding(words, self.table)
 
 
 class Classifier(nn.Module):
-    """A bidirectional LSTM, feed-forward attention over its states (eq. 7), and a linear readout (eq. 8).
+    """A bidirectional LSTM, attention over its states (eq. 7), and a linear readout (eq. 8).
 
     Two classes have one logit between them, as in the paper; more have one each. The special words of the target
     vocabulary, which come first, are never said.
     """
 
-    def __init__(
-        self,
-        settings: ClassifierSettings,
-        source_words: int,
-        target_words: int,
-        vectors: Tensor | None = None,
-        frozen_vectors: bool = False,
-    ):
+    def __init__(self, settings: ClassifierSettings, source_words: int, target_words: int):
         super().__init__()
         classes = target_words - len(SPECIALS)
         require(classes >= 2, f"a classifier needs at least two classes, not {classes}")
         self.settings = settings
-        self.source_inputs = WordTable(source_words, settings.input_size, vectors, frozen_vectors)
+        self.source_inputs = WordTable(source_words, settings.input_size)
         self.encoder = Recurrent(
             LSTM, settings.input_size, settings.units, settings.layers, settings.bidirectional, settings.dropout,
             trained_first=False,
         )  # fmt: skip
-        size = self.encoder.state_size
-        self.attend = nn.Sequential(nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
-        self.output = nn.Linear(size, 1 if classes == 2 else classes)
+        self.attend = settings.scorer()
+        self.output = nn.Linear(settings.state_size, 1 if classes == 2 else classes)
 
     def forward(
         self,
@@ -85,17 +105,30 @@ class Classifier(nn.Module):
     ) -> Trace:
         """As any model's; there is no decoder to be taught, and LSTM gates are not shown here."""
         embedded = self.source_inputs(batch.source)
-        states = self.encoder.read(embedded, batch.source_mask, ends=False).states
-        mask = batch.source_mask if self.settings.specials_attended else proper(batch)
-        alignment = self.attend(states).mT[:, None]  # batch x heads (1) x target (1) x source
-        own = alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
-        weights = intervene(own, mask, attention)
-        layer = Attention(None, None, states[:, None], alignment, weights)
-        context = self.context_of(weights @ layer.values)
+        states = self.states(embedded, batch.source_mask)
+        layer = self.looked(states, batch, attention)
+        context = self.context_of(layer.weights @ layer.values)
         return Trace(
             batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
             context, self.readout(context),
         )  # fmt: skip
+
+    def states(self, embedded: Float[Tensor, "batch source input"], mask: Bool[Tensor, "batch source"]) -> Tensor:
+        """h of each word, grounded as the settings say."""
+        states = self.encoder.read(embedded, mask, ends=False).states
+        if self.settings.grounding == "concat":
+            return torch.cat([states, embedded], -1)
+        return states + embedded if self.settings.grounding == "residual" else states
+
+    def looked(self, states: Tensor, batch: Batch, attention: Intervention | None) -> Attention:
+        """The one layer and head of attention, by which one target word is said."""
+        mask = batch.source_mask if self.settings.specials_attended else proper(batch)
+        alignment = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
+        own = alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
+        queries = keys = None
+        if isinstance(self.attend, ScaledDot):
+            queries, keys = self.attend.queries(states, mask)[:, None, None], states[:, None]
+        return Attention(queries, keys, states[:, None], alignment, intervene(own, mask, attention))
 
     def context_of(self, values: Float[Tensor, "batch 1 target state"]) -> Float[Tensor, "batch target state"]:
         """What the one head picked is the context."""

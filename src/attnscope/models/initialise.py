@@ -1,20 +1,27 @@
 """Where do the weights start?"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from attnscope.errors import BadSetting
+from attnscope.errors import BadSetting, require
+from attnscope.tasks import PAD, Vocabulary
+from attnscope.tasks.text import Vectors, initial_embedding
 
 
 @dataclass(frozen=True)
 class Start:
-    """Which seed do the first weights come from? By default, the run's own."""
+    """Which seed do the first weights come from? By default, the run's own. And which word vectors are published?"""
 
     weights: int | None = None  # of the whole network
     heads: tuple[int, ...] = ()  # of single heads of attention, each drawn anew from a seed of its own
+    vectors: Vectors | None = None
+
+    def resolved(self) -> "Start":
+        """With a checksum of what is read from a file: what a run's key is made of."""
+        return self if self.vectors is None else replace(self, vectors=self.vectors.resolved())
 
 
 @torch.no_grad()
@@ -54,3 +61,24 @@ def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
         raise BadSetting("start.heads needs a model whose heads have weights of their own (attention='bilinear')")
     for head, seed in enumerate(seeds):
         restart(head, seed)
+
+
+@torch.no_grad()
+def start_words(model: nn.Module, vocabulary: Vocabulary, vectors: Vectors | None, seed: int) -> None:
+    """Let the table of words start from published vectors.
+
+    Where these are shorter than the model's, its other numbers are drawn at random, as widely spread, and so are all
+    numbers of a word without a vector.
+    """
+    if vectors is None:
+        return
+    table = getattr(getattr(model, "source_inputs", None), "table", None)
+    if table is None:
+        raise BadSetting("start.vectors needs a model with a table of words, such as a classifier")
+    known = initial_embedding(vocabulary, vectors.file, seed)
+    size = known.matrix.shape[1]
+    require(size <= table.shape[1], f"published vectors have {size} numbers, the model's words only {table.shape[1]}")
+    generator = torch.Generator().manual_seed(seed)
+    table.copy_(torch.randn(table.shape, generator=generator) * known.matrix[known.found].std())
+    table[:, :size] = known.matrix
+    table[PAD] = 0

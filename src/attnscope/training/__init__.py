@@ -1,12 +1,24 @@
 """How it learns."""
 
 from attnscope.training.accuracy import evaluate
+from attnscope.training.decisions import Decisions, decide
 from attnscope.training.fit import TrainingDiverged, fit
-from attnscope.training.objectives import L2, OBJECTIVES, CrossEntropy, Guidance, Objective, Sum
+from attnscope.training.objectives import (
+    L2,
+    OBJECTIVES,
+    Conicity,
+    CrossEntropy,
+    Guidance,
+    Hiding,
+    MaskedWords,
+    Objective,
+    Sum,
+    Tying,
+)
 from attnscope.training.progress import Progress
 from attnscope.training.settings import SCHEDULES, TrainingSettings
 
 __all__ = [
-    "L2", "OBJECTIVES", "SCHEDULES", "CrossEntropy", "Guidance", "Objective", "Progress", "Sum", "TrainingDiverged",
-    "TrainingSettings", "evaluate", "fit",
+    "L2", "OBJECTIVES", "SCHEDULES", "Conicity", "CrossEntropy", "Decisions", "Guidance", "Hiding", "MaskedWords",
+    "Objective", "Progress", "Sum", "TrainingDiverged", "TrainingSettings", "Tying", "decide", "evaluate", "fit",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from attnscope.errors import BadSetting
+from attnscope.errors import require
 from attnscope.models.asking import device_of
 from attnscope.tasks import Batch
 from attnscope.training.objectives import Objective
@@ -48,13 +48,14 @@ class Descent:
         # As a tensor, the learning rate can change under a recorded step.
         rate = torch.tensor(settings.learning_rate, device=self.device) if self.on_gpu else settings.learning_rate
         self.adam = torch.optim.Adam(
-            self.parameters, rate, settings.betas, settings.epsilon, fused=True, capturable=self.on_gpu
-        )
+            self.parameters, rate, settings.betas, settings.epsilon, settings.weight_decay, settings.amsgrad,
+            fused=True, capturable=self.on_gpu,
+        )  # fmt: skip
         self.recordings: dict[Shape, Recording | None] = {}
         self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two recordings run at once
 
     def trained_parameters(self) -> list[nn.Parameter]:
-        return list(trained_part(self.model, self.settings).parameters())
+        return trained_parameters(self.model, self.settings)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
         """The loss before the step."""
@@ -126,14 +127,18 @@ def tensor_cores() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def trained_part(model: nn.Module, settings: TrainingSettings) -> nn.Module:
-    """The whole model, or the part of it that decides where to look."""
+def trained_parameters(model: nn.Module, settings: TrainingSettings) -> list[nn.Parameter]:
+    """Those of the whole model, or of the part of it that decides where to look, or of all but its words."""
+    everything = list(model.parameters())
     if settings.trained == "all":
-        return model
-    part = getattr(model, "attend", None)
-    if not isinstance(part, nn.Module) or not list(part.parameters()):
-        raise BadSetting("trained='attention' needs a model whose attention (its part `attend`) has weights of its own")
-    return part
+        return everything
+    name = "attend" if settings.trained == "attention" else "source_inputs"
+    part = getattr(model, name, None)
+    own = list(part.parameters()) if isinstance(part, nn.Module) else []
+    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights of its own")
+    if settings.trained == "attention":
+        return own
+    return [parameter for parameter in everything if all(parameter is not word for word in own)]
 
 
 def shape_of(batch: Batch) -> Shape:

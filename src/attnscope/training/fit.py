@@ -11,7 +11,7 @@ from torch import nn
 from attnscope.errors import AttnscopeError
 from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
-from attnscope.training.descent import Descent, trained_part
+from attnscope.training.descent import Descent
 from attnscope.training.objectives import CrossEntropy, Objective
 from attnscope.training.progress import Progress, load_progress, load_weights, save_progress, save_weights, weights
 from attnscope.training.settings import TrainingSettings
@@ -135,7 +135,7 @@ class Fit:
         """Evaluate, watch and keep checkpoints where the settings say so."""
         step, last = self.progress.step, self.progress.step >= self.settings.steps
         if step in self.settings.checkpoints and self.folder:
-            changed = weights(self.model, trained_part(self.model, self.settings))
+            changed = weights(self.model, self.descent.parameters)
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", changed)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
@@ -151,8 +151,9 @@ class Fit:
         """Is this the best so far, is it good enough, have we waited too long?"""
         progress, settings = self.progress, self.settings
         progress.waited += 1
-        if progress.best_loss is None or row["loss"] < progress.best_loss:
-            progress.best_loss, progress.waited = row["loss"], 0
+        price = row["loss"] if settings.best_by == "loss" else -row[settings.best_by]
+        if progress.lowest is None or price < progress.lowest:
+            progress.lowest, progress.waited = price, 0
             progress.best = weights(self.model) if settings.keep == "best" else {}
         enough = settings.enough is not None and row["word_accuracy"] >= settings.enough
         tired = settings.patience is not None and progress.waited >= settings.patience

@@ -5,6 +5,7 @@ They go into one file, written in one atomic act.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Progress:
 
     step: int = 0
     log: list[dict[str, float]] = field(default_factory=list)
-    best_loss: float | None = None
+    lowest: float | None = None  # the best evaluation: its loss, or less its accuracy
     waited: int = 0  # evaluations since the best one
     stopped: bool = False
     seconds: float = 0.0  # of training, earlier attempts included
@@ -49,9 +50,9 @@ def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> 
     return Progress(**json.loads(facts["progress"]), best=part("best", tensors))
 
 
-def weights(model: nn.Module, only: nn.Module | None = None) -> Weights:
-    """What was trained, by name, each once however many parts of the model share it; or that of one part only."""
-    chosen = {id(parameter) for parameter in (only or model).parameters()}
+def weights(model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> Weights:
+    """What was trained, by name, each once however many parts of the model share it; or some of it only."""
+    chosen = {id(parameter) for parameter in (model.parameters() if only is None else only)}
     return {
         name: parameter.detach().cpu().clone().contiguous()
         for name, parameter in model.named_parameters()

@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 
 from attnscope.models.dropout import generators
 from attnscope.tasks import Batch
-from attnscope.training.descent import Descent, trained_part
+from attnscope.training.descent import Descent, trained_parameters
 from attnscope.training.fit import Fit, Pace, seed_of
 from attnscope.training.objectives import Objective
 from attnscope.training.progress import Progress
@@ -80,7 +80,7 @@ class Replicas(Descent):
         return losses
 
     def trained_parameters(self) -> list[nn.Parameter]:
-        own = set(map(id, trained_part(self.model, self.settings).parameters()))
+        own = set(map(id, trained_parameters(self.model, self.settings)))
         return [self.weights[name] for name, parameter in self.model.named_parameters() if id(parameter) in own]
 
     def generators(self) -> Sequence[torch.Generator]:

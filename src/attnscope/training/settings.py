@@ -18,6 +18,8 @@ class TrainingSettings:
     learning_rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.99)
     epsilon: float = 1e-8
+    weight_decay: float = 0.0  # added to the gradients, as L2
+    amsgrad: bool = False
     schedule: str = "constant"
     decay: float = 0.9997  # per step, for schedule="exponential"
     warmup: int = 0
@@ -25,23 +27,26 @@ class TrainingSettings:
     teacher_forcing: float = 0.0
     evaluate_every: int = 200
     checkpoints: tuple[int, ...] = ()  # steps after which the weights are kept
-    patience: int | None = None  # evaluations without a lower validation loss before training stops
+    patience: int | None = None  # evaluations without a better one before training stops
     enough: float | None = None  # stop once this validation word accuracy is reached
-    keep: str = "last"  # or "best": the weights with the lowest validation loss
+    keep: str = "last"  # or "best": the weights of the best evaluation
+    best_by: str = "loss"  # on the validation split, the lowest; or "word_accuracy", the highest
     attention: str = "own"  # or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2)
-    trained: str = "all"  # or "attention": all other weights stay as they started (snell2021 A.6)
+    trained: str = "all"  # or "attention" (snell2021 A.6), "all but words": other weights stay as they started
 
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, SCHEDULES)
         choose("choice of weights", self.keep, ("last", "best"))
+        choose("measure of the best", self.best_by, ("loss", "word_accuracy"))
         choose("attention in training", self.attention, FORWARD)
-        choose("part to train", self.trained, ("all", "attention"))
+        choose("part to train", self.trained, ("all", "attention", "all but words"))
         require(
             (self.attention, self.trained) != ("uniform", "attention"),
             "with uniform attention there is none to train: trained='attention' leaves nothing",
         )
         for name in ("steps", "batch_size", "learning_rate", "evaluate_every", "epsilon"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        require(self.weight_decay >= 0, f"weight_decay must not be negative, but is {self.weight_decay}")
         require(self.warmup >= 0, f"warmup must not be negative, but is {self.warmup}")
         require(self.clip is None or self.clip > 0, f"clip must be positive or None, not {self.clip}")
         require(self.patience is None or self.patience > 0, f"patience must be positive or None, not {self.patience}")

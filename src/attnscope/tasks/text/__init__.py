@@ -9,7 +9,7 @@ from attnscope.tasks.text.statistics import statistics
 from attnscope.tasks.text.subwords import Subwords
 from attnscope.tasks.text.task import TextTask
 from attnscope.tasks.text.translation import Translation
-from attnscope.tasks.text.vectors import InitialEmbedding, initial_embedding
+from attnscope.tasks.text.vectors import InitialEmbedding, Vectors, initial_embedding
 from attnscope.tasks.text.words import UNKNOWN, UNKNOWN_WORD, Words
 
 # Every kind of settings that a corpus is described by, under the name that it has in JSON.
@@ -20,10 +20,11 @@ SETTINGS: dict[str, type] = {
     "splits": Splits,
     "words": Words,
     "subwords": Subwords,
+    "vectors": Vectors,
 }
 
 __all__ = [
     "CLASSIFICATIONS", "CORPORA", "PARTS", "SETTINGS", "TRANSLATIONS", "UNKNOWN", "UNKNOWN_WORD", "ChangedCorpus",
     "Classification", "InitialEmbedding", "MissingCorpus", "Preparation", "Splits", "Subwords", "TextTask",
-    "Translation", "Words", "initial_embedding", "statistics",
+    "Translation", "Vectors", "Words", "initial_embedding", "statistics",
 ]  # fmt: skip

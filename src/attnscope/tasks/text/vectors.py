@@ -6,7 +6,8 @@ published, plain or packed with gzip. Or an .npz file with the array `vectors`, 
 
 import zipfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,24 @@ from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks.batch import PAD, SPECIALS, Vocabulary
 from attnscope.tasks.text.lines import lines
-from attnscope.tasks.text.places import find
+from attnscope.tasks.text.places import ChangedCorpus, digest, find
 from attnscope.tasks.text.task import TextTask
 
 EXPECTED = "word vectors as .txt or .vec, plain or packed with gzip, or as .npz with a vocab.txt beside it"
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A file of published word vectors."""
+
+    file: str
+    fingerprint: str | None = None  # a checksum; if given, another file is refused
+
+    def resolved(self) -> "Vectors":
+        found = digest(find(self.file, EXPECTED))
+        if self.fingerprint not in (None, found):
+            raise ChangedCorpus(f"the word vectors {self.file} have changed: their checksum is {found[:12]}…")
+        return replace(self, fingerprint=found)
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,7 @@ class InitialEmbedding:
         return self.found[words[words >= len(SPECIALS)]].float().mean().item()
 
 
+@lru_cache(maxsize=4)
 def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> InitialEmbedding:
     """Published vectors; for words without one, random ones as widely spread as those; zero for the padding.
 

@@ -1,77 +1,19 @@
-"""What is training paid for? Objectives add up: CrossEntropy() + Guidance(1.0) + L2(1e-5)."""
+"""Where should a model look? Attentive guidance tells it. (baan2019 §2.2)"""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from attnscope.errors import BadSetting, require
 from attnscope.models import Trace
 from attnscope.tasks import NOWHERE, Batch
+from attnscope.training.objectives.base import Objective
 
-LEFT_OUT = -100
 POSITIONS = 1 << 20  # more than a sentence has
 PARTS = 1 << 24  # a lot is one of so many, which single precision tells apart
 LEAST = 1e-20  # attention below it is priced as if it were this (baan2019, author's code)
-
-
-class Objective(ABC):
-    """A price to be lowered, given a model, a batch and what the forward pass on it showed."""
-
-    @abstractmethod
-    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor: ...
-
-    def __add__(self, other: "Objective") -> "Objective":
-        return Sum((*self.terms, *other.terms))
-
-    @property
-    def terms(self) -> tuple["Objective", ...]:
-        return (self,)
-
-
-@dataclass(frozen=True)
-class Sum(Objective):
-    """Several objectives at once."""
-
-    parts: tuple[Objective, ...]
-
-    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        return torch.stack([part(model, batch, trace) for part in self.parts]).sum()
-
-    @property
-    def terms(self) -> tuple[Objective, ...]:
-        return self.parts
-
-
-@dataclass(frozen=True)
-class CrossEntropy(Objective):
-    """The mean over target words, the end token included, padding not; or, as `total`, their sum."""
-
-    total: bool = False
-
-    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        # Padding is left out by number, not by indexing: its amount must not change the shape of the computation.
-        target = batch.target.masked_fill(~batch.target_mask, LEFT_OUT)
-        return cross_entropy(
-            trace.logits.flatten(0, 1),
-            target.flatten(),
-            ignore_index=LEFT_OUT,
-            reduction="sum" if self.total else "mean",
-        )
-
-
-@dataclass(frozen=True)
-class L2(Objective):
-    """The sum of squares of all parameters (aitken2021, author's code)."""
-
-    weight: float = 1e-5
-
-    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        squares = [parameter.square().sum() for parameter in model.parameters()]
-        return self.weight * torch.stack(squares).sum()
 
 
 @dataclass(frozen=True)
@@ -132,6 +74,3 @@ def scattered(numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
     return mixed ^ (mixed >> 31)
-
-
-OBJECTIVES: dict[str, type[Objective]] = {"cross_entropy": CrossEntropy, "l2": L2, "guidance": Guidance}

@@ -22,7 +22,7 @@ from attnscope.training.fit import Fit, Report, carry_out
 from attnscope.training.progress import load_weights, read
 from attnscope.training.replicas import fit_together
 
-REPLICAS = 64  # runs that are trained as one model, at most
+REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
 RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
 
 
@@ -130,8 +130,16 @@ def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
         alike = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
         groups.setdefault(alike.key, []).append(experiment)
     return [
-        tuple(group[start : start + REPLICAS]) for group in groups.values() for start in range(0, len(group), REPLICAS)
+        tuple(group[start : start + most])
+        for group in groups.values()
+        for most in (most_together(group[0]),)
+        for start in range(0, len(group), most)
     ]
+
+
+def most_together(experiment: Experiment) -> int:
+    """As many as a GPU has room for: every head of a replica attends to states of its own."""
+    return max(1, REPLICAS // getattr(experiment.model, "heads", 1))
 
 
 def replicable(experiment: Experiment) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.claims import Verdict
 from attnscope.studies.result import Row, row
+from attnscope.tasks import MissingCorpus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,21 @@ class Case:
     def seeded(self, seed: int, device: str) -> "Case":
         runs = {part: seeded(experiment, seed, device) for part, experiment in self.runs.items()}
         return Case(runs, self.settings)
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A corpus that is not on this machine, and where it was looked for."""
+
+    message: str
+
+
+def unless_absent(make: Callable[[], Case]) -> Case:
+    """What needs a corpus stays among the cases where that is missing, to be reported as failed."""
+    try:
+        return make()
+    except MissingCorpus as missing:
+        return Case(settings=Absent(str(missing)))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ def _everything(study: str) -> dict[str, Any]:
     return {section: rows for text in texts for section, rows in tomllib.loads(text).items()}
 
 
+@cache
+def stated_in(study: str, file: str) -> dict[str, Any]:
+    """A file of a study's, as it is."""
+    return tomllib.loads(files(f"attnscope.studies.{study}").joinpath(file).read_text(encoding="utf-8"))
+
+
 def published_by(study: str) -> Published:
     """A function of section and quantity: the published value of a row of a table, with the words around it.
 

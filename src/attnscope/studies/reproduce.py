@@ -18,6 +18,7 @@ from attnscope.lab.experiment import Experiment, Run, finished, together, train_
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import (
+    Absent,
     Case,
     Finding,
     ForSeed,
@@ -31,6 +32,7 @@ from attnscope.studies.finding import (
     shortened,
 )
 from attnscope.studies.result import Result, provenance
+from attnscope.tasks import MissingCorpus
 
 SHARED = "store.json"
 MEASUREMENTS = "measurements"
@@ -230,8 +232,9 @@ class Reproduction:
         reasons = {
             name: next((failures[e.key] for e in question.experiments if e.key in failures), None)
             for name, question in distinct.items()
+            if not question.path.exists()  # what is measured stays so, whatever became of a run that it shared
         }
-        ready = [name for name, reason in reasons.items() if reason is None]
+        ready = [name for name in distinct if reasons.get(name) is None]
         measured = self.engine.map(answer, [distinct[name] for name in ready], count.done)
         return {name: Outcome(failure=reason) for name, reason in reasons.items() if reason} | dict(
             zip(ready, measured, strict=True)
@@ -296,6 +299,8 @@ def answer(question: Question) -> Answer:
 def subject(question: Question, runs: Mapping[str, Run]) -> Run | Subject:
     if isinstance(question.wanted, Experiment):
         return runs[question.wanted.key]
+    if isinstance(question.wanted.settings, Absent):
+        raise MissingCorpus(question.wanted.settings.message)
     by_part = {part: runs[experiment.key] for part, experiment in question.wanted.runs.items()}
     return Subject(by_part, question.wanted.settings, question.seed, question.device)
 

@@ -21,8 +21,7 @@ from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
 from attnscope.studies.finding import Measurement, Subject
 from attnscope.studies.snell2021.readings import METRICS, Answers, Checkpoint, best, readings
-from attnscope.studies.snell2021.text import Absent
-from attnscope.tasks import SPECIALS, Batch, Classification, MissingCorpus, TextTask, Translation
+from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
 from attnscope.tasks.task import trimmed
 from attnscope.training.bleu import Bleu, bleu
 
@@ -40,8 +39,6 @@ Ask = Callable[[Model, Trace], Scores]
 
 def measure(subject: Subject) -> Measurement:
     """Everything that the tables say about a corpus, for one seed."""
-    if isinstance(subject.settings, Absent):
-        raise MissingCorpus(subject.settings.message)
     samples = {split: sample(subject, split) for split in SPLITS}
     finished = most_accurate(subject.runs["standard"], samples["validation"])
     fixed = {split: fixed_scores(subject, finished, batches) for split, batches in samples.items()}

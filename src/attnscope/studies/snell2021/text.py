@@ -6,14 +6,14 @@ but the author's code makes the embedding anew right after it was filled.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import PRESETS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.bag_of_words import RECIPES, SHORT_TEXTS, TRANSLATION, ProxyRecipe
 from attnscope.probes.agreement import classification_checkpoints, translation_checkpoints
-from attnscope.studies.finding import Case
-from attnscope.tasks import CORPORA, Classification, MissingCorpus, Subwords, TextTask
+from attnscope.studies.finding import Case, unless_absent
+from attnscope.tasks import CORPORA, Classification, Subwords, TextTask
 from attnscope.training import CrossEntropy, TrainingSettings
 
 MULTI30K = ("multi30k_en_de", "multi30k_de_en")  # as the paper says, and as the author's code reads it
@@ -90,26 +90,16 @@ class Sample:
     as_published: bool
 
 
-@dataclass(frozen=True)
-class Absent:
-    """A corpus that is not on this machine, and where it was looked for."""
-
-    message: str
-
-
 def cases(sizes: TextSizes, corpora: Iterable[str]) -> dict[str, Case]:
-    """A case a corpus. One that is missing stays among them, to be reported as failed."""
-    return {corpus: case(corpus, sizes) for corpus in corpora}
+    """A case a corpus."""
+    return {corpus: unless_absent(partial(case, corpus, sizes)) for corpus in corpora}
 
 
 def case(corpus: str, sizes: TextSizes) -> Case:
     """The networks of one corpus that are compared with each other."""
     task = sizes.task(corpus)
     classified = isinstance(task, Classification)
-    try:
-        parts = classifiers(task, sizes) if classified else translators(corpus, task, sizes)
-    except MissingCorpus as missing:
-        return Case(settings=Absent(str(missing)))
+    parts = classifiers(task, sizes) if classified else translators(corpus, task, sizes)
     runs = {part: replace(experiment, seed=SEEDS[part]) for part, experiment in parts.items()}
     return Case(runs, Sample(sizes.texts if classified else sizes.pairs, sizes.as_published))
 

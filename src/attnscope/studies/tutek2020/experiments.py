@@ -1,0 +1,142 @@
+"""Which texts, which networks, how long? What is trained for tutek2020. (§3, table 4, table 5)
+
+Settings are the paper's; where it is silent, those of the code that it builds on (Jain and Wallace 2019): start and end
+tokens that are read but not attended to, AMSGrad, eight epochs, of which the best by the validation split.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from attnscope.lab.experiment import Experiment
+from attnscope.models import ClassifierSettings, Start
+from attnscope.studies.finding import Profile
+from attnscope.studies.published import stated_in
+from attnscope.tasks import CORPORA, Classification, Splits, Words
+from attnscope.tasks.text import Vectors
+from attnscope.training import CrossEntropy, MaskedWords, Objective, TrainingSettings, Tying
+
+GLOVE = Vectors("glove/glove.6B.100d.float16.npz")
+ATTENTIONS = ("additive", "dot")
+DELTAS = (1.0, 10.0, 20.0, 30.0)  # §3.1; table 4 leaves the first one out
+ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)  # table 4
+
+# The models of table 1; the last one shows what it costs to keep the words as they are published.
+BASE, CONCAT, RESIDUAL, TYING, MLM, FREE = "base", "concat", "residual", "tying", "mlm", "base, words trained"
+MODELS = (BASE, CONCAT, RESIDUAL, TYING, MLM, FREE)
+
+
+def corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Classification:
+    """A named corpus, prepared for this study."""
+    given = CORPORA[name]
+    assert isinstance(given, Classification)
+    prepared = replace(given.preparation, unknown_integers=False, **preparation)  # type: ignore[arg-type]
+    return replace(given, special="both", splits=splits, vocabulary=words, preparation=prepared)
+
+
+# Splits are those of Jain and Wallace as far as they are known. Words are as many as table 5 has, within reach.
+TEXTS: dict[str, Classification] = {
+    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(least=1)),
+    "ag_news": replace(
+        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(least=1)), text=("text",)
+    ),
+    "20newsgroups": corpus(
+        "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(least=1),
+        longest=500, too_long="drop",
+    ),
+    "imdb": corpus(
+        "imdb", Splits(("train",), test=("test",), validation_share=0.2, most_test=5000), Words(least=2),
+        longest=400, too_long="truncate",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sizes(Profile):
+    """Corpora, networks, epochs, and how much is measured."""
+
+    corpora: tuple[str, ...]
+    input_size: int
+    epochs: Mapping[str, int]
+    draws: int  # of permuted attention
+    words: int  # that mutual information is measured on, and of clusters:
+    clusters: int
+    vectors: int  # occurrences of those words, at most
+    texts: int  # that are searched for other attention, left out word by word, and erased
+    layers: tuple[int, ...]  # of table 6
+    tested: tuple[str, ...] = ("sst",)  # corpora of fig1, jain-wallace and deceptive
+    lambdas: tuple[float, ...] = (0.0, 0.1, 1.0)  # of trained adversaries; the paper does not give its own
+    telling: int = 200  # words that a deceptive model hides
+
+    @property
+    def units(self) -> int:
+        """Of each direction, so that states have the size of words."""
+        return self.input_size // 2
+
+
+PROFILES = {
+    "paper": Sizes(
+        "paper", seeds=5, corpora=tuple(TEXTS), input_size=300,
+        epochs={"sst": 8, "ag_news": 8, "20newsgroups": 8, "imdb": 4},  # four are our choice: the second is best
+        draws=100, words=1000, clusters=1000, vectors=1_000_000, texts=1000, layers=(1, 2, 3),
+        tested=tuple(TEXTS), lambdas=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0),
+    ),
+    "quick": Sizes(
+        "quick", seeds=3, corpora=("sst", "20newsgroups"), input_size=100,
+        epochs={"sst": 3, "20newsgroups": 8}, draws=20, words=500, clusters=200, vectors=20_000, texts=200,
+        layers=(1, 2),
+    ),
+}  # fmt: skip
+
+
+def network(sizes: Sizes, attention: str, model: str, layers: int = 1) -> ClassifierSettings:
+    return ClassifierSettings(
+        input_size=sizes.input_size,
+        units=sizes.units,
+        layers=layers,
+        attention=attention,
+        hidden=sizes.units,  # half of a state, as in the code that the paper builds on
+        grounding=model if model in (CONCAT, RESIDUAL) else "none",
+        specials_attended=False,
+    )
+
+
+def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
+    epoch = TEXTS[name].steps(32)
+    return TrainingSettings(
+        steps=sizes.epochs[name] * epoch,
+        batch_size=32,  # table 4, as the three below
+        learning_rate=1e-3,
+        weight_decay=1e-5,
+        clip=5.0,
+        betas=(0.9, 0.999),
+        amsgrad=True,
+        evaluate_every=epoch,
+        keep="best",
+        best_by="word_accuracy",
+        trained="all" if model == FREE else "all but words",
+    )
+
+
+def objective(name: str, attention: str, model: str) -> Objective:
+    """What a model is paid for, with the weight that was chosen for it."""
+    extra = {
+        TYING: Tying(chosen(name, attention, "delta")),
+        MLM: MaskedWords(chosen(name, attention, "eta")),
+    }
+    return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
+
+
+def chosen(name: str, attention: str, weight: str) -> float:
+    """δ or η of a corpus and an attention: the one with the best F1 on the validation split (finding `ablation`)."""
+    return float(stated_in("tutek2020", "chosen.toml")[name][attention][weight])
+
+
+def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1) -> Experiment:
+    """A model of a table. Words start from GloVe, whose 100 numbers are the first of each word's."""
+    return Experiment(
+        TEXTS[name],
+        network(sizes, attention, model, layers),
+        training(sizes, name, model),
+        objective(name, attention, model),
+        start=Start(vectors=GLOVE),
+    )

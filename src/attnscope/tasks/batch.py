@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad as extend
 
@@ -43,8 +43,9 @@ class Vocabulary:
 class Batch:
     """Source and target sentences of one batch, each with its end token, then padding.
 
-    `guide` gives, for each target position, the source position that it comes from, or NOWHERE. While many replicas of
-    a model are trained as one, an axis of replicas comes first.
+    `guide` gives, for each target position, the source position that it comes from, or NOWHERE. `rationale` gives, for
+    each source position, the share of people who marked it as a reason for the answer; 0 on special words and padding.
+    While many replicas of a model are trained as one, an axis of replicas comes first.
     """
 
     source: Int[Tensor, "*replicas batch source"]
@@ -52,6 +53,7 @@ class Batch:
     target: Int[Tensor, "*replicas batch target"]
     target_mask: Bool[Tensor, "*replicas batch target"]
     guide: Int[Tensor, "*replicas batch target"] | None = None
+    rationale: Float[Tensor, "*replicas batch source"] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -74,6 +76,7 @@ class Batch:
             target=extend(self.target, (0, target), value=PAD),
             target_mask=extend(self.target_mask, (0, target), value=False),
             guide=None if self.guide is None else extend(self.guide, (0, target), value=NOWHERE),
+            rationale=None if self.rationale is None else extend(self.rationale, (0, source), value=0.0),
         )
 
     def copy_from(self, other: "Batch") -> None:
@@ -82,10 +85,10 @@ class Batch:
             getattr(self, name).copy_(value)
 
 
-def pad(rows: Sequence[np.ndarray], fill: int = PAD) -> tuple[Tensor, Tensor]:
+def pad(rows: Sequence[np.ndarray], fill: int = PAD, kind: type = np.int64) -> tuple[Tensor, Tensor]:
     """Rows of different lengths as one tensor, and the mask of what is no padding."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]  # rows x longest
-    padded = np.full(mask.shape, fill, dtype=np.int64)
+    padded: np.ndarray = np.full(mask.shape, fill, dtype=kind)
     padded[mask] = np.concatenate(rows)
     return torch.from_numpy(padded), torch.from_numpy(mask)

@@ -12,6 +12,7 @@ from attnscope.tasks.text.coder import Coder, Sentences
 from attnscope.tasks.text.corpus import Marks, Pair, Prepared
 from attnscope.tasks.text.rows import Row
 from attnscope.tasks.text.task import TextTask
+from attnscope.tasks.text.words import Words
 
 MARKS = {"none": Marks(), "end": Marks(after=(END,)), "both": Marks(before=(START,), after=(END,))}
 
@@ -28,6 +29,7 @@ class Classification(TextTask):
     labels: tuple[str, ...] = ()  # the classes, in this order; if none are named, all those of the training split
     left_out: tuple[str, ...] = ()  # classes whose rows are passed over; 'null' for rows without a class
     special: str = "end"  # the special words of the source: none, end, or both start and end
+    rationale: str | None = None  # a field with what people marked in the text: a number a word, or a list a person
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,9 +39,24 @@ class Classification(TextTask):
         require(len(self.labels) != 1, f"a classification needs at least two classes, not only {self.labels}")
         both = set(self.labels) & set(self.left_out)
         require(not both, f"{', '.join(sorted(both))} cannot be a class and left out as well")
+        if self.rationale is not None:
+            self._check_alignment()
+
+    def _check_alignment(self) -> None:
+        """A rationale marks the words as published, so each of them must stay one word."""
+        require(len(self.text) == 1, f"a rationale marks one field of text, not {', '.join(self.text)} together")
+        require(
+            isinstance(self.vocabulary, Words),
+            f"rationale={self.rationale!r} marks whole words; with Subwords its marks would lose their places",
+        )
+        require(
+            self.preparation.keeps_published_words,
+            f"rationale={self.rationale!r} marks the words as published, which the preparation would change: use the "
+            "tokeniser whitespace, spaces or trimmed, without strip_headers, strip_tags and split_underscores",
+        )
 
     def fields(self) -> tuple[str, ...]:
-        return (*self.text, self.label)
+        return (*self.text, self.label, *((self.rationale,) if self.rationale is not None else ()))
 
     @property
     def marks(self) -> tuple[Marks, Marks]:
@@ -56,10 +73,15 @@ class Classification(TextTask):
             return None
         if self.labels and label not in self.labels:
             raise row.wrong(f"there is no class {label!r}; the classes are {', '.join(self.labels)}")
-        return Pair(joined([row.text(name) for name in self.text], row), [label], row)
+        rationale = None if self.rationale is None else row.rationale(self.rationale)
+        return Pair(joined([row.text(name) for name in self.text], row), [label], row, rationale)
 
     def cut(self, pair: Pair) -> tuple[list[str], list[str]]:
-        return self.preparation.words(pair.source), list(pair.target)
+        words = self.preparation.words(pair.source)
+        if pair.rationale is not None and len(pair.rationale) != len(words):
+            marks = len(pair.rationale)
+            raise pair.row.wrong(f"{self.rationale!r} has marks for {marks} words, but the text has {len(words)}")
+        return words, list(pair.target)
 
     def coders(self, training: Prepared) -> tuple[Coder, Coder]:
         found = {label for (label,) in training.targets}

@@ -53,6 +53,23 @@ CLASSIFICATIONS: dict[str, Classification] = {
     "yelp": Classification(
         "yelp_human_attention/yelp_human_attention.jsonl.gz", labels=("0", "1"), splits=Splits(YELP)
     ),
+    # The same texts in the same splits; 'great!' is one word that people marked, and is read as 'great'.
+    "yelp_rationales": Classification(
+        "yelp_human_attention/yelp_human_attention.jsonl.gz",
+        labels=("0", "1"),
+        splits=Splits(YELP),
+        preparation=Preparation("trimmed"),
+        rationale="rationales",  # of each annotator: half of them or more is what is published as `rationale`
+    ),
+    # Whole reviews, of up to 2,809 words: people marked all of them. `longest` with too_long="truncate" cuts marks too.
+    # In the test split, as it came to us, most marked passages (six in ten) stop one word early.
+    "eraser_movies": Classification(
+        "eraser_movies/eraser_movies.jsonl.gz",
+        labels=("NEG", "POS"),
+        splits=Splits(("train",), ("val",), ("test",)),
+        preparation=Preparation("whitespace"),
+        rationale="rationale",
+    ),
     "sms": Classification(
         "sms_spam/sms_spam.jsonl.gz",
         labels=("ham", "spam"),

@@ -1,7 +1,7 @@
 """What is left of a corpus once it is read, split, cut into words and numbered?"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,7 @@ class Pair:
     source: str | list[str]
     target: str | list[str]
     row: Row
+    rationale: np.ndarray | None = None  # of each word of the source, the share of people who marked it
 
 
 def plain(text: str | list[str]) -> str:
@@ -45,12 +46,14 @@ class Prepared:
     targets: list[Words]
     references: list[str]  # the targets as published
     lost: Lost
+    rationales: list[np.ndarray]  # of each source; none at all where the corpus has none
 
 
 def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], preparation: Preparation) -> Prepared:
     sources: list[Words] = []
     targets: list[Words] = []
     references: list[str] = []
+    rationales: list[np.ndarray] = []
     empty = dropped = truncated = 0
     for pair in pairs:
         source, target = cut(pair)
@@ -63,7 +66,9 @@ def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], 
             sources.append(source[: preparation.longest])
             targets.append(target[: preparation.longest])
             references.append(plain(pair.target))
-    return Prepared(sources, targets, references, Lost(empty, dropped, truncated))
+            if pair.rationale is not None:
+                rationales.append(pair.rationale[: preparation.longest])
+    return Prepared(sources, targets, references, Lost(empty, dropped, truncated), rationales)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +79,7 @@ class Part:
     target: list[np.ndarray]
     references: list[str]
     lost: Lost
+    rationale: list[np.ndarray] = field(default_factory=list)  # as long as the source; none where there are none
 
     def __len__(self) -> int:
         return len(self.source)
@@ -94,7 +100,8 @@ class Part:
     def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
         source, source_mask = pad([self.source[i] for i in chosen])
         target, target_mask = pad([self.target[i] for i in chosen])
-        return Batch(source, source_mask, target, target_mask)
+        rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
+        return Batch(source, source_mask, target, target_mask, rationale=rationale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +128,10 @@ class Marks:
     def around(self, numbers: list[np.ndarray]) -> list[np.ndarray]:
         before, after = np.array(self.before, dtype=np.int32), np.array(self.after, dtype=np.int32)
         return [np.concatenate([before, row, after]) for row in numbers]
+
+    def unmarked(self, rationales: list[np.ndarray]) -> list[np.ndarray]:
+        """With nothing on the special words: nobody could mark these."""
+        return [np.pad(row, (len(self.before), len(self.after))) for row in rationales]
 
 
 def lengths(numbers: Sequence[np.ndarray]) -> np.ndarray:

@@ -10,6 +10,7 @@ from attnscope.tasks.text.words import UNKNOWN_WORD
 
 NOT = re.compile(r"(n't|N'T)\b")
 WORD = re.compile(r"(?:n't|N'T)\b|(?<=\w)'(?:s|re|ve|ll|d|m|S|RE|VE|LL|D|M)\b|\w+|[^\w\s]")
+EDGES = re.compile(r"^[^\w]+|[^\w]+$")
 TAG = re.compile(r"<[/!]?[a-zA-Z][^<>]*>")
 LONG_INTEGER = re.compile(r"\d\d+")
 
@@ -35,7 +36,28 @@ def by_spaces(text: str) -> list[str]:
     return [word for word in text.split(" ") if word]
 
 
-TOKENISERS: dict[str, Callable[[str], list[str]]] = {"words": by_words, "spaces": by_spaces}
+def by_white_space(text: str) -> list[str]:
+    """Words are what stands between white space of any kind: for published tokens that run over several lines."""
+    return text.split()
+
+
+def trimmed_words(text: str) -> list[str]:
+    """What stands between white space, without the punctuation at its edges; a word of nothing else keeps it.
+
+    For marks on the words of raw text: each word stays one word, but 'great!' is 'great'.
+
+    >>> trimmed_words("It's great! - (we'll be back...)")
+    ["It's", 'great', '-', "we'll", 'be', 'back']
+    """
+    return [EDGES.sub("", word) or word for word in text.split()]
+
+
+TOKENISERS: dict[str, Callable[[str], list[str]]] = {
+    "words": by_words,
+    "spaces": by_spaces,
+    "whitespace": by_white_space,
+    "trimmed": trimmed_words,
+}
 TOO_LONG = ("drop", "truncate")
 
 
@@ -74,6 +96,11 @@ class Preparation:
         if self.split_underscores:
             words = [part for word in words for part in word.split("_") if part]
         return [word.lower() for word in words] if self.lower else list(words)
+
+    @property
+    def keeps_published_words(self) -> bool:
+        """Whether each word as published, between spaces, is one word here: then marks on it keep their places."""
+        return self.tokeniser != "words" and not (self.strip_headers or self.strip_tags or self.split_underscores)
 
     def drops(self, *sides: Sequence[str]) -> bool:
         return self.too_long == "drop" and self.exceeded(*sides)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnscope.files import Malformed
 from attnscope.tasks.text.lines import lines
 
@@ -53,8 +55,28 @@ class Row:
             return value
         raise self.wrong(f"{name!r} must be a word or a whole number, not {shown(value)}")
 
+    def rationale(self, name: str) -> np.ndarray:
+        """For each word, the share of people who marked it: numbers from 0 to 1, or a list of 0 and 1 a person."""
+        value = self.field(name)
+        people = value if isinstance(value, list) and value and all(isinstance(row, list) for row in value) else [value]
+        if not all(map(are_shares, people)):
+            raise self.wrong(
+                f"{name!r} must be a list with a number from 0 to 1 for each word, or such a list for each person, "
+                f"not {shown(value)}"
+            )
+        lengths = sorted({len(marks) for marks in people})
+        if len(lengths) > 1:
+            raise self.wrong(f"{name!r} has lists of {' and '.join(map(str, lengths))} words for one text")
+        shares: np.ndarray = np.array(people, dtype=np.float32).mean(0)
+        return shares
+
     def split(self, name: str) -> str:
         return str(self.fields.get(name, UNSPLIT))
+
+
+def are_shares(values: Any) -> bool:
+    numbers = isinstance(values, list) and set(map(type, values)) <= {bool, int, float}
+    return numbers and all(0 <= value <= 1 for value in values)
 
 
 def shown(value: Any) -> str:

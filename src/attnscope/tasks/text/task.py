@@ -144,4 +144,4 @@ def loaded(task: TextTask) -> Corpus:
 def numbered(kept: Prepared, source: Coder, target: Coder, marks: tuple[Marks, Marks]) -> Part:
     sources = marks[0].around(source.encode(kept.sources))
     targets = marks[1].around(target.encode(kept.targets))
-    return Part(sources, targets, kept.references, kept.lost)
+    return Part(sources, targets, kept.references, kept.lost, marks[0].unmarked(kept.rationales))

@@ -1,7 +1,7 @@
 """How long does the mutual information of table 2 of tutek2020 take, and where does the time go?
 
     python benchmarks/information.py              100,000 vectors of 300, k = 1000
-    python benchmarks/information.py 1000000      as many as the paper allows; 4 GiB of memory
+    python benchmarks/information.py 1000000      as many as the paper allows; 3 GiB of memory
 
 There is no peer and no goal: the time is reported. Vectors are made up: 1000 words, the frequency of a word falling
 with its rank, embeddings from a normal distribution, states that add as much noise to them. Seconds on the clock and of

@@ -43,9 +43,8 @@ class LSTMScan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_states: Tensor | None, d_cells: Tensor | None, _: None) -> Outputs:
-        states = ctx.saved_tensors[3]
-        zeros = states.new_zeros(()).expand_as(states)
-        d_states, d_cells = (zeros if d is None else d for d in (d_states, d_cells))
+        if d_states is None:
+            d_states = torch.zeros_like(ctx.saved_tensors[3])
         return BackwardScan.apply(d_states, d_cells, *ctx.saved_tensors)  # type: ignore[no-any-return]
 
     @staticmethod
@@ -58,7 +57,7 @@ class BackwardScan(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        d_states: Tensor, d_cells: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor, *output: Tensor
+        d_states: Tensor, d_cells: Tensor | None, state: Tensor, cell: Tensor, recurrent: Tensor, *output: Tensor
     ) -> Outputs:
         states, cells, gates = output
         back = fused_back if states.is_cuda else back_in_place
@@ -68,20 +67,28 @@ class BackwardScan(torch.autograd.Function):
         return d_gates, d_state, d_cell, d_recurrent.mT
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Outputs) -> None: ...
+    def setup_context(ctx: Any, inputs: tuple[Tensor | None, ...], output: Outputs) -> None: ...
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Outputs, tuple[int, ...]]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Outputs, tuple[int, ...]]:
         return over_replicas(BackwardScan, info.batch_size, in_dims, inputs)
 
 
 def over_replicas(
-    function: type[torch.autograd.Function], size: int, in_dims: tuple[int | None, ...], inputs: tuple[Tensor, ...]
+    function: type[torch.autograd.Function],
+    size: int,
+    in_dims: tuple[int | None, ...],
+    inputs: tuple[Tensor | None, ...],
 ) -> tuple[Outputs, tuple[int, ...]]:
     """What is mapped over joins the replicas, third from the last axis of every tensor here, and leaves them again."""
-    pairs = zip(inputs, in_dims, strict=True)
-    own = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in pairs)
-    outputs = function.apply(*(x.movedim(0, -4).flatten(-4, -3).contiguous() for x in own))
+
+    def joined(x: Tensor | None, dim: int | None) -> Tensor | None:
+        if x is None:
+            return None
+        own = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+        return own.movedim(0, -4).flatten(-4, -3).contiguous()
+
+    outputs = function.apply(*map(joined, inputs, in_dims))
     return tuple(x.unflatten(-3, (size, -1)) for x in outputs), tuple(x.dim() - 3 for x in outputs)
 
 
@@ -101,7 +108,7 @@ def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: T
 
 
 def back_in_place(
-    d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
+    d_states: Tensor, d_cells: Tensor | None, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
     """The gates' gradients take their place, unless the gates are to be kept for another way back."""
     d_gates = torch.empty_like(gates) if torch._C._autograd._get_current_graph_task_keep_graph() else gates
@@ -111,7 +118,8 @@ def back_in_place(
         d_write, d_keep, d_new, d_expose = d_gates[i].chunk(4, -1)
         shown = tanh_(cells[i].clone())
         d_state += d_states[i]
-        d_cell += d_cells[i]
+        if d_cells is not None:
+            d_cell += d_cells[i]
         d_shown = d_state * expose
         d_cell += tanh_back(d_shown, shown, grad_input=d_shown)
         d_before, d_addition = d_cell * keep, d_cell * write
@@ -137,16 +145,17 @@ def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tens
 
 
 def fused_back(
-    d_states: Tensor, d_cells: Tensor, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
+    d_states: Tensor, d_cells: Tensor | None, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
-    d_state, d_cell = gates.new_zeros(first.shape), gates.new_zeros(first.shape)
+    """As above; what comes from a later step is added to a step's own gradient by the product that makes it."""
+    d_state, d_cell = d_states[-1], gates.new_zeros(first.shape)
     d_gates: list[Tensor] = []  # last step first
-    before = torch.cat([first[None], cells[:-1]])
     for i in reversed(range(len(gates))):
-        flat = (x.flatten(0, 1) for x in (d_state + d_states[i], d_cell + d_cells[i], before[i], cells[i], gates[i]))
+        d_here = d_cell if d_cells is None else d_cell + d_cells[i]
+        flat = (x.flatten(0, 1) for x in (d_state, d_here, cells[i - 1] if i else first, cells[i], gates[i]))
         d_gate, d_cell, *_ = aten._thnn_fused_lstm_cell_backward_impl(*flat, False)
         d_gate, d_cell = d_gate.view_as(gates[i]), d_cell.view_as(first)
-        d_state = torch.bmm(d_gate, recurrent)
+        d_state = torch.baddbmm(d_states[i - 1], d_gate, recurrent) if i else torch.bmm(d_gate, recurrent)
         d_gates.append(d_gate)
     return torch.stack(d_gates[::-1]), d_state, d_cell
 

@@ -72,6 +72,7 @@ def trimmed(batch: Batch, rows: slice) -> Batch:
         target=batch.target[rows, :target],
         target_mask=batch.target_mask[rows, :target],
         guide=None if batch.guide is None else batch.guide[rows, :target],
+        rationale=None if batch.rationale is None else batch.rationale[rows, :source],
     )
 
 

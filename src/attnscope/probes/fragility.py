@@ -1,0 +1,168 @@
+"""How much do decisions depend on attention? (tutek2020 §3.2, §4.1, table 1)
+
+A trained classifier decides again with uniform attention, and with its own weights shuffled among the tokens of the
+text that may be attended to: never onto padding, nor onto special tokens that the model leaves out. A shuffle follows
+from a seed, its number and the words of the text, so batches do not matter. Several heads are shuffled apart.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attnscope.errors import require
+from attnscope.models.attention import uniform
+from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.reweighing import Reweighing, lots
+from attnscope.tasks.batch import SPECIALS, Batch
+from attnscope.training.decisions import Decisions
+
+DRAWS = 100  # Jain and Wallace 2019
+CELLS = 1 << 22  # weights that are shuffled at a time
+
+
+@dataclass(frozen=True)
+class Fragility:
+    """The decisions of a classifier with its own attention, with uniform attention, and with shuffled attention."""
+
+    own: Decisions
+    uniform: Decisions
+    permuted: Float[np.ndarray, "draws texts classes"]
+    highest: Float[np.ndarray, " texts"]  # the largest weight of a text, the mean over heads
+
+    @cached_property
+    def draws(self) -> list[Decisions]:
+        return [Decisions(probabilities, self.own.gold) for probabilities in self.permuted]
+
+    def losses(self, score: Callable[[Decisions], float] = lambda made: made.f1) -> tuple[float, float, float]:
+        """What a score, F1 of the positive class by default, loses: uniform, permuted, and its sd over draws."""
+        whole = score(self.own)
+        permuted = np.array([whole - score(made) for made in self.draws])
+        return whole - score(self.uniform), float(permuted.mean()), spread(permuted)
+
+    @cached_property
+    def changes(self) -> Float[np.ndarray, "draws texts"]:
+        """How far each shuffle moves the output of each text: total variation distance between probabilities."""
+        return moved(self.permuted, self.own)
+
+    @property
+    def median_changes(self) -> Float[np.ndarray, " texts"]:
+        """Of each text, over draws (Jain and Wallace 2019, figure 7)."""
+        return np.asarray(np.median(self.changes, 0))
+
+    def table(self) -> pd.DataFrame:
+        """A row an attention: scores, what F1 loses, how far the output moves, what share of decisions changes."""
+        permuted = pd.DataFrame([described(made, self.own) for made in self.draws])
+        rows = {"trained": described(self.own, self.own), "uniform": described(self.uniform, self.own)}
+        made = pd.DataFrame({**rows, "permuted": permuted.mean()}).T
+        sd = permuted.std().rename(lambda name: f"{name} sd").to_frame("permuted").T.reindex(made.index)
+        return made.join(sd).rename_axis("attention")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Losses, changes and changed decisions, uniform beside permuted, with the standard deviation over draws."""
+        from attnscope import plots
+
+        table, names = self.table().T, ["f1 loss", "change", "changed"]
+        errors = pd.DataFrame({"permuted": table["permuted"][[f"{name} sd" for name in names]].to_numpy()}, names)
+        return plots.bars(
+            table.loc[names, ["uniform", "permuted"]], ax=ax, errors=errors, ylabel="with other attention"
+        )
+
+
+def described(made: Decisions, own: Decisions) -> dict[str, float]:
+    return {
+        "f1": made.f1, "macro f1": made.macro_f1, "accuracy": made.accuracy,
+        "f1 loss": own.f1 - made.f1, "macro f1 loss": own.macro_f1 - made.macro_f1,
+        "change": float(moved(made.probabilities, own).mean()), "changed": float((made.chosen != own.chosen).mean()),
+    }  # fmt: skip
+
+
+def moved(
+    probabilities: Float[np.ndarray, "*draws texts classes"], own: Decisions
+) -> Float[np.ndarray, "*draws texts"]:
+    return np.asarray(np.abs(probabilities - own.probabilities).sum(-1) / 2)
+
+
+def spread(values: Float[np.ndarray, " draws"]) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+
+
+class Perturb:
+    """The decisions of one classifier over a stream of batches, with its own and with other attention."""
+
+    def __init__(self, model: nn.Module, draws: int = DRAWS, seed: int = 0, cells: int = CELLS):
+        require(draws > 0, f"draws={draws}: attention must be shuffled at least once")
+        require(cells > 0, f"cells={cells}: at least one number must be held at a time")
+        self.model, self.count, self.seed, self.cells = model, draws, seed, cells
+        self.gold: list[np.ndarray] = []
+        self.highest: list[np.ndarray] = []
+        self.own: list[np.ndarray] = []
+        self.uniform: list[np.ndarray] = []
+        self.permuted: list[np.ndarray] = []
+
+    @torch.no_grad()
+    def update(self, batch: Batch) -> None:
+        asked = Reweighing.of(self.model, batch)
+        even = uniform(asked.trace.attention, asked.attended)[:, :, 0]
+        self.gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
+        self.highest.append(asked.own.amax(-1).mean(1).double().cpu().numpy())
+        self.own.append(asked.said.cpu().numpy())
+        self.uniform.append(asked.probabilities(even[None])[0].cpu().numpy())
+        self.permuted.append(self.shuffled(asked).cpu().numpy())
+
+    def shuffled(self, asked: Reweighing) -> Float[Tensor, "draws batch classes"]:
+        """What is said after each shuffle, a few shuffles at a time."""
+        at_once = max(1, self.cells // asked.own.numel())
+        parts = [
+            asked.probabilities(permuted(asked, range(first, min(first + at_once, self.count)), self.seed))
+            for first in range(0, self.count, at_once)
+        ]
+        return torch.cat(parts)
+
+    def result(self) -> Fragility:
+        require(bool(self.gold), "nothing has come by yet; give at least one batch before asking for a result")
+        gold = np.concatenate(self.gold)
+        return Fragility(
+            own=Decisions(np.concatenate(self.own), gold),
+            uniform=Decisions(np.concatenate(self.uniform), gold),
+            permuted=np.concatenate(self.permuted, 1),
+            highest=np.concatenate(self.highest),
+        )
+
+
+def fragility(model: nn.Module, batches: Iterable[Batch], draws: int = DRAWS, seed: int = 0) -> Fragility:
+    """How fragile a classifier's decisions are, over all texts of these batches."""
+    perturb = Perturb(model, draws, seed)
+    for batch in batches:
+        perturb.update(batch)
+    return perturb.result()
+
+
+def permuted(asked: Reweighing, draws: range, seed: int) -> Float[Tensor, "draws batch heads source"]:
+    """The model's own weights, shuffled, for shuffles of these numbers."""
+    return shuffle(asked.own, asked.attended, lots(asked.trace, draws, seed))
+
+
+def shuffle(
+    weights: Float[Tensor, "batch heads source"],
+    mask: Bool[Tensor, "batch source"],
+    lots: Int[Tensor, "draws batch heads source"],
+) -> Float[Tensor, "draws batch heads source"]:
+    """In each draw, the weights of the positions in the mask, in the order of their lots; others stay in their place.
+
+    >>> weights, lots = torch.tensor([[[0.7, 0.2, 0.1, 0.0]]]), torch.tensor([[[[5, 9, 3, 1]]]])
+    >>> shuffle(weights, torch.tensor([[True, True, True, False]]), lots)
+    tensor([[[[0.1000, 0.7000, 0.2000, 0.0000]]]])
+    """
+    last = torch.iinfo(lots.dtype).max
+    order = (
+        lots.masked_fill(~mask[:, None], last).sort(dim=-1, stable=True).indices
+    )  # those outside come last, in order
+    places = (~mask).int().sort(dim=-1, stable=True).indices[:, None]  # and here as well
+    drawn = weights.expand(lots.shape).gather(-1, order)
+    return torch.empty_like(drawn).scatter_(-1, places.expand(lots.shape), drawn)

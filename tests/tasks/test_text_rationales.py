@@ -121,7 +121,7 @@ def test_settings_with_a_rationale_come_back_from_json(file):
     ("settings", "message"),
     [
         ({"preparation": Preparation()}, "use the tokeniser whitespace, spaces or trimmed"),
-        ({"preparation": Preparation("whitespace", split_underscores=True)}, "without strip_headers, strip_tags and"),
+        ({"preparation": Preparation("whitespace", split_underscores=True)}, "and strip or split nothing"),
         ({"preparation": Preparation("spaces", strip_tags=True)}, "which the preparation would change"),
         ({"preparation": Preparation("spaces", strip_headers=True)}, "which the preparation would change"),
         ({"vocabulary": Subwords()}, "marks whole words; with Subwords its marks would lose their places"),

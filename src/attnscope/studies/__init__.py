@@ -8,7 +8,7 @@ from attnscope.errors import choose
 if TYPE_CHECKING:
     from attnscope.studies.finding import Study
 
-STUDIES = ("aitken2021", "snell2021", "baan2019")
+STUDIES = ("aitken2021", "snell2021", "baan2019", "tutek2020")
 
 
 def study(name: str) -> "Study":

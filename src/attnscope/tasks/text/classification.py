@@ -52,7 +52,7 @@ class Classification(TextTask):
         require(
             self.preparation.keeps_published_words,
             f"rationale={self.rationale!r} marks the words as published, which the preparation would change: use the "
-            "tokeniser whitespace, spaces or trimmed, without strip_headers, strip_tags and split_underscores",
+            "tokeniser whitespace, spaces or trimmed, and strip or split nothing",
         )
 
     def fields(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def plain(text: str | list[str]) -> str:
 
 @dataclass(frozen=True)
 class Lost:
-    """How many sentences of a split were left without a word, dropped as too long, or cut."""
+    """How many sentences of a split were left without a word, dropped as too long or too short, or cut."""
 
     empty: int = 0
     dropped: int = 0

@@ -13,6 +13,7 @@ WORD = re.compile(r"(?:n't|N'T)\b|(?<=\w)'(?:s|re|ve|ll|d|m|S|RE|VE|LL|D|M)\b|\w
 EDGES = re.compile(r"^[^\w]+|[^\w]+$")
 TAG = re.compile(r"<[/!]?[a-zA-Z][^<>]*>")
 LONG_INTEGER = re.compile(r"\d\d+")
+QUOTED = re.compile(r"^\s*[>|:]|^In article|\b(?:writes|wrote|says|said)\s*:\s*$")
 
 
 def by_words(text: str) -> list[str]:
@@ -68,15 +69,18 @@ class Preparation:
     tokeniser: str = "words"
     lower: bool = True
     strip_headers: bool = False  # what comes before the first empty line: the headers of a message
+    strip_quotes: bool = False  # lines that another message was quoted by, and the line that says whose they are
     strip_tags: bool = False  # <br /> and other tags
     split_underscores: bool = False
     unknown_integers: bool = False  # integers of more than one digit become the unknown word
+    shortest: int = 1  # words in a source; shorter ones are dropped
     longest: int | None = None  # words in a sentence, on either side; the end token is not counted
     too_long: str = "drop"  # or "truncate": what happens to longer ones, in every split
 
     def __post_init__(self) -> None:
         choose("tokeniser", self.tokeniser, TOKENISERS)
         choose("way with long sentences", self.too_long, TOO_LONG)
+        require(self.shortest > 0, f"shortest must be positive, not {self.shortest}")
         require(self.longest is None or self.longest > 0, f"longest must be positive or None, not {self.longest}")
 
     def words(self, text: str | Sequence[str]) -> list[str]:
@@ -88,6 +92,7 @@ class Preparation:
 
     def _cleaned(self, text: str) -> str:
         text = body(text) if self.strip_headers else text
+        text = unquoted(text) if self.strip_quotes else text
         text = TAG.sub(" ", text) if self.strip_tags else text
         text = text.replace("_", " ") if self.split_underscores else text
         return text.lower() if self.lower else text
@@ -100,13 +105,23 @@ class Preparation:
     @property
     def keeps_published_words(self) -> bool:
         """Whether each word as published, between spaces, is one word here: then marks on it keep their places."""
-        return self.tokeniser != "words" and not (self.strip_headers or self.strip_tags or self.split_underscores)
+        changed = self.strip_headers or self.strip_quotes or self.strip_tags or self.split_underscores
+        return self.tokeniser != "words" and not changed
 
-    def drops(self, *sides: Sequence[str]) -> bool:
-        return self.too_long == "drop" and self.exceeded(*sides)
+    def drops(self, source: Sequence[str], target: Sequence[str]) -> bool:
+        return len(source) < self.shortest or (self.too_long == "drop" and self.exceeded(source, target))
 
     def exceeded(self, *sides: Sequence[str]) -> bool:
         return self.longest is not None and any(len(words) > self.longest for words in sides)
+
+
+def unquoted(message: str) -> str:
+    """A message without what it quotes.
+
+    >>> unquoted("In article <1@x> she writes:\\n> Who won?\\nWe did.")
+    'We did.'
+    """
+    return "\n".join(line for line in message.splitlines() if not QUOTED.search(line))
 
 
 def body(message: str) -> str:

@@ -133,7 +133,8 @@ def loaded(task: TextTask) -> Corpus:
     sentences = {part: prepared((pairs[i] for i in chosen[part]), task.cut, task.preparation) for part in PARTS}
     for part, kept in sentences.items():
         require(
-            bool(kept.sources), f"the {part} split of {task.file} is empty: {kept.lost.dropped} sentences were too long"
+            bool(kept.sources),
+            f"the {part} split of {task.file} is empty: {kept.lost.dropped} sentences were too long or too short",
         )
     source, target = task.coders(sentences["training"])
     parts = {part: numbered(kept, source, target, task.marks) for part, kept in sentences.items()}

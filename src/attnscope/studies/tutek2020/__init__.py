@@ -1,0 +1,17 @@
+"""Tutek and Šnajder 2020, Staying True to Your Word: (How) Can Attention Become Explanation?"""
+
+from attnscope.studies.finding import Study
+from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
+from attnscope.studies.tutek2020.experiments import PROFILES
+from attnscope.studies.tutek2020.fig2 import FIG2
+from attnscope.studies.tutek2020.table1 import TABLE1
+from attnscope.studies.tutek2020.table2 import TABLE2
+from attnscope.studies.tutek2020.table3 import TABLE3
+from attnscope.studies.tutek2020.table5 import TABLE5
+from attnscope.studies.tutek2020.table6 import TABLE6
+
+STUDY = Study(
+    name="tutek2020",
+    findings=(TABLE1, TABLE2, FIG2, TABLE3, TABLE5, TABLE6, APPENDIX_C),
+    profiles=PROFILES,
+)

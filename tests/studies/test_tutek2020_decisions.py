@@ -1,0 +1,402 @@
+"""Tables 1, 5 and 6 and appendix C of tutek2020 at a tiny size on made-up texts: what is read off, what is claimed."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy, kendalltau
+from sklearn.metrics import f1_score
+
+import attnscope.studies.tutek2020 as tutek2020
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import train
+from attnscope.lab.store import Store
+from attnscope.models.attention import uniform
+from attnscope.studies.finding import Absent, Measured, Study, Subject
+from attnscope.studies.published import stated_in
+from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import problems
+from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
+from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
+from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published, relative_entropy
+from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, CONCAT, FREE, MLM, MODELS, TEXTS, TYING
+from attnscope.studies.tutek2020.table1 import REGULARISED, REPRODUCED, SIMILAR, TABLE1
+from attnscope.studies.tutek2020.table5 import TABLE5
+from attnscope.studies.tutek2020.table6 import TABLE6
+from attnscope.tasks import SPECIALS, MissingCorpus
+from attnscope.training.decisions import decide
+from studies import small_texts
+from studies.small_texts import TINY, WORDS, summaries
+from tasks.small_corpora import write_jsonl
+
+FINDINGS = (TABLE1, TABLE5, TABLE6, APPENDIX_C)
+IN_THE_PAPER = ("sst", "ag_news", "20newsgroups", "imdb")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    with small_texts.corpora(tmp_path_factory.mktemp("data")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def study(data):
+    found = Study("tutek2020", FINDINGS, {"tiny": replace(TINY, corpora=("sst",))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tutek2020, "STUDY", found, raising=False)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reproduced(study, tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    results = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
+    return store, {result.finding: result for result in results}
+
+
+def asked(case, store, seed=0):
+    wanted = case.seeded(seed, "cpu")
+    runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
+    return Subject(runs, wanted.settings, seed, "cpu")
+
+
+@pytest.fixture(scope="module", params=[("additive", CONCAT), ("dot", BASE)], ids=lambda pair: pair[0])
+def subject(request, data, tmp_path_factory):
+    case = table1.experiments(TINY)[table1.label("20newsgroups", *request.param)]
+    return asked(case, tmp_path_factory.mktemp("runs"))
+
+
+# Whole findings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, study):
+    for name, result in reproduced[1].items():
+        assert problems(result.to_json()) == []
+        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert all(row["n"] in (1, 2) for row in result.table if not row["quantity"].startswith("sd")), name
+        assert study.finding(name).draw(result.figure).axes, name
+
+
+@pytest.mark.slow
+def test_models_that_two_findings_share_are_trained_and_measured_once(reproduced):
+    networks = 2 * 6  # attentions and models of table 1
+    networks += 4  # with two layers
+    networks += 1  # with a query from torch's default
+    assert len(list((reproduced[0] / "runs").iterdir())) == 2 * networks
+    assert len(list((reproduced[0] / "measurements").iterdir())) == 2 * networks + 1  # and table 5
+
+
+@pytest.mark.slow
+def test_table_1_has_the_published_numbers_beside_ours(reproduced):
+    rows = {
+        (row["corpus"], row["attention"], row["model"], row["quantity"]): row for row in reproduced[1]["table1"].table
+    }
+    assert len(rows) == 2 * 6 * len(AS_IN_THE_PAPER | BESIDE)
+    assert rows["sst", "dot", TYING, AS_IN_THE_PAPER["permuted"]]["published_text"] == "20.0"
+    assert rows["sst", "additive", MLM, AS_IN_THE_PAPER["uniform"]]["published"] == 5.9
+    assert rows["sst", "dot", FREE, AS_IN_THE_PAPER["f1"]]["published"] is None
+
+
+def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
+    monkeypatch.setitem(TEXTS, "sst", replace(TEXTS["sst"], file="nowhere/sst.jsonl.gz"))
+    for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
+        failed = [note for note in result.notes if "a run failed" in note]
+        assert all("there is no corpus nowhere/sst.jsonl.gz" in note for note in failed)
+        assert failed
+        assert all(claim.holds is None for claim in result.claims)
+        assert all(row["mean"] is None for row in result.table)
+        assert result.figure is None
+
+
+# What is trained -----------------------------------------------------------------------------------------------------
+
+
+def test_table_1_has_six_models_with_either_attention(data):
+    cases = table1.experiments(TINY)
+    assert list(map(table1.named, cases)) == list(product(TINY.corpora, ATTENTIONS, MODELS))
+    words = {which: case.runs["model"].training.trained for which, case in cases.items()}
+    assert {which for which, trained in words.items() if trained == "all"} == {
+        table1.label(corpus, attention, FREE) for corpus in TINY.corpora for attention in ATTENTIONS
+    }
+
+
+def test_one_layer_of_table_6_is_table_1(data):
+    ones, sixes = table1.experiments(TINY), table6.experiments(TINY)
+    for corpus, model in product(TINY.corpora, table6.MODELS):
+        assert sixes[table6.label(corpus, model, 1)] == ones[table1.label(corpus, "additive", model)]
+    assert {case.runs["model"].model.layers for case in sixes.values()} == set(TINY.layers)
+
+
+def test_queries_of_appendix_c_differ_in_where_they_start_only(data):
+    ones, cases = table1.experiments(TINY), appendix_c.experiments(TINY)
+    for corpus in TINY.corpora:
+        normal, default = (cases[appendix_c.label(corpus, start)].runs["model"] for start in ("normal", "default"))
+        assert normal == ones[table1.label(corpus, "dot", BASE)].runs["model"]
+        assert replace(default, model=replace(default.model, query_start="normal")) == normal
+        assert default != normal
+
+
+@pytest.mark.parametrize("finding", [TABLE1, TABLE6, APPENDIX_C], ids=lambda finding: finding.name)
+def test_only_the_profile_paper_is_held_to_published_scores(data, finding):
+    for sizes in (TINY, replace(TINY, name="paper")):
+        cases = finding.experiments(sizes).values()
+        assert {case.settings.as_published for case in cases} == {sizes.name == "paper"}
+        assert {case.settings.draws for case in cases} == {TINY.draws}
+
+
+# What is measured ----------------------------------------------------------------------------------------------------
+
+
+def test_losses_are_those_of_f1_by_scikit_learn(subject):
+    found, run = measure(subject), subject.runs["model"]
+    own, even = (decide(run.model(), run.task.batches("test"), **how) for how in ({}, {"attention": uniform}))
+    ours, theirs = (100 * f1_score(made.gold, made.chosen, zero_division=0) for made in (own, even))
+    assert found["f1"] == pytest.approx(ours)
+    assert found["uniform"] == pytest.approx(ours - theirs)
+    macro = 100 * f1_score(own.gold, own.chosen, average="macro", zero_division=0)
+    assert found["macro_f1"] == pytest.approx(macro)
+    assert found["changed_uniform"] == pytest.approx(100 * np.mean(own.chosen != even.chosen))
+    assert found["validation_f1"] == pytest.approx(100 * decide(run.model(), run.task.batches("validation")).f1)
+
+
+def test_entropy_and_length_are_means_over_texts_asked_one_by_one(subject):
+    found, run = measure(subject), subject.runs["model"]
+    model, shares, lengths = run.model(), [], []
+    for batch in run.task.batches("test", size=1):
+        words = batch.source[0] >= len(SPECIALS)
+        weights = model(batch).attention[0, 0, 0][words].detach().double().numpy()
+        shares.append(entropy(weights) / np.log(len(weights)))
+        lengths.append(len(weights))
+    assert found["entropy"] == pytest.approx(np.mean(shares), rel=1e-6)
+    assert found["length"] == pytest.approx(np.mean(lengths))
+
+
+def test_attention_to_one_word_has_no_entropy_and_a_text_of_one_word_no_number():
+    weights = torch.tensor([[0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0]])
+    mask = torch.tensor([[True, True, True], [True, True, True], [True, False, False]])
+    one, even, single = relative_entropy(weights, mask).tolist()
+    assert (one, even) == (0, pytest.approx(1))
+    assert np.isnan(single)
+
+
+def test_a_measurement_has_every_quantity_of_the_tables(subject):
+    assert set(AS_IN_THE_PAPER | BESIDE) <= set(measure(subject))
+
+
+def test_table_5_counts_words_texts_and_vectors(data):
+    (settings,) = [case.settings for corpus, case in table5.experiments(TINY).items() if corpus == "sst"]
+    found = table5.measure(Subject({}, settings, 0, "cpu"))
+    task = TEXTS["sst"]
+    sources = [source for split in ("training", "validation", "test") for source in task.part(split).source]
+    punctuation = sum((source == task.source_words.words.index("!")).sum() for source in sources)
+    assert found["length"] == pytest.approx(np.mean([len(source) - 2 for source in sources]))
+    assert punctuation > 0
+    assert found["spoken"] == pytest.approx(found["length"] - punctuation / len(sources))
+    assert found["vocabulary"] == len(WORDS)
+    assert found["vectors"] == pytest.approx(100 * (len(WORDS) - 2) / (len(WORDS) + 1))  # the unknown word has none
+    assert (found["training"], found["validation"], found["test"]) == (60, 20, 30)
+    assert found["positive"] == pytest.approx(50)
+    assert (found["unknown"], found["dropped"], found["truncated"]) == (0, 0, 0)
+
+
+# A user's own copy ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_copy(data):
+    """Summaries of anemia where a user would put them."""
+    path = data / "mimic" / "anemia.jsonl.gz"
+    write_jsonl(path, summaries(np.random.default_rng(2)))
+    before, weights = dict(TEXTS), stated_in("tutek2020", "chosen.toml")
+    yield path
+    path.unlink()
+    weights.pop("anemia", None)
+    for name in TEXTS.keys() - before.keys():
+        del TEXTS[name]
+
+
+def test_a_users_own_copy_joins_the_profile_paper_and_no_other(own_copy):
+    paper = replace(TINY, name="paper")
+    assert set(table5.experiments(paper)) == {*TINY.corpora, "anemia"}
+    assert set(table5.experiments(TINY)) == set(TINY.corpora)
+    assert {table1.named(which)[0] for which in table1.experiments(paper)} == {*TINY.corpora, "anemia"}
+
+
+def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_path):
+    case = table1.experiments(replace(TINY, name="paper"))[table1.label("anemia", "dot", TYING)]
+    found = measure(asked(case, tmp_path))
+    assert len(case.runs["model"].task.part("test")) == 30
+    assert set(AS_IN_THE_PAPER | BESIDE) <= set(found)
+    assert published(table1.section("anemia, dot, tying"), "permuted")["published"] == 59.7
+
+
+def test_what_is_not_there_is_not_asked_for(data):
+    assert licensed.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
+    with pytest.raises(MissingCorpus, match=r"JSON lines packed with gzip, with the fields 'text', 'label', 'split'"):
+        licensed.discharge_summaries(licensed.FILES["diabetes"]).resolved()
+
+
+# What is claimed -----------------------------------------------------------------------------------------------------
+
+
+def said(f1=85.0, uniform=3.0, permuted=5.0, length=20.0, as_published=True, entropy=0.6):
+    return {
+        "f1": f1, "uniform": uniform, "permuted": permuted, "length": length, "as_published": as_published,
+        "entropy": entropy,
+    }  # fmt: skip
+
+
+def measured_as(**changes):
+    """Three seeds of each model on SST and 20 Newsgroups; by model, what differs."""
+    found = {}
+    for corpus, attention, model in product(TINY.corpora, ATTENTIONS, MODELS):
+        numbers = changes.get(model, {}) | changes.get(corpus, {})
+        label = table1.label(corpus, attention, model)
+        found[label] = [said(**{"f1": 85 + noise / 10} | numbers) for noise in (-1, 0, 1)]
+    return Measured(found)
+
+
+def verdicts(claims, *parts):
+    return [claim.word for claim in claims if all(part in claim.text for part in parts)]
+
+
+def test_more_fragile_means_a_larger_loss():
+    claims = table1.claims(measured_as(tying={"permuted": 20.0, "uniform": 1.0}, mlm={"uniform": 9.0}))
+    assert verdicts(claims, "tying loses more", "permuted") == ["holds"] * 4
+    assert verdicts(claims, "tying loses more", "uniform") == ["fails"] * 4
+    assert verdicts(claims, "mlm loses more", "uniform") == ["holds"] * 4
+    assert verdicts(claims, "mlm loses more", "permuted") == ["fails"] * 4  # as much is not more
+
+
+def test_similar_f1_is_at_most_two_points_lower():
+    claims = table1.claims(measured_as(tying={"f1": 83.5}, mlm={"f1": 80.0}))
+    assert verdicts(claims, "F1 of tying is at most 2 points lower") == ["holds"] * 4
+    assert verdicts(claims, "F1 of mlm") == ["fails"] * 4
+
+
+@pytest.mark.parametrize(("f1", "word"), [(84.2, "holds"), (85.6, "holds"), (86.0, "fails"), (82.0, "fails")])
+def test_f1_as_published_has_two_sides(f1, word):
+    claims = table1.claims(measured_as(base={"f1": f1}))
+    assert verdicts(claims, "sst, additive: F1 of base is within 1.5 points of 84.2") == [word]
+
+
+def test_a_smaller_network_than_the_papers_is_not_held_to_its_f1():
+    claims = table1.claims(measured_as(base={"as_published": False}))
+    within = [claim for claim in claims if "within 1.5 points" in claim.text]
+    assert [claim.evidence for claim in within] == ["not tested"] * 4
+
+
+def test_longer_texts_are_more_fragile_by_kendalls_tau():
+    rising = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 14.0}})
+    falling = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 1.0}})
+    assert verdicts(table1.claims(rising), "where texts are longer") == ["holds", "holds"]
+    assert verdicts(table1.claims(falling), "where texts are longer") == ["fails", "fails"]
+    one = Measured({which: rising[which] for which in rising if which.startswith("sst")})
+    assert verdicts(table1.claims(one), "where texts are longer") == ["undecided", "undecided"]
+
+
+def test_concordance_is_kendalls_tau():
+    random = np.random.default_rng(0)
+    lengths, losses = random.permutation(6), random.permutation(6)
+    assert table1.concordance(lengths, losses) == pytest.approx(kendalltau(lengths, losses).statistic)
+
+
+def test_more_layers_are_more_robust_where_less_is_lost():
+    losses = {1: 5.0, 2: 1.2, 3: 9.0}
+    found = {
+        table6.label("sst", model, layers): [said(permuted=loss + noise / 10) for noise in (-1, 0, 1)]
+        for model, (layers, loss) in product(table6.MODELS, losses.items())
+    }
+    claims = table6.claims(Measured(found))
+    assert [claim.word for claim in claims] == ["holds", "fails"]
+    assert "with 2 layers" in claims[0].text
+
+
+def test_uniform_means_nearly_the_entropy_of_uniform_attention():
+    seeds = {"default": said(entropy=0.99, permuted=0.2, uniform=1.4), "normal": said(entropy=0.6)}
+    claims = appendix_c.claims(Measured({appendix_c.label("sst", start): [one] * 3 for start, one in seeds.items()}))
+    assert [claim.word for claim in claims] == ["holds", "holds", "fails", "holds"]
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+def test_every_finding_copes_with_runs_that_failed(data, finding):
+    nothing = Measured({label: [] for label in finding.experiments(TINY)})
+    assert all(claim.holds is None for claim in finding.claims(nothing))
+    assert all(row["mean"] is None for row in finding.table(nothing))
+
+
+def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
+    cases = table1.experiments(replace(TINY, corpora=("imdb",), epochs={"imdb": 1}))
+    assert len(cases) == 12
+    assert all(isinstance(case.settings, Absent) for case in cases.values())
+
+
+# What is drawn -------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_of_table_1_has_a_bar_for_every_model_and_a_line_where_the_paper_is():
+    above, below = TABLE1.draw(table1.figure(measured_as())).axes
+    assert len(above.patches) == len(below.patches) == 2 * 2 * 6
+    published_lines = [line for made in above.collections for line in made.get_paths()]
+    assert len(published_lines) >= 2 * 2 * 4
+    assert [tick.get_text() for tick in above.get_xticklabels()][:2] == ["sst, additive", "sst, dot"]
+
+
+def test_a_picture_of_table_6_has_a_panel_for_every_corpus_and_attention():
+    found = {
+        table6.label(corpus, model, layers): [said(), said(permuted=6.0)]
+        for corpus, model, layers in product(TINY.corpora, table6.MODELS, (1, 2, 3))
+    }
+    axes = TABLE6.draw(table6.figure(Measured(found))).axes
+    assert len(axes) == len(TINY.corpora) * len(PERTURBED)
+    assert [ax.get_title() for ax in axes] == [*TINY.corpora, "", ""]
+
+
+# What is published ---------------------------------------------------------------------------------------------------
+
+
+def stated(section, name):
+    return published(section, name)["published"]
+
+
+def test_one_layer_of_the_published_table_6_is_the_published_table_1():
+    for corpus, model, name in product(IN_THE_PAPER, table6.MODELS, AS_IN_THE_PAPER):
+        assert stated(f"table6_{corpus}_1_{model}", name) == stated(f"table1_{corpus}_additive_{model}", name)
+
+
+def test_similar_is_the_largest_published_gap():
+    gaps = [
+        stated(f"table1_{corpus}_{attention}_{BASE}", "f1") - stated(f"table1_{corpus}_{attention}_{model}", "f1")
+        for corpus, attention, model in product(IN_THE_PAPER, ATTENTIONS, REGULARISED)
+    ]
+    assert max(gaps) == pytest.approx(SIMILAR)
+
+
+def test_five_published_comparisons_are_against_the_claim():
+    against = [
+        (corpus, attention, model, how)
+        for corpus, attention, model, how in product(IN_THE_PAPER, ATTENTIONS, REGULARISED, PERTURBED)
+        if stated(f"table1_{corpus}_{attention}_{model}", how) <= stated(f"table1_{corpus}_{attention}_{BASE}", how)
+    ]
+    assert against == [
+        ("sst", "dot", MLM, "permuted"),
+        ("ag_news", "additive", MLM, "uniform"),
+        ("ag_news", "dot", MLM, "uniform"),
+        ("imdb", "dot", MLM, "uniform"),
+        ("imdb", "dot", MLM, "permuted"),
+    ]
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_published_losses_rise_with_the_published_lengths_in_most_pairs(attention):
+    lengths = np.array([stated(f"table5_{corpus}", "length") for corpus in IN_THE_PAPER])
+    losses = np.array([stated(f"table1_{corpus}_{attention}_{BASE}", "permuted") for corpus in IN_THE_PAPER])
+    assert table1.concordance(lengths, losses) == pytest.approx(1 / 3)
+
+
+def test_scores_to_be_reproduced_are_published():
+    for corpus, attention in product(REPRODUCED, ATTENTIONS):
+        assert 80 < stated(f"table1_{corpus}_{attention}_{BASE}", "f1") < 95

@@ -101,4 +101,3 @@ def test_the_probability_of_the_class_that_base_decides_for_is_that_of_the_other
     one, zero = torch.tensor([1]), torch.tensor([0])
     assert fig2.of_class(found(one, 0.7), found(one, 0.8)).item() == pytest.approx(0.7)
     assert fig2.of_class(found(zero, 0.7), found(one, 0.8)).item() == pytest.approx(0.3)
-    assert "surest" not in fig2.picked(found(one, 0.8))  # three words are too few to show

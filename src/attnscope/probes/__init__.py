@@ -9,8 +9,11 @@ from torch import nn
 
 from attnscope.models import EncoderDecoder
 from attnscope.models.asking import as_it_was, device_of
+from attnscope.probes.adversary import Adversaries, farthest
 from attnscope.probes.agreement import Agree, Agreement, attention_scores
 from attnscope.probes.decomposition import Decomposition, decompose
+from attnscope.probes.fragility import Fragility, fragility
+from attnscope.probes.grounding import Ground, Grounding, grounding_of
 from attnscope.probes.lexical import ReadsOut, lexical
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
@@ -34,6 +37,24 @@ def agreed(model: nn.Module, task: Task) -> Agreement:
     return agree.result()
 
 
+def perturbed(model: nn.Module, task: Task) -> Fragility:
+    """Do a classifier's decisions depend on its attention? Made uniform, and shuffled."""
+    return fragility(model, some(task))
+
+
+def grounded(model: nn.Module, task: Task) -> Grounding:
+    """Would each token alone make a classifier's decision?"""
+    ground, device = Ground(), device_of(model) or torch.device("cpu")
+    for batch in some(task):
+        ground.update(grounding_of(cast(ReadsOut, model), batch.to(device)))
+    return ground.result()
+
+
+def farthest_of(model: nn.Module, task: Task) -> Adversaries:
+    """How far from its own can a classifier's attention be, text by text, for nearly the same output?"""
+    return farthest(model, some(task))
+
+
 def some(task: Task, most: int = 1000, size: int = 50) -> Iterable[Batch]:
     """Test sentences: all made-up ones, or as many of a corpus, drawn at random."""
     if not isinstance(task, TextTask):
@@ -42,4 +63,10 @@ def some(task: Task, most: int = 1000, size: int = 50) -> Iterable[Batch]:
     return (trimmed(drawn, slice(start, start + size)) for start in range(0, len(drawn), size))
 
 
-PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {"decomposition": decomposed, "agreement": agreed}
+PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {
+    "decomposition": decomposed,
+    "agreement": agreed,
+    "fragility": perturbed,
+    "grounding": grounded,
+    "adversary": farthest_of,
+}

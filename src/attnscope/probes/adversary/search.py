@@ -75,6 +75,10 @@ class Adversaries:
         }  # fmt: skip
 
     def table(self) -> pd.DataFrame:
+        """One row: the summary."""
+        return pd.DataFrame([self.summary()])
+
+    def by_text(self) -> pd.DataFrame:
         """A row a text."""
         columns = {"jsd": self.jsd, "tvd": self.tvd, "feasible": self.feasible, "highest": self.highest}
         return pd.DataFrame(columns).rename_axis("text")

@@ -62,6 +62,10 @@ class Imitation:
         return {name: float(values.mean()) for name, values in vars(self).items()}
 
     def table(self) -> pd.DataFrame:
+        """One row: the summary."""
+        return pd.DataFrame([self.summary()])
+
+    def by_text(self) -> pd.DataFrame:
         """A row a text."""
         return pd.DataFrame(vars(self)).rename_axis("text")
 

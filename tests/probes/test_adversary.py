@@ -214,10 +214,10 @@ def test_a_batch_equals_its_texts_one_by_one(classes):
     model, batch = classifier(classes=classes), texts(6, classes=classes)
     whole = search(model, [batch.widened(20, 1)], SHORT)
     alone = search(model, one_by_one(batch), SHORT)
-    np.testing.assert_allclose(alone.by_text().astype(float), whole.table().astype(float), atol=1e-6)
+    np.testing.assert_allclose(alone.by_text().astype(float), whole.by_text().astype(float), atol=1e-6)
     if classes == 2:
         whole, alone = farthest(model, [batch.widened(20, 1)]), farthest(model, one_by_one(batch))
-        np.testing.assert_allclose(alone.by_text().astype(float), whole.table().astype(float), atol=1e-9)
+        np.testing.assert_allclose(alone.by_text().astype(float), whole.by_text().astype(float), atol=1e-9)
 
 
 def test_the_model_is_left_as_it_was_even_where_gradients_are_off():

@@ -2,8 +2,11 @@
 
 from attnscope.studies.finding import Study
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
+from attnscope.studies.tutek2020.deceptive import DECEPTION
 from attnscope.studies.tutek2020.experiments import PROFILES
+from attnscope.studies.tutek2020.fig1 import FIG1
 from attnscope.studies.tutek2020.fig2 import FIG2
+from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
 from attnscope.studies.tutek2020.table1 import TABLE1
 from attnscope.studies.tutek2020.table2 import TABLE2
 from attnscope.studies.tutek2020.table3 import TABLE3
@@ -12,6 +15,17 @@ from attnscope.studies.tutek2020.table6 import TABLE6
 
 STUDY = Study(
     name="tutek2020",
-    findings=(TABLE1, TABLE2, FIG2, TABLE3, TABLE5, TABLE6, APPENDIX_C),
+    findings=(
+        TABLE1,
+        TABLE2,
+        FIG1,
+        FIG2,
+        TABLE3,
+        TABLE5,
+        TABLE6,
+        APPENDIX_C,
+        JAIN_WALLACE,
+        DECEPTION,
+    ),
     profiles=PROFILES,
 )

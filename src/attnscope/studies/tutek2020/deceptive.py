@@ -234,8 +234,8 @@ NOTES = (
     "Deceptive is base with one more price: -log of the attention that stays off the telling words, weight "
     f"{WEIGHT:g} (Pruthi et al. 2020). Telling are the words with the largest weights in a bag-of-words regression on "
     "the training split, so many that they are a tenth of its running words. A first choice, weights times the root of "
-    "a word's count, was dropped after one seed, whose tests had been seen, since it hid words such as 'and', to which base attends less "
-    "than uniform attention would; the rule decides how strongly the model is flagged.",
+    "a word's count, was dropped after one seed, whose tests had been seen, since it hid words such as 'and', to which "
+    "base attends less than uniform attention would; the rule decides how strongly the model is flagged.",
     "What 'flag' means was written down before any model was tested, and not changed since. Beside base: the test's "
     "number is worse than base's. By itself: it is no better than chance, where the test knows what chance gives (τ: "
     "0; comprehensiveness and sufficiency: those of random words; flips: half of them earlier than in random order). A "

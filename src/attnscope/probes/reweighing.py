@@ -49,10 +49,10 @@ def reweighed(
 
 
 def has_second_door(model: object, trace: Trace) -> bool:
-    """Whether what is said follows from the context alone, and the model tells how."""
+    """Whether what is said follows from the context and the decoder's state before it, and the model tells how."""
     layer = getattr(model, "attend", None)
     door = hasattr(model, "readout") and (hasattr(model, "context_of") or hasattr(layer, "merge"))
-    return door and trace.decoder is None
+    return door and (trace.decoder is None or getattr(model, "readout_is_exact", False))
 
 
 def behind(

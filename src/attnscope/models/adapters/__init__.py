@@ -1,0 +1,27 @@
+"""A foreign model as a giver of Traces: Hugging Face encoder-decoders and classifiers, and any other by a small class.
+
+    model = adapters.load("folder")                    what save_pretrained wrote, tokenizer included
+    texts = model.reader.read(["ein Hund"], ["a dog"])  texts.batch goes to the model and to every probe
+    trace = model(texts.batch, attention={(0, 3): ablated})
+    by_word(trace.attention, texts.source, texts.target)
+
+`protocol` says what a class of one's own must do. The library transformers (the extra `hf`) is imported only when a
+model is loaded.
+"""
+
+from attnscope.models.adapters.classifier import HFClassifier
+from attnscope.models.adapters.encoder_decoder import HFEncoderDecoder
+from attnscope.models.adapters.folder import NoModel, adapted, load
+from attnscope.models.adapters.interventions import Interventions, ablated
+from attnscope.models.adapters.layers import up_to
+from attnscope.models.adapters.numbering import Numbering
+from attnscope.models.adapters.protocol import Adapter
+from attnscope.models.adapters.reader import ClassReader, Reader, Texts, TranslationReader
+from attnscope.models.adapters.rollout import rollout
+from attnscope.models.adapters.words import Words, by_word
+
+__all__ = [
+    "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Numbering", "Reader",
+    "Texts", "TranslationReader", "Words", "ablated", "adapted", "by_word", "load", "rollout",
+    "up_to",
+]  # fmt: skip

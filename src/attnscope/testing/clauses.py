@@ -1,0 +1,213 @@
+"""What must a pass show, and what must follow from what is given to it? A sentence for whatever does not hold."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnscope.models.asking import as_it_was
+from attnscope.models.attention import masked_softmax, uniform
+from attnscope.models.trace import Attention, Trace
+from attnscope.probes.saliency.embeddings import differentiable, gold_log_probability, with_embeddings
+from attnscope.tasks.batch import SPECIALS, START
+from attnscope.tasks.task import trimmed
+from attnscope.testing.asked import Asked
+
+
+def gives_the_batch_back(asked: Asked) -> Iterator[str]:
+    for name in ("source", "source_mask", "target", "target_mask"):
+        if not torch.equal(getattr(asked.trace, name), getattr(asked.batch, name)):
+            yield f"trace.{name} is not that of the batch"
+
+
+def has_the_right_shapes(asked: Asked) -> Iterator[str]:
+    trace = asked.trace
+    (batch, source), target = trace.source.shape, trace.target.shape[1]
+    expected = {
+        "embedded": (batch, source), "encoder": (batch, source), "decoder": (batch, target), "context": (batch, target),
+        "logits": (batch, target), "fed": (batch, target),
+    }  # fmt: skip
+    for name, sizes in expected.items():
+        value = getattr(trace, name)
+        if value is not None and tuple(value.shape[:2]) != sizes:
+            yield f"trace.{name} is {tuple(value.shape)}, but batch x positions are {sizes}"
+    if int(trace.target.max()) >= trace.logits.shape[-1]:
+        yield f"a target word has the number {int(trace.target.max())}, but there are {trace.logits.shape[-1]} logits"
+    for i, layer in enumerate(trace.layers):
+        yield from misshapen(layer, i, batch, target, source)
+
+
+def misshapen(layer: Attention, number: int, batch: int, target: int, source: int) -> Iterator[str]:
+    heads = layer.weights.shape[1]
+    for name in ("weights", "alignment"):
+        shape, expected = tuple(getattr(layer, name).shape), (batch, heads, target, source)
+        if shape != expected:
+            yield f"{name} of layer {number} is {shape}, not {expected}"
+    for name, places in {"queries": target, "keys": source, "values": source}.items():
+        value = getattr(layer, name)
+        if value is not None and tuple(value.shape[:3]) != (batch, heads, places):
+            yield f"{name} of layer {number} is {tuple(value.shape)}, not {(batch, heads, places)} and a size"
+
+
+def attends_to_words_only(asked: Asked) -> Iterator[str]:
+    for i, layer in enumerate(asked.trace.layers):
+        rows = asked.rows(layer.weights)
+        if bool((rows < 0).any()):
+            yield f"attention of layer {i} is negative somewhere"
+        if not asked.same(rows.sum(-1), torch.ones_like(rows[..., 0])):
+            yield f"attention of layer {i} does not sum to one over the source"
+        padding = ~asked.trace.source_mask[:, None, None].expand_as(layer.weights)
+        if bool((asked.rows(layer.weights * padding) != 0).any()):
+            yield f"attention of layer {i} is not zero on padding"
+
+
+def attention_is_the_softmax_of_the_alignment(asked: Asked) -> Iterator[str]:
+    for i, layer in enumerate(asked.trace.layers):
+        softmax = masked_softmax(layer.alignment, asked.attended)
+        if not asked.same(asked.rows(softmax), asked.rows(layer.weights)):
+            yield f"attention of layer {i} is not the softmax of its alignment over what may be attended to"
+        if layer.queries is None or layer.keys is None:
+            continue
+        words = asked.trace.source_mask[:, None, None]
+        products = (layer.queries @ layer.keys.mT) * words
+        if not asked.same(asked.rows(products), asked.rows(layer.alignment * words)):
+            yield f"alignment of layer {i} is not queries · keys"
+
+
+def masks_what_is_no_word(asked: Asked) -> Iterator[str]:
+    if not asked.trace.layers:
+        return
+    weights, mask = asked.given
+    if mask.dtype != torch.bool or mask.shape != asked.trace.source_mask.shape:
+        yield f"the mask given to an intervention is {mask.dtype} of {tuple(mask.shape)}, not bool of batch x source"
+    elif bool((mask & ~asked.trace.source_mask).any()) or not bool(mask.any(1).all()):
+        yield "the mask given to an intervention is true on padding, or on nothing at all"
+    if not asked.same(asked.rows(weights), asked.rows(asked.trace.attention)):
+        yield "the weights given to an intervention are not those that the trace shows"
+
+
+def its_own_weights_change_nothing(asked: Asked) -> Iterator[str]:
+    if not asked.trace.layers:
+        return
+    for name, attention in {"a tensor": asked.trace.attention, "a function": lambda weights, mask: weights}.items():
+        if not asked.same(asked.said(asked.again(attention=attention)), asked.said(asked.trace)):
+            yield f"with the model's own weights, given as {name}, other logits come out"
+
+
+def interventions_take_effect(asked: Asked) -> Iterator[str]:
+    if not asked.trace.layers:
+        return
+    told = {last: asked.again(attention=asked.on_one(last)) for last in (False, True)}
+    for last, trace in told.items():
+        if not asked.same(asked.rows(trace.attention), asked.rows(asked.on_one(last))):
+            yield "the trace does not show the weights that were given as attention="
+            break
+    if bool((asked.attended.sum(1) > 1).any()) and torch.equal(asked.said(told[False]), asked.said(told[True])):
+        yield "all attention on the first or on the last word: the same logits come out"
+
+
+def uniform_is_uniform(asked: Asked) -> Iterator[str]:
+    if not asked.trace.layers:
+        return
+    expected = uniform(asked.trace.attention, asked.attended)
+    function, tensor = asked.again(attention=uniform), asked.again(attention=expected)
+    if not asked.same(asked.rows(function.attention), asked.rows(expected)):
+        yield "attention=uniform is not one over the number of words that may be attended to"
+    if not asked.same(asked.said(function), asked.said(tensor)):
+        yield "attention=uniform, and the same weights as a tensor, give different logits"
+
+
+def every_layer_and_head_can_be_changed(asked: Asked) -> Iterator[str]:
+    layers = asked.trace.layers
+    if len(layers) < 2:
+        return
+    for i, layer in enumerate(layers):
+        if not asked.same(asked.said(asked.again(attention={i: layer.weights})), asked.said(asked.trace)):
+            yield f"with layer {i}'s own weights, other logits come out"
+        for head in range(layer.weights.shape[1]):
+            told = asked.again(attention={(i, head): uniform})
+            expected = layer.weights.clone()
+            expected[:, head] = uniform(layer.weights, asked.attended)[:, head]
+            if not asked.same(asked.rows(told.layers[i].weights), asked.rows(expected)):
+                yield f"attention={{({i}, {head}): uniform}} does not make that head uniform, and no other of its layer"
+            if torch.equal(asked.said(told), asked.said(asked.trace)):
+                yield f"making head {head} of layer {i} uniform changes no logit"
+
+
+def reads_out_what_it_says(asked: Asked) -> Iterator[str]:
+    model: Any = asked.model
+    trace = asked.trace
+    if not trace.layers or trace.context is None or not (hasattr(model, "readout") and hasattr(model, "context_of")):
+        return
+    with as_it_was(model):
+        context = model.context_of(trace.last.weights @ trace.last.values)
+        said = model.readout(trace.context, trace.decoder)
+    if not asked.same(context[trace.target_mask], trace.context[trace.target_mask]):
+        yield "context_of(weights @ values) is not trace.context"
+    if not asked.same(said[trace.target_mask], asked.said(trace)):
+        yield "readout(trace.context, trace.decoder) is not trace.logits"
+
+
+def hears_only_earlier_words(asked: Asked) -> Iterator[str]:
+    trace, target = asked.trace, asked.batch.target
+    if trace.fed is not None:
+        expected = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], 1)
+        if not torch.equal(trace.fed, expected):
+            yield "with teacher forcing, trace.fed is not the start token and then the target without its last word"
+    middle = target.shape[1] // 2
+    if middle == 0:
+        return
+    others = trace.logits.shape[-1] - len(SPECIALS)
+    other = target.clone()
+    other[:, middle] = (target[:, middle] - len(SPECIALS) + 1) % others + len(SPECIALS)
+    told = asked.again(replace(asked.batch, target=other))
+    before = asked.batch.target_mask[:, : middle + 1]
+    if not asked.same(told.logits[:, : middle + 1][before], trace.logits[:, : middle + 1][before]):
+        yield f"another target word at position {middle} changes what is said there or before"
+
+
+def a_batch_is_its_sentences(asked: Asked) -> Iterator[str]:
+    for i in range(len(asked.batch)):
+        alone = asked.again(trimmed(asked.batch, slice(i, i + 1)))
+        yield from differences(asked, alone, i, f"sentence {i} alone")
+
+
+def padding_changes_nothing(asked: Asked) -> Iterator[str]:
+    source, target = asked.batch.source.shape[1], asked.batch.target.shape[1]
+    # A classifier says one word, whatever comes.
+    wider = asked.again(asked.batch.widened(source + 2, target if target == 1 else target + 1))
+    for i in range(len(asked.batch)):
+        yield from differences(asked, wider, i, f"with more padding, sentence {i}", row=i)
+
+
+def differences(asked: Asked, other: Trace, i: int, name: str, row: int = 0) -> Iterator[str]:
+    """Between sentence i of the batch and a row of another trace, where it is no padding."""
+    source, target = int(asked.batch.source_mask[i].sum()), int(asked.batch.target_mask[i].sum())
+    if not asked.same(other.logits[row, :target], asked.trace.logits[i, :target]):
+        yield f"{name} has other logits than in its batch"
+    if not asked.same(other.encoder[row, :source], asked.trace.encoder[i, :source]):
+        yield f"{name} has other encoder states than in its batch"
+    for layer, (one, two) in enumerate(zip(other.layers, asked.trace.layers, strict=True)):
+        if not asked.same(one.weights[row, :, :target, :source], two.weights[i, :, :target, :source]):
+            yield f"{name} has other attention in layer {layer} than in its batch"
+
+
+def embeddings_can_be_reached(asked: Asked) -> Iterator[str]:
+    model: Any = asked.model
+    if not hasattr(model, "source_inputs"):
+        return
+    shift, seen = torch.zeros_like(asked.trace.embedded).requires_grad_(), list[Tensor]()
+
+    def shifted(embedded: Tensor) -> Tensor:
+        seen.append(embedded)
+        return embedded + shift
+
+    with differentiable(model), with_embeddings(model, asked.batch, shifted):
+        output = gold_log_probability(model(asked.batch))[asked.batch.target_mask].sum()
+    if len(seen) != 1 or not asked.same(seen[0].detach(), asked.trace.embedded):
+        yield "source_inputs(batch.source) is not called once in a pass, with trace.embedded as its result"
+    slope = torch.autograd.grad(output, shift, allow_unused=True)[0] if output.requires_grad else None
+    if slope is None or not bool(slope.isfinite().all()) or not bool((slope != 0).any()):
+        yield "no gradient goes from what is said to the embeddings of the source, or it is no number"

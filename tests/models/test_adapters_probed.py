@@ -1,0 +1,109 @@
+"""Every probe asks a Hugging Face model as it asks one of ours."""
+
+import pytest
+import torch
+from adapter_examples import adapter, texts
+
+from attnscope.models import uniform
+from attnscope.probes.agreement import Agree, attention_scores
+from attnscope.probes.erasure import Comprehend, erasable
+from attnscope.probes.fragility import fragility
+from attnscope.probes.lexical import lexical_of, log_odds
+from attnscope.probes.reweighing import Reweighing, behind, reweighed
+from attnscope.probes.saliency import METHODS, influence
+from attnscope.tasks import SPECIALS
+from attnscope.training.decisions import decide
+
+KINDS = ("marian", "t5", "bert", "roberta")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_lexical_probe_is_a_pass_with_all_attention_of_the_last_layer_on_one_word(kind):
+    model = adapter(kind)
+    batch = texts(model).batch
+    probe = lexical_of(model, batch)
+    for place in (0, 1):
+        alone = torch.zeros(batch.source.shape).index_fill(1, torch.tensor([place]), 1.0)
+        with torch.no_grad():
+            trace = model(batch, attention=lambda weights, mask, alone=alone: alone[:, None, None].expand_as(weights))
+        expected = log_odds(trace.logits[batch.target_mask], batch.target[batch.target_mask])
+        torch.testing.assert_close(probe.log_odds[:, :, place][batch.target_mask], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_saliency_reaches_the_source_and_leaves_the_model_as_it_was(kind, method):
+    model = adapter(kind)
+    batch = texts(model).batch
+    found = METHODS[method](model, batch)
+    between = batch.target_mask[:, :, None] & batch.source_mask[:, None]
+    assert (found.values[between].nan_to_num() != 0).any()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_influence_is_the_derivative_with_respect_to_the_size_of_a_word():
+    model = adapter("bert").double()
+    batch = texts(model).batch
+    found = influence(model, batch)
+    step = 1e-5
+
+    def said(scale):
+        def change(_, given, embedded):
+            factor = torch.ones(embedded.shape[:2], dtype=torch.float64).index_fill(1, torch.tensor([1]), scale)
+            return embedded * factor[..., None]
+
+        handle = model.source_inputs.register_forward_hook(change)
+        try:
+            with torch.no_grad():
+                return model(batch).logits.log_softmax(-1).gather(-1, batch.target[..., None])[:, 0, 0]
+        finally:
+            handle.remove()
+
+    expected = (said(1 + step) - said(1 - step)) / (2 * step)
+    torch.testing.assert_close(found.values[:, 0, 1], expected, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_classifier_decides_again_with_other_attention():
+    model = adapter("distilbert")
+    batch = texts(model).batch
+    made = fragility(model, [batch], draws=2)
+    expected = model(batch, attention=uniform).logits[:, 0, len(SPECIALS) :].double().softmax(-1)
+    torch.testing.assert_close(torch.from_numpy(made.uniform.probabilities), expected, rtol=1e-5, atol=1e-6)
+    assert decide(model, [batch]).probabilities.shape == (len(batch), 3)
+    reading = Reweighing.of(model, batch)
+    torch.testing.assert_close(reweighed(model, reading.trace, reading.trace.attention), reading.trace.logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else(kind):
+    model = adapter(kind)
+    batch = texts(model).batch
+    trace = model(batch)
+    drawn = torch.rand(3, *trace.attention.shape) * batch.source_mask[:, None, None]
+    weights = drawn / drawn.sum(-1, keepdim=True)
+    assert model.readout_is_exact
+    expected = torch.stack([model(batch, attention=one).logits for one in weights])
+    found = behind(model, trace, weights)
+    torch.testing.assert_close(found[:, batch.target_mask], expected[:, batch.target_mask], rtol=1e-5, atol=1e-5)
+
+
+def test_words_are_erased_and_special_tokens_are_not():
+    model = adapter("bert")
+    batch = texts(model).batch
+    assert not erasable(batch)[:, 0].any()  # [CLS]
+    probe = Comprehend(draws=1)
+    probe.update(model, batch)
+    assert probe.result().texts > 0
+
+
+@torch.no_grad()
+def test_agreement_leaves_special_tokens_out_when_told_to():
+    model = adapter("bart")
+    batch = texts(model).batch
+    scores = attention_scores(model(batch)).values
+    agree = Agree(source_specials=False, target_specials=False)
+    agree.update(scores, scores, batch)
+    assert agree.result().words == int((batch.target_mask & (batch.target >= len(SPECIALS))).sum())
+    assert agree.result().top == pytest.approx(1.0)

@@ -1,0 +1,160 @@
+"""Texts as Batches: a tokenizer's ids as our numbers, and its pieces as words."""
+
+import pytest
+import torch
+from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
+
+from attnscope.errors import BadSetting
+from attnscope.models.adapters import Numbering, Words, by_word
+from attnscope.models.adapters.words import NO_WORD, Pieced
+from attnscope.probes.erasure import erasable
+from attnscope.tasks import END, PAD, SPECIALS, START
+
+
+@pytest.mark.parametrize(
+    "specials", [(0, 4, 3), (1, 2, 0), (9, 0, None), (0, 1, None), (0, 1, 2), (None, None, None), (5, 5, 7)]
+)
+def test_numbers_and_ids_are_each_others_inverse_and_specials_come_first(specials):
+    numbering = Numbering(10, *specials)
+    assert numbering.numbers_of(numbering.ids_of(torch.arange(3, len(numbering)))).tolist() == list(
+        range(3, len(numbering))
+    )
+    assert sorted(numbering.numbers.tolist()) == sorted(set(range(len(numbering))) - missing(specials))
+    for number, special in enumerate(specials):
+        if special is not None and special not in specials[:number]:
+            assert int(numbering.numbers_of(torch.tensor(special))) == number
+
+
+def missing(specials):
+    """Numbers that stand for nothing."""
+    return {i for i, special in enumerate(specials) if special is None or special in specials[:i]}
+
+
+@pytest.mark.parametrize("specials", [(0, 4, 3), (9, 0, None), (0, 1, None), (0, 1, 2)])
+def test_renumbered_logits_are_looked_up_one_by_one(specials):
+    numbering, logits = Numbering(10, *specials), torch.randn(2, 3, 10)
+    found = numbering.renumbered(logits)
+    for number, i in enumerate(numbering.ids.tolist()):
+        expected = torch.full((2, 3), -torch.inf) if i < 0 else logits[..., i]
+        assert torch.equal(found[..., number], expected)
+    assert found.shape[-1] == len(numbering)
+
+
+@pytest.mark.parametrize("kind", [*ENCODER_DECODERS, *CLASSIFIERS])
+def test_special_tokens_have_our_numbers_and_words_are_whole(kind):
+    model = adapter(kind)
+    read = texts(model)
+    batch = read.batch
+    assert torch.equal(batch.source == PAD, ~batch.source_mask)
+    lengths = batch.source_mask.sum(1)
+    assert (batch.source[torch.arange(len(batch)), lengths - 1] == END).all()
+    starts = kind not in ("marian", "pegasus", "t5")
+    assert ((batch.source == START).sum(1) == int(starts)).all()
+    for i, text in enumerate(SOURCES):
+        names = [name for name, real in zip(read.source.names[i], read.source.real[i], strict=False) if real]
+        assert names == text.split()
+    assert torch.equal(erasable(batch), read.source.unit.ge(0) & ~special(read.source))
+    assert len(model.reader.source_words) == len(model.reader.source)
+    assert read.cut == 0
+
+
+def special(words):
+    """Positions of special tokens."""
+    return words.places.gather(1, words.unit.clamp(min=0)) == NO_WORD
+
+
+@pytest.mark.parametrize("kind", ENCODER_DECODERS)
+def test_targets_end_with_the_end_and_are_said_in_words(kind):
+    model = adapter(kind)
+    read = texts(model)
+    batch = read.batch
+    assert ((batch.target == END).sum(1) == 1).all()
+    again = model.reader.said(batch.target, batch.target_mask)
+    for i, text in enumerate(TARGETS):
+        assert [n for n, real in zip(read.target.names[i], read.target.real[i], strict=False) if real] == text.split()
+        assert model.reader.text(batch.target[i][batch.target_mask[i]]) == text
+        # What was generated has no text to compare with: its words are read off the pieces, with the same result.
+        assert again.names[i] == read.target.names[i]
+    assert torch.equal(again.unit, read.target.unit)
+
+
+@pytest.mark.parametrize("kind", ["marian", "bert", "roberta"])
+def test_a_text_given_as_words_is_the_text(kind):
+    model = adapter(kind)
+    whole, apart = model.reader.read(SOURCES), model.reader.read([text.split() for text in SOURCES])
+    assert torch.equal(whole.batch.source, apart.batch.source)
+    assert torch.equal(whole.source.unit, apart.source.unit)
+    with pytest.raises(BadSetting, match="'two words' among them"):
+        model.reader.read([["a", "two words"]])
+
+
+def test_attention_by_word_is_summed_over_source_pieces_and_averaged_over_target_pieces():
+    source = Words.of([Pieced(("an", "isle"), ("an", "is", "##le", "[SEP]"), (0, 1, 1, NO_WORD))])
+    target = Words.of([Pieced(("île",), ("<s>", "î", "le"), (NO_WORD, 0, 0))])
+    weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.2]]])  # 1 x 3 x 4
+    expected = torch.tensor([[[0.1, 0.5, 0.4], [0.6, 0.25, 0.15]]])
+    torch.testing.assert_close(by_word(weights, source, target), expected)
+    torch.testing.assert_close(by_word(weights[:, None], source, target), expected[:, None])  # with heads
+    assert source.names == (("an", "isle", "[SEP]"),)
+    assert target.names == (("<s>", "île"),)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["marian", "bert"])
+def test_attention_by_word_sums_to_one_over_the_words_of_each_text(kind):
+    model = adapter(kind)
+    read = texts(model)
+    found = by_word(model(read.batch).attention, read.source, read.target)  # batch x heads x units x units
+    sums = found.nansum(-1)
+    torch.testing.assert_close(sums, read.target.mask[:, None].float().expand_as(sums))
+    assert torch.equal(found[:, 0, 0].isnan(), ~read.source.mask)
+
+
+def test_batches_change_nothing():
+    model = adapter("bert")
+    together, apart = model.reader.read(SOURCES), list(model.reader.batches(SOURCES, size=3))
+    assert [len(part.batch) for part in apart] == [3, 1]
+    width = apart[1].batch.source.shape[1]
+    assert torch.equal(apart[1].batch.source[0], together.batch.source[3, :width])
+
+
+def test_classes_go_by_name_or_number():
+    model = adapter("bert", id2label={0: "bad", 1: "fair", 2: "good"})
+    read = model.reader.read(SOURCES, ["good", 0, "1", "bad"])
+    assert (read.batch.target[:, 0] - len(SPECIALS)).tolist() == [2, 0, 1, 0]
+    assert read.target.names[0] == ("good",)
+    assert model.reader.target_words.words[3:] == ("bad", "fair", "good")
+    for unknown in ("great", 3, -1):
+        with pytest.raises(BadSetting, match="this model knows bad, fair, good"):
+            model.reader.read(SOURCES[:1], [unknown])
+
+
+@torch.no_grad()
+def test_a_classifiers_own_decisions_can_be_its_target():
+    model = adapter("distilbert")
+    batch = model.reader.read(SOURCES).batch
+    assert torch.equal(model.replayed(batch).target, model(batch).predictions)
+
+
+def test_long_texts_are_cut_and_counted():
+    model = adapter("bert")
+    read = model.reader.read(["the old dog " * 30, "a dog"])
+    assert read.cut == 1
+    assert read.batch.source.shape[1] == model.reader.longest == 40
+    assert read.batch.source[0, -1] == END
+    assert adapter("roberta").reader.longest == 38  # two positions lie before the first
+
+
+def test_no_texts_and_odd_pairs_are_refused():
+    model = adapter("bert")
+    with pytest.raises(BadSetting, match="no text to read"):
+        model.reader.read([])
+    with pytest.raises(BadSetting, match="there are 2 texts, but 1 targets"):
+        model.reader.read(["a", "b"], [0])
+    with pytest.raises(BadSetting, match="at least one text, not 0"):
+        list(model.reader.batches(["a"], size=0))
+
+
+def test_the_tables_of_numbers_go_where_the_model_goes():
+    model = adapter("marian")
+    assert {model.reader.source, model.reader.target} <= set(model.modules())

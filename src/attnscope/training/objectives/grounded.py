@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -93,9 +94,15 @@ class Hiding(Objective):
     words: tuple[int, ...]
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        hidden = (batch.source[..., None] == torch.tensor(self.words, device=batch.source.device)).any(-1)
+        hidden = (batch.source[..., None] == on_device(self.words, batch.source.device)).any(-1)
         shown = (trace.attention * hidden[:, None, None]).sum(-1)
         return -self.weight * torch.log1p(-shown.clamp(max=1 - 1e-6)).mean()
+
+
+@cache
+def on_device(words: tuple[int, ...], device: torch.device) -> Int[Tensor, " words"]:
+    """Brought there once: while a step is being recorded on a GPU, nothing can be."""
+    return torch.tensor(words, device=device)
 
 
 def comparable(trace: Trace) -> tuple[Tensor, Tensor]:

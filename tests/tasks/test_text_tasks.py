@@ -271,9 +271,7 @@ def test_a_split_that_loses_all_its_sentences_is_refused_with_a_sentence(tmp_pat
         splits=Splits(("train",), ("test",), ("test",)),
         preparation=Preparation(longest=3),
     )
-    with pytest.raises(
-        BadSetting, match=r"the validation split of .* is empty: 1 sentences were too long or"
-    ):
+    with pytest.raises(BadSetting, match=r"the validation split of .* is empty: 1 sentences were too long or"):
         _ = task.corpus
 
 

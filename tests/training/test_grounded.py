@@ -37,6 +37,7 @@ def test_tying_is_the_mean_squared_distance_over_real_words(batch):
     apart = (trace.encoder - trace.embedded)[batch.source_mask]
     torch.testing.assert_close(Tying(10.0)(model, batch, trace), 10 * apart.square().sum(-1).mean())
     torch.testing.assert_close(Tying(10.0, squared=False)(model, batch, trace), 10 * apart.norm(dim=-1).mean())
+    torch.testing.assert_close(Tying(10.0, per_number=True)(model, batch, trace), 10 * apart.square().mean())
 
 
 def test_a_state_that_is_its_word_costs_nothing_and_has_a_slope(batch):

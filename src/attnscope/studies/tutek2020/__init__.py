@@ -1,12 +1,14 @@
 """Tutek and Šnajder 2020, Staying True to Your Word: (How) Can Attention Become Explanation?"""
 
 from attnscope.studies.finding import Study
+from attnscope.studies.tutek2020.ablation import ABLATION
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
 from attnscope.studies.tutek2020.deceptive import DECEPTION
 from attnscope.studies.tutek2020.experiments import PROFILES
 from attnscope.studies.tutek2020.fig1 import FIG1
 from attnscope.studies.tutek2020.fig2 import FIG2
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
+from attnscope.studies.tutek2020.plausible import PLAUSIBLE
 from attnscope.studies.tutek2020.table1 import TABLE1
 from attnscope.studies.tutek2020.table2 import TABLE2
 from attnscope.studies.tutek2020.table3 import TABLE3
@@ -24,6 +26,8 @@ STUDY = Study(
         TABLE5,
         TABLE6,
         APPENDIX_C,
+        ABLATION,
+        PLAUSIBLE,
         JAIN_WALLACE,
         DECEPTION,
     ),

@@ -23,17 +23,21 @@ SPARE = 1.25  # room for more chosen words than are expected, so that a batch's 
 class Tying(Objective):
     """δ times the squared distance between a word's state and its embedding, the mean over words (eq. 4).
 
-    `squared=False` takes the distance itself, as code that came after the paper does.
+    `squared=False` takes the distance itself, as code that came after the paper does. With `per_number` the square is a
+    mean over the numbers of a vector, as torch's mse_loss has it, and not their sum: with 300 of them, δ weighs so much
+    less.
     """
 
     delta: float
     squared: bool = True
+    per_number: bool = False
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         states, embedded = comparable(trace)
-        squares = (states - embedded).square().sum(-1)
-        apart = squares if self.squared else (squares + 1e-12).sqrt()  # a root has no slope at zero
-        return self.delta * mean_over(apart, batch.source_mask)
+        apart = (states - embedded).square()
+        squares = apart.mean(-1) if self.per_number else apart.sum(-1)
+        distances = squares if self.squared else (squares + 1e-12).sqrt()  # a root has no slope at zero
+        return self.delta * mean_over(distances, batch.source_mask)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,445 @@
+"""How each layer and head attends, and which of them are to be believed."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import one_hot
+
+from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models import PRESETS, Attention, ClassifierSettings, Trace, build, uniform
+from attnscope.models.adapters import ablated, by_word, up_to
+from attnscope.models.adapters.interventions import by_layer
+from attnscope.models.attention import masked_softmax
+from attnscope.probes.agreement import Agree
+from attnscope.probes.alignment import GoldLinks
+from attnscope.probes.decomposition import decompose
+from attnscope.probes.heads import Rank, Sentences, formed, ranked
+from attnscope.probes.heads.again import Again
+from attnscope.probes.saliency import influence
+from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
+from attnscope.tasks.task import trimmed
+from attnscope.testing.unchanged import changed, half_in_training, state_of
+from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
+
+WORDS, LONGEST = 15, 8
+ALIGNS, LOOKS_NOWHERE = (1, 0), (0, 1)
+
+
+class Planted(nn.Module):
+    """Two layers of two heads; what is said is what head 0 of layer 1 picks, which looks at the place of the output.
+
+    Of the heads that nothing follows from, one looks at all places alike, and two at places from the end.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.source_inputs = nn.Embedding(WORDS, WORDS)
+        with torch.no_grad():
+            self.source_inputs.weight.copy_(torch.eye(WORDS))
+        self.double()
+
+    def forward(self, batch, attention=None, teacher_forcing=1.0, gates=False):
+        embedded = self.source_inputs(batch.source)
+        changes = by_layer(attention, layers=2, heads=2)
+        fed = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
+        layers = tuple(self.layer(i, embedded, batch, changes.get(i, [])) for i in range(2))
+        picked = layers[1].weights[:, 0] @ layers[1].values[:, 0]
+        return Trace(
+            batch.source, batch.source_mask, batch.target, batch.target_mask, fed, embedded, embedded, picked, layers,
+            picked, 6 * picked,
+        )  # fmt: skip
+
+    def layer(self, number, embedded, batch, changes):
+        source, target = (one_hot(torch.arange(words.shape[1]), LONGEST) for words in (batch.source, batch.target))
+        looks = {(1, 0): 40.0, (0, 1): 0.0, (0, 0): -5.0, (1, 1): -3.0}
+        queries = torch.stack([target * looks[number, head] for head in range(2)]).expand(len(embedded), -1, -1, -1)
+        keys = source.double().expand(len(embedded), 2, -1, -1)
+        alignment = queries.double() @ keys.mT
+        weights = masked_softmax(alignment, batch.source_mask)
+        for change in changes:
+            weights = change(weights, batch.source_mask)
+        return Attention(queries.double(), keys, embedded[:, None].expand(-1, 2, -1, -1), alignment, weights)
+
+
+def copying(count, seed=0, shortest=2):
+    """Sentences to be copied, end tokens included, each word at most once in each."""
+    random = np.random.default_rng(seed)
+    rows = [
+        np.array([*random.permutation(np.arange(3, WORDS))[: random.integers(shortest, LONGEST)], END])
+        for _ in range(count)
+    ]
+    return Batch(*pad(rows), *pad(rows))
+
+
+def one_by_one(batch):
+    return [trimmed(batch, slice(i, i + 1)) for i in range(len(batch))]
+
+
+def diagonal_links(batch):
+    return [GoldLinks.of((i, i) for i in range(int(mask.sum()) - 1)) for mask in batch.source_mask]
+
+
+def same(one, other):
+    pd.testing.assert_frame_equal(one, other, rtol=1e-4, atol=1e-5)
+
+
+def own_model(settings, words=WORDS):
+    torch.manual_seed(1)
+    return build(settings, WORDS, words)
+
+
+def translation(**changed):
+    return own_model(replace(PRESETS["translation"], units=8, hidden=8, input_size=8, **changed))
+
+
+def classifier(**settings):
+    return own_model(ClassifierSettings(input_size=6, units=3, hidden=4, **settings), words=3 + len(SPECIALS))
+
+
+def labelled(batch):
+    target = torch.arange(len(batch))[:, None] % 3 + len(SPECIALS)
+    return replace(batch, target=target, target_mask=torch.ones_like(target, dtype=torch.bool))
+
+
+# Which heads to believe
+
+
+def test_a_head_that_decides_everything_is_first_by_every_criterion():
+    batch = copying(6)
+    found = ranked(Planted(), [batch], gold=diagonal_links(batch))
+    assert found.alignment_error[ALIGNS] == 0
+    assert (found.ranks().loc[ALIGNS] == 1).all()
+    assert not (found.ranks().drop([ALIGNS]) <= 1).any(axis=None)  # uniform attention has no τ, and no rank by it
+    assert found.reference == "gold links"
+    assert (found.sentences, found.words) == (6, int(batch.target_mask.sum()))
+
+
+def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
+    found = ranked(Planted(), [copying(6)])
+    for effect in (found.ablated, found.uniform):
+        others = torch.ones(2, 2, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(False))
+        assert (effect.loss[others] == 0).all()
+        assert (effect.changed[others] == 0).all()
+        assert (effect.error[others] == 0).all()
+
+
+def test_without_the_head_that_decides_every_word_is_as_likely_as_any_other():
+    found = ranked(Planted(), [copying(5)])
+    own = 6 - math.log(math.exp(6) + WORDS - 1)
+    assert found.ablated.loss[ALIGNS].item() == pytest.approx(own + math.log(WORDS))
+    assert found.ablated.error[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert found.ablated.changed[ALIGNS].item() == 1.0  # what is said is then the first of equals, padding
+
+
+def test_without_gold_links_heads_are_held_against_ibm_model_1():
+    batch = copying(60)
+    found = ranked(Planted(), [batch], saliency=None)
+    assert found.reference == "IBM Model 1"
+    assert found.alignment_error[ALIGNS] < 0.05
+    assert found.ranks()["alignment"].idxmin() == ALIGNS
+    assert "saliency" not in found.ranks()
+
+
+def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
+    batch, model = copying(6), Planted()
+    found = ranked(model, [batch])
+    agree, trace = Agree(), model(batch)
+    words = replace(batch, source_mask=batch.source_mask & (batch.source != END))
+    agree.update(trace.layers[0].weights[:, 0].detach(), influence(model, batch).values, words)
+    assert found.pointing.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
+    assert found.pointing.top[0, 0].item() == pytest.approx(agree.result().top)
+    assert found.pointing.chance == pytest.approx(agree.result().chance)
+    assert found.pointing.top[ALIGNS] > found.pointing.top[0, 0]
+
+
+@pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
+def test_effects_are_those_of_a_pass_with_that_head_changed(kind):
+    model = adapter(kind)
+    given = texts(model)
+    found, batch = ranked(model, [given], saliency=None), given.batch
+    for name, change in {"ablated": ablated, "uniform": uniform}.items():
+        effect = getattr(found, name)
+        for layer, head in [(0, 1), (1, 0)]:
+            lost, flips, words = [], 0, batch.target_mask.sum(1).double().numpy()
+            with torch.no_grad():
+                own, other = model(batch), model(batch, attention={(layer, head): change})
+            for i, mask in enumerate(batch.target_mask):
+                gold = batch.target[i, mask][:, None]
+                each = [t.logits[i, mask].log_softmax(-1).gather(1, gold).sum().item() for t in (own, other)]
+                lost.append(each[0] - each[1])
+                flips += int((own.predictions[i, mask] != other.predictions[i, mask]).sum())
+            mean = sum(lost) / words.sum()
+            n = len(words)
+            error = math.sqrt(n / (n - 1) * ((np.array(lost) - mean * words) ** 2).sum()) / words.sum()
+            assert effect.loss[layer, head].item() == pytest.approx(mean, abs=1e-5)
+            assert effect.error[layer, head].item() == pytest.approx(error, abs=1e-5)
+            assert effect.changed[layer, head].item() == pytest.approx(flips / words.sum())
+
+
+def test_links_of_texts_are_between_words_and_not_their_pieces():
+    model = adapter("marian")
+    given = texts(model)
+    with torch.no_grad():
+        weights = by_word(model(given.batch).layers[1].weights[:, 1], given.source, given.target)
+    gold = []
+    for i in range(len(SOURCES)):
+        found = set()
+        for j in range(len(TARGETS[i].split())):
+            best = int(weights[i, j].nan_to_num(-1).argmax())
+            if best < len(SOURCES[i].split()):  # and not the end token, which comes last
+                found.add((best, j))
+        gold.append(GoldLinks.of(found))
+    found = ranked(model, [given], gold=gold, saliency=None)
+    assert found.alignment_error[1, 1] == 0
+    assert found.ranks()["alignment"].loc[1, 1] == 1
+
+
+@pytest.mark.parametrize("kind", ["bart", "distilbert", "roberta"])
+@pytest.mark.parametrize("of", ["gold", "own"])
+def test_a_batch_of_many_is_as_many_batches_of_one(kind, of):
+    model = adapter(kind)
+    gold = TARGETS if kind == "bart" else [1, 0, 1, 1]
+    whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
+    one, other = ranked(model, whole, of=of), ranked(model, single, of=of)
+    same(one.table(), other.table())
+    assert (one.sentences, one.words) == (other.sentences, other.words)
+
+
+def test_what_a_model_says_itself_is_asked_about_again():
+    model = adapter("bert")
+    given = texts(model)
+    said = model.replayed(given.batch)
+    same(ranked(model, [given], of="own").table(), ranked(model, [said]).table())
+    ours = translation()
+    found = ranked(ours, [copying(3)], of="own", saliency=None)
+    assert found.of == "own"
+    assert found.words != int(copying(3).target_mask.sum())
+
+
+@pytest.mark.parametrize("model", [translation(), translation(heads=2, attention="query_key_value")])
+def test_our_own_translator_has_one_layer(model):
+    batch = copying(5)
+    one, other = ranked(model, [batch]), ranked(model, one_by_one(batch))
+    same(one.table(), other.table())
+    assert one.table().index.get_level_values("layer").unique().tolist() == [0]
+    same(formed(model, [batch]).table(), formed(model, one_by_one(batch)).table())
+
+
+def test_our_own_classifier_has_one_head():
+    model, batch = classifier(attention="dot"), labelled(copying(6))
+    table = ranked(model, [batch]).table()
+    assert len(table) == 1
+    assert "alignment error" not in table
+    assert (table.filter(like="rank by") == 1).all(axis=None)
+    assert np.isnan(ranked(model, [batch]).agreement_between().loc["ablation", "uniform"])  # of one head
+
+
+def test_only_the_first_sentences_are_used_however_they_come():
+    model = adapter("marian")
+    whole = [*model.reader.batches(SOURCES, TARGETS, 4)]
+    few = [*model.reader.batches(SOURCES[:3], TARGETS[:3], 2)]
+    found = ranked(model, whole, most=3)
+    assert found.sentences == 3
+    same(found.table(), ranked(model, few).table())
+    same(formed(model, whole, most=3).table(), formed(model, few).table())
+
+
+def test_two_halves_of_a_stream_merge_into_the_whole():
+    model, batch = Planted(), copying(6)
+    halves = [Rank(model), Rank(model)]
+    for rank, rows in zip(halves, (slice(0, 2), slice(2, 6)), strict=True):
+        rank.update(Sentences(trimmed(batch, rows)))
+    halves[0].merge(halves[1])
+    whole = Rank(model)
+    whole.update(Sentences(batch))
+    same(halves[0].result().table(), whole.result().table())
+
+
+def test_rankings_agree_with_themselves_and_as_scipy_says():
+    from scipy.stats import kendalltau, spearmanr
+
+    model = adapter("marian", decoder_layers=3)
+    found = ranked(model, [texts(model)])
+    ranks = found.ranks()
+    for name, reference in {"kendall": kendalltau, "spearman": spearmanr}.items():
+        table = found.agreement_between(name)
+        assert np.allclose(np.diag(table), 1)
+        expected = reference(ranks["ablation"], ranks["saliency"]).statistic
+        assert table.loc["ablation", "saliency"] == pytest.approx(expected)
+
+
+# How attention is formed
+
+
+def test_attention_by_place_is_all_time():
+    found = formed(Planted(), [copying(30)])
+    assert found.parts.of == "nine terms"
+    torch.testing.assert_close(found.parts.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
+
+
+def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attention():
+    found = formed(Planted(), [copying(8)]).looking
+    assert found.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
+    assert found.specials[LOOKS_NOWHERE].item() == pytest.approx(found.specials_if_uniform)
+    assert found.entropy[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert found.offset[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert found.spread[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bart", "bert"])
+def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
+    model = adapter(kind)
+    given = texts(model)
+    found, batch = formed(model, [given]).looking, given.batch
+    with torch.no_grad():
+        weights = model(batch).layers[1].weights[:, 1].double()
+    entropies, offsets, masses, on_specials = [], [], [], []
+    for i in range(len(batch)):
+        source, target = int(batch.source_mask[i].sum()), int(batch.target_mask[i].sum())
+        names = given.source.pieces[i]
+        for t in range(target):
+            row = weights[i, t, :source]
+            entropies.append(-(row * row.log()).sum().item() / math.log(source))
+            on_specials.append(
+                sum(row[s].item() for s in range(source) if names[s] in ("<s>", "</s>", "[CLS]", "[SEP]"))
+            )
+            for s in range(source):
+                offsets.append(s - ((t + 0.5) * source / target - 0.5))
+                masses.append(row[s].item())
+    mean = np.average(offsets, weights=masses)
+    assert found.entropy[1, 1].item() == pytest.approx(np.mean(entropies), abs=1e-5)
+    assert found.offset[1, 1].item() == pytest.approx(mean, abs=1e-5)
+    assert found.spread[1, 1].item() == pytest.approx(
+        math.sqrt(np.average((np.array(offsets) - mean) ** 2, weights=masses)), abs=1e-4
+    )
+    assert found.specials[1, 1].item() == pytest.approx(np.mean(on_specials), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
+def test_the_nine_terms_of_each_layer_are_those_of_a_model_that_ends_there(kind):
+    model = adapter(kind)
+    batch = texts(model).batch
+    found = formed(model, [batch], few=2)
+    for layer in range(2):
+        reference = decompose(lambda b, layer=layer: up_to(model(b), layer), [batch], few=2).in_sample.between
+        torch.testing.assert_close(found.parts.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
+        time, common = reference.common.absolute[:, 0, 0], found.parts.common[layer, :, 0]
+        torch.testing.assert_close(common, time, rtol=1e-4, atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(found.parts.groups.sum(-1), torch.ones(2, 2).double())
+
+
+def test_without_an_inner_product_the_shares_are_those_of_states():
+    model, batch = classifier(attention="additive"), labelled(copying(6))
+    found = formed(model, [batch])
+    assert found.parts.of == "encoder states"
+    lengths = decompose(model, [batch], of="states").in_sample.encoder.geometry
+    parts = torch.stack([lengths.length(name)[0] for name in ("temporal", "input", "delta")])
+    torch.testing.assert_close(found.parts.groups[0, 0], parts / parts.sum())
+    assert "time, common words" not in found.table()
+
+
+def test_positions_that_may_not_be_attended_to_are_no_choice():
+    model, batch = classifier(attention="mlp", specials_attended=False), labelled(copying(6))
+    with torch.no_grad():
+        for parameter in model.attend.parameters():
+            parameter.zero_()
+    assert formed(model, [batch]).looking.entropy.item() == pytest.approx(1)
+    assert formed(model, [batch]).looking.specials_if_uniform == 0
+
+
+@pytest.mark.parametrize("kind", ["mbart", "roberta"])
+def test_forming_is_the_same_in_batches_of_any_size(kind):
+    model = adapter(kind)
+    gold = TARGETS if kind == "mbart" else [1, 0, 1, 1]
+    whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
+    one, other = formed(model, whole, few=1), formed(model, single, few=1)
+    same(one.table(), other.table())
+    assert (one.sentences, one.words) == (4, int(whole[0].batch.target_mask.sum()))
+
+
+# What stays as it was, and what is refused
+
+
+@pytest.mark.parametrize("kind", [*ENCODER_DECODERS, *CLASSIFIERS])
+@torch.no_grad()
+def test_layers_before_a_changed_head_are_not_asked_again(kind):
+    model = adapter(kind)
+    batch, asked = texts(model).batch, []
+    again = Again(model, batch, {})
+    handles = [part.register_forward_pre_hook(lambda part, _: asked.append(part)) for part in model.model.modules()]
+    found = again.changed(1, 0, uniform).logits[batch.target_mask]
+    for handle in handles:
+        handle.remove()
+    first, second = model.family.attentions(model.model)
+    assert first not in asked
+    assert second in asked
+    expected = model(batch, attention={(1, 0): uniform}).logits[batch.target_mask]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_pass_that_fails_leaves_all_layers_as_they_were():
+    model = adapter("marian")
+    again = Again(model, texts(model).batch, {})
+    forwards = [vars(part).get("forward") for part in model.modules()]
+
+    def fails(weights, mask):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        again.changed(1, 0, fails)
+    assert [vars(part).get("forward") for part in model.modules()] == forwards
+
+
+@pytest.mark.parametrize("kind", ["marian", "bert", "ours"])
+def test_nothing_about_the_model_changes(kind):
+    model = translation() if kind == "ours" else adapter(kind)
+    given = copying(4) if kind == "ours" else texts(model)
+    of = "gold" if kind == "ours" else "own"
+    calm = ranked(model, [given], of=of).table(), formed(model, [given]).table()
+    with half_in_training(model), torch.enable_grad():
+        before = state_of(model)
+        excited = ranked(model, [given], of=of).table(), formed(model, [given]).table()
+        assert not [*changed(before, state_of(model), "a probe of heads")]
+    for one, other in zip(calm, excited, strict=True):
+        same(one, other)
+
+
+def test_each_answer_is_drawn_as_layers_and_heads():
+    model = adapter("marian")
+    given = texts(model)
+    for found, panels in ((formed(model, [given]), 7), (ranked(model, [given]), 4)):
+        ax = found.plot()
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
+        figure = found.pictures()
+        assert len([ax for ax in figure.axes if ax.get_title()]) == panels
+        assert len(found.table()) == 4
+    between = ranked(model, [given]).plot_between()
+    assert [text.get_text() for text in between.get_yticklabels()] == ["alignment", "ablation", "uniform", "saliency"]
+    with pytest.raises(BadSetting, match="there is no column 'noise'"):
+        formed(model, [given]).plot("noise")
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda: formed(Planted(), iter([copying(2)])), "an iterator"),
+        (lambda: formed(Planted(), []), "nothing has come by"),
+        (lambda: ranked(Planted(), []), "nothing has come by"),
+        (lambda: ranked(Planted(), [copying(2)], most=0), "at least one sentence"),
+        (lambda: ranked(Planted(), [copying(3)], gold=diagonal_links(copying(2))), "gold links for 2 sentences only"),
+        (lambda: ranked(Planted(), [copying(2)], gold=diagonal_links(copying(2)), of="own"), "gold links are between"),
+        (lambda: ranked(Planted(), [copying(2)], of="silver"), "there is no output 'silver'"),
+        (lambda: ranked(Planted(), [copying(2)], of="own"), "neither replayed"),
+        (lambda: ranked(Planted(), [copying(2)]).agreement_between("pearson"), "there is no rank correlation"),
+        (lambda: formed(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
+        (lambda: ranked(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_a_sentence(ask, sentence):
+    with pytest.raises(AttnscopeError, match=sentence):
+        ask()

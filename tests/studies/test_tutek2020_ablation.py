@@ -1,0 +1,397 @@
+"""The findings `ablation` and `plausible` at a tiny size on made-up texts: what is trained, chosen, claimed, drawn."""
+
+import tomllib
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, f1_score
+
+import attnscope.studies
+import attnscope.studies.tutek2020 as tutek2020
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import train
+from attnscope.lab.store import Store
+from attnscope.probes.saliency import gradient_times_input
+from attnscope.studies.finding import Absent, Measured, Study, Subject
+from attnscope.studies.published import stated_in
+from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import Result, problems
+from attnscope.studies.tutek2020 import ablation, choosing, plausible, table1
+from attnscope.studies.tutek2020.ablation import ABLATION, QUANTITIES
+from attnscope.studies.tutek2020.choosing import (
+    CONICITY,
+    PER_NUMBER,
+    PLAIN,
+    WEIGHTS,
+    as_toml,
+    chosen,
+    chosen_in,
+    label,
+    named,
+)
+from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, Sizes
+from attnscope.studies.tutek2020.faithfulness import log_odds
+from attnscope.studies.tutek2020.plausible import CHANCE, MARKED, MEASURES, PLAUSIBLE
+from attnscope.tasks import SPECIALS
+from attnscope.training import Tying
+from attnscope.training.decisions import decide
+from tasks.small_corpora import write_jsonl
+
+FINDINGS = (ABLATION, PLAUSIBLE)
+TINY = Sizes(
+    "tiny", seeds=2, corpora=("sst",), input_size=4, epochs={"sst": 1}, draws=3, words=10, clusters=5, vectors=100,
+    texts=10, layers=(1,),
+)  # fmt: skip
+PAPER = replace(TINY, name="paper")
+WORDS = ["good", "bad", *(f"word{i}" for i in range(9))]
+YELP = "yelp_rationales"
+
+
+# Made-up texts, in the places and formats of the real ones -----------------------------------------------------------
+
+
+def texts(random, count):
+    """A text is as good as its one word 'good' or 'bad', whose place is told as well."""
+    for number in range(count):
+        words = random.choice(WORDS[2:], random.integers(3, 9)).tolist()
+        place = int(random.integers(len(words)))
+        words[place] = WORDS[1 - number % 2]
+        yield words, place, number % 2
+
+
+def sentences(random):
+    for split, count in (("train", 40), ("dev", 20), ("test", 30)):
+        for words, _, good in texts(random, count):
+            yield {"split": split, "tokens": words, "binary_label": good}
+
+
+def reviews(random):
+    """Two people marked the telling word, one of them its neighbour too; in every tenth review nobody marked a word."""
+    for number, (words, place, good) in enumerate(texts(random, 120)):
+        told = [int(i == place and number % 10 > 0) for i in range(len(words))]
+        wider = [int(0 <= i - place <= 1 and number % 10 > 0) for i in range(len(words))]
+        split = ("50words", "100words", "200words", "part7")[number % 4]
+        yield {"split": split, "text": " ".join(words), "label": good, "rationales": [told, wider, told]}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder of corpora, which ATTNSCOPE_DATA names."""
+    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for name in ("sst", "yelp_human_attention", "glove"):
+        (folder / name).mkdir()
+    write_jsonl(folder / "sst" / "sst.jsonl.gz", sentences(random))
+    write_jsonl(folder / "yelp_human_attention" / "yelp_human_attention.jsonl.gz", reviews(random))
+    np.savez(folder / "glove" / "glove.6B.100d.float16.npz", vectors=random.normal(size=(9, 3)).astype(np.float16))
+    (folder / "glove" / "vocab.txt").write_text("\n".join(WORDS[:9]) + "\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNSCOPE_DATA", str(folder))
+        patch.setitem(plausible.EPOCHS, YELP, 1)
+        for tasks in (TEXTS, MARKED):
+            for name, task in tasks.items():
+                patch.setitem(tasks, name, replace(task))  # one that has read no other data yet
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def study(data):
+    found = Study("tutek2020", FINDINGS, {"tiny": TINY})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnscope.studies, "STUDIES", tuple({*attnscope.studies.STUDIES, "tutek2020"}))
+        patch.setattr(tutek2020, "STUDY", found, raising=False)
+        yield found
+
+
+def asked(case, store):
+    wanted = case.seeded(0, "cpu")
+    runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
+    return Subject(runs, wanted.settings, 0, "cpu")
+
+
+@pytest.fixture(scope="module")
+def subject(data, tmp_path_factory):
+    """A model of the ablation, on texts that people marked."""
+    case = ablation.case(PAPER, YELP, "additive", TYING, 10.0)
+    return asked(case, tmp_path_factory.mktemp("runs"))
+
+
+# Whole findings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_both_findings_leave_a_well_formed_result_and_a_picture(study, tmp_path):
+    for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
+        assert problems(result.to_json()) == []
+        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert all(row["n"] == 1 for row in result.table)
+        assert study.finding(result.finding).draw(result.figure).axes
+
+
+def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
+    monkeypatch.setitem(TEXTS, "sst", replace(TEXTS["sst"], file="nowhere/sst.jsonl.gz"))
+    for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
+        failed = [note for note in result.notes if "there is no corpus nowhere/sst.jsonl.gz" in note]
+        assert len(failed) == len(study.finding(result.finding).experiments(TINY))
+        assert all(claim.holds is None for claim in result.claims)
+        assert all(row["mean"] is None for row in result.table)
+        assert result.figure is None
+
+
+# What is trained -----------------------------------------------------------------------------------------------------
+
+
+def test_the_grid_has_every_weight_of_the_paper_squared_and_plain(data):
+    grid = [named(which) for which in ablation.experiments(TINY)]
+    assert {of[:2] for of in grid} == {("sst", "additive")}
+    assert {(remedy, weight) for _, _, remedy, weight in grid} == {
+        (BASE, 0.0), *product((TYING, PLAIN, PER_NUMBER), (1, 10, 20, 30)), *product((MLM,), (0.1, 0.3, 1, 3, 5)),
+        *product((CONICITY,), (1, 5)),
+    }  # fmt: skip
+
+
+def test_the_profile_paper_has_both_attentions_and_texts_that_people_marked(data):
+    groups = {named(which)[:2] for which in ablation.experiments(PAPER)}
+    assert groups == {("sst", "additive"), ("sst", "dot"), (YELP, "additive")}
+
+
+def test_models_are_base_of_table_1_but_for_their_objective_and_seeds_of_their_own(data):
+    bases = table1.experiments(TINY)
+    for which, case in ablation.experiments(TINY).items():
+        corpus, attention, *_ = named(which)
+        base, ours = bases[table1.label(corpus, attention, BASE)].runs["model"], case.runs["model"]
+        assert replace(ours, objective=base.objective, seed=base.seed) == base
+        assert ours.seed == 100 > base.seed + 5
+
+
+def test_tying_is_squared_or_not(data):
+    cases = ablation.experiments(TINY)
+    for remedy, squared in ((TYING, True), (PLAIN, False)):
+        objectives = cases[label("sst", "additive", remedy, 20.0)].runs["model"].objective
+        assert Tying(20.0, squared=squared) in objectives.parts
+
+
+def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
+    theirs, ours = table1.experiments(TINY), plausible.experiments(TINY)
+    assert [plausible.named(which) for which in ours] == [(YELP, model) for model in plausible.MODELS]
+    for which, case in ours.items():
+        like, found = (
+            theirs[table1.label("sst", "additive", plausible.named(which)[1])].runs["model"],
+            case.runs["model"],
+        )
+        steps = {"steps": like.training.steps, "evaluate_every": like.training.evaluate_every}
+        assert found.training.steps == MARKED[YELP].steps(32)  # one round here
+        assert replace(found, task=like.task, training=replace(found.training, **steps)) == like
+
+
+def test_long_reviews_are_left_to_the_profile_paper():
+    assert plausible.marked_corpora(PAPER) == (YELP, "eraser_movies")
+    assert plausible.marked_corpora(TINY) == (YELP,)
+    assert MARKED["eraser_movies"].preparation.longest == 400
+
+
+def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
+    cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which]
+    assert len(cases) == len(plausible.MODELS)
+    assert all(isinstance(case.settings, Absent) for case in cases)
+
+
+# What is measured ----------------------------------------------------------------------------------------------------
+
+
+def by_text(run):
+    """Each test text that has a marked word by itself: its batch, its words, its marks."""
+    for batch in run.task.batches("test", size=1):
+        words = batch.source[0] >= len(SPECIALS)
+        marks = batch.rationale[0][words].numpy() >= 0.5
+        if marks.any():
+            yield batch, words, marks
+
+
+def test_the_ablation_measures_scores_fragility_information_and_agreement(subject):
+    found, run = ablation.measure(subject), subject.runs["model"]
+    assert {*QUANTITIES, *ablation.AGREEMENT} <= set(found)
+    made = decide(run.model(), run.task.batches("validation"))
+    assert found["validation_f1"] == pytest.approx(100 * f1_score(made.gold, made.chosen, zero_division=0))
+    assert 0 <= found["information_by_chance"] <= found["information"] <= found["information_at_most"]
+
+
+def test_agreement_with_people_is_average_precision_by_scikit_learn(subject):
+    found, run = plausible.measure(subject), subject.runs["model"]
+    model, ours, slopes = run.model(), [], []
+    for batch, words, marks in by_text(run):
+        ours.append(average_precision_score(marks, model(batch).attention[0, 0, 0][words].detach().numpy()))
+        slope = gradient_times_input(model, batch, log_odds).values[0, 0][words].abs()
+        slopes.append(average_precision_score(marks, slope.numpy()))
+    assert found["attention_average_precision"] == pytest.approx(np.mean(ours))
+    assert found["gradient_average_precision"] == pytest.approx(np.mean(slopes), abs=1e-6)
+    assert found["texts"] == len(ours) < len(run.task.part("test"))
+    assert ablation.measure(subject)["agreement"] == found["attention_average_precision"]
+
+
+def test_words_for_a_positive_decision_are_words_against_a_negative_one(subject):
+    run = subject.runs["model"]
+    model, expected = run.model(), []
+    for batch, words, marks in by_text(run):
+        slope = gradient_times_input(model, batch, log_odds).values[0, 0][words].numpy()
+        positive = int(model(batch).predictions) == len(SPECIALS) + 1
+        expected.append(average_precision_score(marks, slope if positive else -slope))
+    assert plausible.measure(subject)["supporting_average_precision"] == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_chance_of_the_mass_is_the_share_of_marked_words(subject):
+    found, run = plausible.measure(subject), subject.runs["model"]
+    assert found[f"{CHANCE}_mass"] == pytest.approx(np.mean([marks.mean() for *_, marks in by_text(run)]))
+    assert np.isnan(found["supporting_mass"])
+    assert np.isfinite([found[name] for name in plausible.QUANTITIES]).all()
+
+
+# What is chosen ------------------------------------------------------------------------------------------------------
+
+
+def said(validation_f1=80.0, f1=80.0, permuted=5.0, information=2.0, as_published=True):
+    fixed = {"uniform": 1.0, "information_by_chance": 0.5, "information_at_most": 4.0, "per_token": 0.7}
+    return {
+        "validation_f1": validation_f1, "f1": f1, "permuted": permuted, "information": information,
+        "as_published": as_published, **fixed,
+    }  # fmt: skip
+
+
+def grid(by_model, attentions=ATTENTIONS, **common):
+    """Three seeds of every model; by remedy, a function of the weight that says what differs."""
+    found = {}
+    for attention, (remedy, weights) in product(attentions, WEIGHTS.items()):
+        for weight in weights:
+            differs = by_model.get(remedy, lambda _: {})(weight) | common
+            seeds = [said(**{name: value + noise / 100 for name, value in differs.items()}) for noise in (-1, 0, 1)]
+            found[label("sst", attention, remedy, weight)] = seeds
+    return Measured(found)
+
+
+BEST_AT = {
+    TYING: lambda delta: {"validation_f1": 80 - abs(delta - 20), "f1": delta},
+    MLM: lambda eta: {"validation_f1": 80 - abs(eta - 0.3), "f1": eta},
+}
+
+
+def test_the_validation_split_chooses_and_the_test_split_does_not():
+    assert chosen(grid(BEST_AT)) == {"sst": {of: {"delta": 20.0, "eta": 0.3} for of in ATTENTIONS}}
+
+
+def test_of_equally_good_weights_the_smallest_is_chosen():
+    assert chosen(grid({}, ["dot"])) == {"sst": {"dot": {"delta": min(DELTAS), "eta": min(ETAS)}}}
+
+
+def test_nothing_is_chosen_where_a_weight_was_not_tried():
+    found = grid(BEST_AT, ["dot"])
+    without = Measured({which: [] if "mlm, weight 5" in which else found[which] for which in found})
+    assert chosen(without) == {"sst": {"dot": {"delta": 20.0}}}
+    assert ablation.as_chosen(without, "sst", "dot").holds is None
+
+
+def test_a_result_file_says_what_is_chosen(tmp_path):
+    measured = grid(BEST_AT)
+    result = Result(
+        "ablation", "tutek2020", "title", "section", "paper", [0, 1, 2], {}, ablation.table(measured), [], [], 1.0, "m",
+        {}, None,
+    )  # fmt: skip
+    assert chosen_in(Result.read(result.write(tmp_path))) == chosen(measured)
+    best = {(row["attention"], row["model"]): row["mean"] for row in result.table if row["weight"] == "best"}
+    assert best == {(of, model): mean for of in ATTENTIONS for model, mean in ((TYING, 20.0), (MLM, 0.3))}
+
+
+def test_what_is_written_down_is_read_back():
+    weights = chosen(grid(BEST_AT))
+    assert tomllib.loads(as_toml(weights | {YELP: weights["sst"]})) == weights
+    used = {name: of for name, of in stated_in("tutek2020", "chosen.toml").items() if name in TEXTS}
+    assert tomllib.loads(as_toml(used)) == used
+
+
+@pytest.mark.parametrize(("delta", "published", "word"), [(0, 1, "holds"), (5, 1, "fails"), (0, 0, "undecided")])
+def test_weights_in_use_are_those_of_the_profile_paper(monkeypatch, delta, published, word):
+    used = {"sst": {of: {"delta": 20.0 + delta, "eta": 0.3} for of in ATTENTIONS}}
+    monkeypatch.setattr(ablation, "stated_in", lambda *_: used)
+    claims = ablation.claims(grid(BEST_AT, as_published=bool(published)))
+    assert verdicts(claims, "the weights in chosen.toml") == [word] * 2
+
+
+# What is claimed -----------------------------------------------------------------------------------------------------
+
+
+def verdicts(claims, *parts):
+    return [claim.word for claim in claims if all(part in claim.text for part in parts)]
+
+
+def test_what_rises_with_the_weight_is_a_claim_that_holds():
+    rising = {
+        TYING: lambda delta: {"permuted": delta, "information": 2 + delta / 10, "f1": 79.0},
+        PLAIN: lambda delta: {"permuted": delta / 10, "information": 2 + delta / 100},
+        MLM: lambda eta: {"information": 3 - eta / 10, "f1": 80 - eta},
+        CONICITY: lambda weight: {"permuted": 5 + weight},
+    }
+    claims = ablation.claims(grid(rising))
+    assert verdicts(claims, "permuted attention with δ = 30 than with δ = 1") == ["holds"]
+    assert verdicts(claims, "information", "δ = 30") == ["holds"]
+    assert verdicts(claims, "information", "η = 5") == ["fails"]
+    assert verdicts(claims, "squared") == ["holds", "holds"]
+    assert verdicts(claims, "conicity") == ["holds"]
+    assert verdicts(claims, "F1 is at most 2 points lower") == ["holds", "fails"]
+
+
+def test_seeds_of_both_attentions_are_taken_together():
+    claims = ablation.claims(grid({TYING: lambda delta: {"permuted": delta}}))
+    (claim,) = [claim for claim in claims if "permuted attention with δ = 30" in claim.text]
+    assert "n = 6" in claim.evidence
+
+
+def agreeing(**precision):
+    """Three seeds of each model on Yelp, by average precision."""
+    found = {}
+    for model in plausible.MODELS:
+        numbers = dict.fromkeys(plausible.QUANTITIES, 0.3)
+        ours = [precision.get(model, 0.4) + noise / 100 for noise in (-1, 0, 1)]
+        found[plausible.label(YELP, model)] = [numbers | {"attention_average_precision": value} for value in ours]
+    return Measured(found)
+
+
+def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_seed():
+    claims = plausible.claims(agreeing(tying=0.5, mlm=0.35))
+    assert verdicts(claims, "more than chance") == ["holds"]
+    assert verdicts(claims, "attention of tying") == ["holds"]
+    assert verdicts(claims, "attention of mlm") == ["fails"]
+    assert verdicts(claims, "attention of residual") == ["fails"]  # as much is not more
+    assert verdicts(plausible.claims(agreeing(base=0.2)), "more than chance") == ["fails"]
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+def test_every_finding_copes_with_runs_that_failed(data, finding):
+    nothing = Measured({which: [] for which in finding.experiments(TINY)})
+    assert all(claim.holds is None for claim in finding.claims(nothing))
+    assert all(row["mean"] is None for row in finding.table(nothing))
+
+
+# What is drawn -------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_of_the_ablation_has_a_row_for_every_corpus_and_a_ring_around_what_is_chosen():
+    plain = grid(BEST_AT).by_label
+    marked = {which.replace("sst", YELP): [seed | {"agreement": 0.3} for seed in plain[which]] for which in plain}
+    axes = ABLATION.draw(ablation.figure(Measured({**plain, **marked}))).axes
+    assert len(axes) == 2 * 4
+    assert [ax.get_title() for ax in axes[::4]] == ["sst", YELP]
+    assert [ax.axison for ax in axes[3::4]] == [False, True]  # agreement only where people marked words
+    rings = [line.get_xdata()[0] for line in axes[0].lines if line.get_markersize() == 9]
+    assert sorted(rings) == [0.3, 0.3, 20.0, 20.0]
+
+
+def test_a_picture_of_plausibility_has_a_bar_for_every_model_and_chance():
+    attention, gradient = PLAUSIBLE.draw(plausible.figure(agreeing())).axes
+    bars = len(MEASURES) * (len(plausible.MODELS) + 1)
+    assert len(attention.patches) == len(gradient.patches) == bars
+
+
+def test_a_label_can_be_taken_apart():
+    for which in (label(*of) for of in product(["sst"], ATTENTIONS, [PLAIN], [0.1, 30.0])):
+        assert label(*named(which)) == which
+    assert choosing.named("sst, dot, base, weight 0") == ("sst", "dot", BASE, 0.0)

@@ -112,7 +112,8 @@ class HFEncoderDecoder(HuggingFace):
 
         A pass over it, with teacher forcing, shows the attention behind what was generated, by whatever search.
         """
-        said = self.generate(batch.source, batch.source_mask, longest, **options)
+        room = min(longest, self.reader.longest)
+        said = self.generate(batch.source, batch.source_mask, room, **options)
         mask = ~ended(said)
         mask = mask[:, : int(mask.sum(1).max())]
         return replace(batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, guide=None)

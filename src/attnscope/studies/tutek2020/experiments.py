@@ -137,8 +137,12 @@ def objective(name: str, attention: str, model: str) -> Objective:
 
 
 def chosen(name: str, attention: str, weight: str) -> float:
-    """δ or η of a corpus and an attention: the one with the best F1 on the validation split (finding `ablation`)."""
-    return float(stated_in("tutek2020", "chosen.toml").get(name, {}).get(attention, UNTRIED)[weight])
+    """δ or η of a corpus and an attention: the one with the best F1 on the validation split (finding `ablation`).
+
+    Where an attention was not tried, it is that of additive attention.
+    """
+    by_attention = stated_in("tutek2020", "chosen.toml").get(name, {})
+    return float(by_attention.get(attention, by_attention.get("additive", UNTRIED))[weight])
 
 
 def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1) -> Experiment:

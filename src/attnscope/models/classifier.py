@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from attnscope.errors import choose, require
-from attnscope.models.attention import intervene
+from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.cells import LSTM
 from attnscope.models.recurrent import Recurrent
 from attnscope.models.scorers import FeedForward, ScaledDot, Scorer
@@ -124,7 +124,7 @@ class Classifier(nn.Module):
         """The one layer and head of attention, by which one target word is said."""
         mask = batch.source_mask if self.settings.specials_attended else proper(batch)
         alignment = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
-        own = alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
+        own = masked_softmax(alignment, mask)
         queries = keys = None
         if isinstance(self.attend, ScaledDot):
             queries, keys = self.attend.queries(states, mask)[:, None, None], states[:, None]

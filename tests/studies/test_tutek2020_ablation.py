@@ -270,7 +270,7 @@ def grid(by_model, attentions=ATTENTIONS, **common):
 
 
 BEST_AT = {
-    TYING: lambda delta: {"validation_f1": 80 - abs(delta - 20), "f1": delta},
+    PER_NUMBER: lambda delta: {"validation_f1": 80 - abs(delta - 20), "f1": delta},
     MLM: lambda eta: {"validation_f1": 80 - abs(eta - 0.3), "f1": eta},
 }
 
@@ -298,7 +298,7 @@ def test_a_result_file_says_what_is_chosen(tmp_path):
     )  # fmt: skip
     assert chosen_in(Result.read(result.write(tmp_path))) == chosen(measured)
     best = {(row["attention"], row["model"]): row["mean"] for row in result.table if row["weight"] == "best"}
-    assert best == {(of, model): mean for of in ATTENTIONS for model, mean in ((TYING, 20.0), (MLM, 0.3))}
+    assert best == {(of, model): mean for of in ATTENTIONS for model, mean in ((PER_NUMBER, 20.0), (MLM, 0.3))}
 
 
 def test_what_is_written_down_is_read_back():

@@ -273,9 +273,10 @@ ABLATION = Finding(
         "δ weighs the squared distance of a state and its word (eq. 4), or the distance itself, as in code of the same "
         "authors that came later; η weighs the masked words (eq. 5); conicity the mean cosine of a text's states with "
         "their mean (Mohankumar et al. 2020), at two weights of our choice. Base is weight 0.",
-        "Tying as printed costs more F1 here than in the paper: seen at the quick size, before the mean over the "
-        "numbers of a vector was added, by which δ weighs 300 times less. Whether the paper's δ is meant so is not "
-        "known; no other finding uses it.",
+        "Tying as printed, by the squared length of a difference, costs 1 to 19 points of F1 on the validation split "
+        "with the best δ, where the paper loses less than 2. As the mean over the 300 numbers of the difference, by "
+        "which δ weighs 300 times less, it costs at most 0.2 (Yelp reviews: 2.2), and is the best of the three forms "
+        "for every corpus and attention: so all other findings take it so. Whether the paper means it so is not known.",
         "From these runs δ and η are chosen for all other findings: by F1 on the validation split alone, in the "
         "profile paper, the mean over two seeds, which no other finding has; of equally good ones the smallest. "
         "Numbers of the test split stand beside, and decide nothing.",

@@ -17,7 +17,7 @@ WEIGHTS: dict[str, tuple[float, ...]] = {
     MLM: ETAS,
     CONICITY: (1.0, 5.0),  # our choice
 }
-DECIDED_BY = {"delta": TYING, "eta": MLM}  # what experiments.chosen asks for, and the models that decide on it
+DECIDED_BY = {"delta": PER_NUMBER, "eta": MLM}  # what experiments.chosen asks for, and the models that decide on it
 DECIDING = "F1 on the validation split"
 HEADING = (
     "# δ and η of each corpus and attention, chosen by F1 on the validation split alone, from the values of the paper."

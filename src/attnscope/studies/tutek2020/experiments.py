@@ -130,7 +130,7 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
 def objective(name: str, attention: str, model: str) -> Objective:
     """What a model is paid for, with the weight that was chosen for it."""
     extra = {
-        TYING: Tying(chosen(name, attention, "delta")),
+        TYING: Tying(chosen(name, attention, "delta"), per_number=True),  # `ablation` says why
         MLM: MaskedWords(chosen(name, attention, "eta")),
     }
     return CrossEntropy() + extra[model] if model in extra else CrossEntropy()

@@ -192,6 +192,9 @@ def draw_curves(curves: Any, ax: Any) -> None:
         ax.plot(each["sizes"], each["accuracy"], color=paint[model], label=model, marker=".")
         ax.axvline(each["group"], color=paint[model], linestyle=":", linewidth=1.2)
     ax.set(xscale="log", ylim=(-0.03, 1.03), xlabel="units, in the order of their ranking", ylabel="accuracy")
+    ax.set_xticks([1, 2, 5, 10, 20, 50, 100, 200, 500], labels=["1", "2", "5", "10", "20", "50", "100", "200", "500"])
+    ax.minorticks_off()
+    ax.set_xlim(right=1.1 * max(size for each in curves.values() for size in each["sizes"]))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="lower right")
 

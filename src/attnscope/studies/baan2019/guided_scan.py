@@ -125,7 +125,7 @@ def draw(data: Any) -> "Figure":
             pd.DataFrame({kind: {text: of(row[name]) for name, text in texts.items()} for kind, row in rows.items()})
             for of in (np.mean, spread)
         )
-        plots.bars(means, ax=ax, errors=errors, ylabel="accuracy, or attention where it should be")
+        plots.bars(means, ax=ax, errors=errors, ylabel="share that is right")
         ax.set_ylim(0, 1.05)
         ax.set_title(SPLITS[split])
     return whole

@@ -134,7 +134,7 @@ def figure(measured: Measured) -> dict[str, list[float]]:
 BARS = {
     ("strongest", "cut"): "strongest_cut",
     ("strongest", "trained on"): "strongest_retrained",
-    ("strongest", "trained on, none held"): "strongest_free",
+    ("strongest", "trained on, cut ones free"): "strongest_free",
     ("random", "cut"): "random_cut",
     ("random", "trained on"): "random_retrained",
 }
@@ -151,7 +151,7 @@ def draw(data: Any) -> "Figure":
         ax=ax,
         errors=pd.DataFrame({"NC": [spread(data[name]) for name in names]}, index=labels),
         published=pd.DataFrame({"NC": stated}, index=labels),
-        ylabel="sequence accuracy, new compositions",
+        ylabel="accuracy, new compositions",
     )
     ax.set_ylim(0, 1.05)
     return whole

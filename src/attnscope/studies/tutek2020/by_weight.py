@@ -35,7 +35,7 @@ def draw(data: Any) -> "Figure":
         for ax, (name, by_attention) in zip(line, panels.items(), strict=False):
             for attention, curves in by_attention.items():
                 draw_curves(ax, curves, attention)
-            frame(ax, DRAWN[name], corpus if name == "validation_f1" else "")
+            frame(ax, DRAWN[name], corpus)
         ring(line[0], panels["validation_f1"], data["chosen"].get(corpus, {}))
         for ax in line[len(panels) :]:
             ax.set_axis_off()
@@ -48,7 +48,7 @@ def draw(data: Any) -> "Figure":
 
 
 def draw_curves(ax: "Axes", curves: Mapping[str, Any], attention: str) -> None:
-    paint = colours(WEIGHTS)
+    paint = colours(WEIGHTS) | {BASE: INK}
     for remedy, by_weight in curves.items():
         look: dict[str, Any] = {"color": paint[remedy], "linestyle": LINES[attention]}
         weights, seeds = [float(weight) for weight in by_weight], list(by_weight.values())
@@ -81,7 +81,7 @@ def key(ax: "Axes", drawn: set[str]) -> None:
     """Remedies; attentions where there are two; what a ring means."""
     from matplotlib.lines import Line2D
 
-    paint = colours(WEIGHTS)
+    paint = colours(WEIGHTS) | {BASE: INK}
     lines = {attention: line for attention, line in LINES.items() if attention in drawn and len(drawn) > 1}
     handles = [Line2D([], [], color=paint[remedy]) for remedy in WEIGHTS]
     handles += [Line2D([], [], color=INK, linestyle=line) for line in lines.values()]

@@ -1,4 +1,4 @@
-"""How a person asks: list, reproduce, report, verify, train, probe."""
+"""How a person asks: list, reproduce, report, verify, train, probe, audit."""
 
 import os
 import signal
@@ -194,6 +194,64 @@ def probe(
         figure, (ax,) = plots.panels(1, 1, size=(6.4, 4.0))
         answer.plot(ax)
         typer.echo(f"figure: {plots.save(figure, out)}")
+
+
+@app.command()
+def audit(
+    model: Annotated[
+        str,
+        typer.Argument(help="A folder of save_pretrained, hf:owner/name, a run or its key, or module:function."),
+    ],
+    data: Annotated[
+        str | None, typer.Argument(help="Texts as JSON lines, CSV or TSV; a run is asked about its own test set.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for audit.html and audit.json.")] = Path("audit"),
+    quick: Annotated[bool, typer.Option("--quick", help="A sample: minutes on two cores.")] = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Minutes; questions are asked about fewer texts to keep to them.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time: changes the speed, never a result.")] = 32,
+    texts: Annotated[int, typer.Option(min=2, help="How many texts, drawn at random where there are more.")] = 5000,
+    split: Annotated[
+        str | None, typer.Option(help="Which split of the data; by default test, if there is one.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="The same model from another seed, to compare with.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    device: DeviceOption = "cpu",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """May this model's attention be shown as a reason? Writes a page with the answer and the evidence."""
+    from attnscope.auditing import Settings
+    from attnscope.auditing import audit as carry_out
+    from attnscope.lab.experiment import check_device
+    from attnscope.progress import asking
+
+    check_device(device)
+    settings = Settings(quick, budget, batch_size, texts, seed)
+    with asking("audit") as seen:
+        found = carry_out(
+            _run(model, store),
+            data,
+            out,
+            settings,
+            split,
+            None if against is None else _run(against, store),
+            device,
+            seen,
+        )
+    typer.echo(f"{found['verdict']['answer']}: {found['verdict']['headline']}")
+    for test in found["verdict"]["tests"]:
+        typer.echo(f"  {test['answer']:<8} {test['sentence']}")
+    typer.echo(f"page: {out / 'audit.html'}")
+
+
+def _run(model: str, store: Path) -> str:
+    """The folder of a run that is named by its key; anything else as it is."""
+    from attnscope.lab.experiment import find
+    from attnscope.lab.store import Store
+
+    known = set() if Path(model).exists() or not store.is_dir() else set(Store(store).keys())
+    return str(find(model, Store(store)).folder) if any(key.startswith(model) for key in known) else model
 
 
 def _use(data: Path | None) -> None:

@@ -1,6 +1,6 @@
 """How far is long work? Shown on a terminal; silent elsewhere."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -52,3 +52,14 @@ def training(title: str) -> Iterator[Report]:
             progress.update(task, completed=step, total=steps, description=description)
 
         yield report
+
+
+@contextmanager
+def asking(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Texts done of texts in all, and what they are being asked."""
+    with bar(title) as (progress, task):
+
+        def seen(done: int, of: int, asks: str) -> None:
+            progress.update(task, completed=done, total=of, description=f"{title}: {asks}")
+
+        yield seen

@@ -21,6 +21,7 @@ from attnscope.probes.lexical import CELLS, ReadsOut, rows_at_a_time, said_with
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.objectives.guidance import POSITIONS, scattered
 
+STEPS = 1 << 40  # more than there are seeds
 CLOSE = 1e-5  # of the largest logit: how far a sum of parts may be from the whole, in single precision
 
 
@@ -114,8 +115,22 @@ class Reweighing:
         logits = weights[:, :, 0].transpose(0, 1) @ self.places.to(weights)  # batch x draws x classes
         return logits.double().softmax(-1).transpose(0, 1)
 
+    def measured(self, weights: Float[Tensor, "batch heads source"]) -> Float[Tensor, "batch classes"]:
+        """The same through the whole readout, for one attention to each text."""
+        return class_probabilities(reweighed(self.model, self.trace, weights[:, :, None]))
+
+    def lots(self, draws: range, seed: int) -> Int[Tensor, "draws batch heads source"]:
+        return lots(self.trace, draws, seed)
+
 
 def read(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch source"]]:
+    """What a forward pass of a classifier shows, and the positions that it may attend to."""
+    trace, attended = looked(model, batch)
+    check_classifier(trace)
+    return trace, attended
+
+
+def looked(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch source"]]:
     """What a forward pass shows, and the positions that it may attend to, which only the model knows."""
     masks: list[Tensor] = []
 
@@ -125,7 +140,6 @@ def read(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch sou
 
     with as_it_was(model):
         trace = model(batch.to(device_of(model) or torch.device("cpu")), attention=look)
-    check_classifier(trace)
     return trace, masks[0]
 
 
@@ -175,3 +189,9 @@ def lots(trace: Trace, draws: range, seed: int) -> Int[Tensor, "draws batch head
     streams = torch.arange(draws.start * heads, draws.stop * heads, device=places.device).view(-1, 1, heads, 1)
     cell = scattered(scattered(streams * POSITIONS + places) + seed)
     return scattered(scattered(words.sum(1) + seed)[:, None, None] + cell)
+
+
+def lots_by_step(trace: Trace, draws: range, seed: int) -> Int[Tensor, "draws batch heads target source"]:
+    """Random numbers for each output word on its own; the first has those of a classifier, which says one."""
+    steps = range(trace.target.shape[1])
+    return torch.stack([lots(trace, draws, seed + step * STEPS) for step in steps], 3)

@@ -16,6 +16,7 @@ from attnscope.report.papers import PAPERS, Paper
 from attnscope.report.picture import Picture, picture
 from attnscope.studies.result import Result, labels_of
 
+HERE = Path(__file__).parent
 Draw = Callable[[Result], Figure | None]
 
 
@@ -52,7 +53,7 @@ def write_report(results: Sequence[Result], draw: Draw, path: Path) -> Path:
     """Write the report of these results to one HTML file; `draw` gives the figure of a result, or None."""
     require(len(results) > 0, "there are no results to report")
     studies = [_study(name, results, draw) for name in dict.fromkeys(result.study for result in results)]
-    page = _environment().get_template("report.html.jinja").render(
+    page = environment(HERE).get_template("report.html.jinja").render(
         studies=studies, title=_title(studies), facts=_facts(results), wording=wording,
         counts=wording.tally([claim for result in results for claim in result.claims]),
         quick=any(section.quick for study in studies for section in study.sections),
@@ -61,9 +62,10 @@ def write_report(results: Sequence[Result], draw: Draw, path: Path) -> Path:
     return Path(path)
 
 
-def _environment() -> Environment:
+def environment(*folders: Path) -> Environment:
+    """What reads the templates in these folders: it shows every word as it is, whatever brackets it holds."""
     return Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 

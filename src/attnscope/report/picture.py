@@ -24,23 +24,31 @@ class Picture:
 
 
 def picture(figure: Figure, result: Result) -> Picture:
+    return embedded(figure, alt(figure, result))
+
+
+def embedded(figure: Figure, said: str) -> Picture:
+    """A figure, and what it shows in words; the figure is closed."""
     drawing = svg(figure)
-    made = Picture(
-        "data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode(), alt(figure, result), width(drawing)
-    )
+    made = Picture("data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode(), said, width(drawing))
     _close(figure)
     return made
 
 
 def alt(figure: Figure, result: Result) -> str:
     """What the figure shows: its finding, and what is drawn against what in each panel."""
-    panels = [_panel(ax) for ax in figure.axes if ax.get_label() != "<colorbar>"]
-    drawn = "; ".join(panel for panel in panels if panel)
+    drawn = drawn_in(figure)
     return (
         f"Figure for {result.finding}: {result.title}."
         + (f" {drawn}." if drawn else "")
         + " The numbers are in the table."
     )
+
+
+def drawn_in(figure: Figure) -> str:
+    """What is drawn against what, panel by panel."""
+    panels = [_panel(ax) for ax in figure.axes if ax.get_label() != "<colorbar>"]
+    return "; ".join(panel for panel in panels if panel)
 
 
 def width(drawing: str) -> int:

@@ -55,6 +55,15 @@ def difference(line: Row) -> str:
     return ("+" if gap > 0 else "") + _minus(short(gap, digits=2))
 
 
+def number(found: Number, digits: int = 3) -> str:
+    """A few digits, with the sign that belongs to numbers.
+
+    >>> number(-0.51239), number(0.0)
+    ('−0.512', '0')
+    """
+    return _minus(short(found, digits))
+
+
 def _minus(text: str) -> str:
     return text.replace("-", "−")
 

@@ -15,6 +15,7 @@ from attnscope.models.adapters.folder import NoModel, adapted, load
 from attnscope.models.adapters.interventions import Interventions, ablated
 from attnscope.models.adapters.layers import up_to
 from attnscope.models.adapters.numbering import Numbering
+from attnscope.models.adapters.plain_words import WordReader
 from attnscope.models.adapters.protocol import Adapter
 from attnscope.models.adapters.reader import ClassReader, Reader, Texts, TranslationReader
 from attnscope.models.adapters.rollout import rollout
@@ -22,6 +23,6 @@ from attnscope.models.adapters.words import Words, by_word
 
 __all__ = [
     "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Numbering", "Reader",
-    "Texts", "TranslationReader", "Words", "ablated", "adapted", "by_word", "load", "rollout",
+    "Texts", "TranslationReader", "WordReader", "Words", "ablated", "adapted", "by_word", "load", "rollout",
     "up_to",
 ]  # fmt: skip

@@ -164,22 +164,27 @@ class ClassReader(Reader):
     classes: tuple[str, ...]
 
     def targets(self, targets: Sequence[Label] | None, count: int) -> tuple[Tensor, Tensor, Words]:
-        chosen = [0] * count if targets is None else [self.number(label) for label in targets]
+        chosen = [0] * count if targets is None else [class_number(label, self.classes) for label in targets]
         numbers = torch.tensor(chosen)[:, None] + len(SPECIALS)
         names = [(self.classes[i],) for i in chosen]
         return numbers, torch.ones_like(numbers, dtype=torch.bool), Words.of([Pieced(n, n, (0,)) for n in names])
 
-    def number(self, label: Label) -> int:
-        """The number of a class, by its name or, as in many corpora, by its number."""
-        if label in self.classes:
-            return self.classes.index(str(label))
-        if str(label).isdigit() and int(label) < len(self.classes):
-            return int(label)
-        raise BadSetting(f"there is no class {label!r}; this model knows {', '.join(self.classes)}")
-
     @cached_property
     def target_words(self) -> Vocabulary:
         return Vocabulary.of(self.classes)
+
+
+def class_number(label: Label, classes: Sequence[str]) -> int:
+    """The number of a class, by its name or, as in many corpora, by its number.
+
+    >>> class_number("yes", ("no", "yes")), class_number("1", ("no", "yes"))
+    (1, 1)
+    """
+    if label in classes:
+        return classes.index(str(label))
+    if str(label).isdigit() and int(label) < len(classes):
+        return int(label)
+    raise BadSetting(f"there is no class {label!r}; this model knows {', '.join(classes)}")
 
 
 def numbered(ids: Sequence[Sequence[int]], numbering: Numbering) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,98 @@
+"""What is asked of every model, whether it classifies or translates?"""
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from attnscope.auditing.questions import SPEAKS
+from attnscope.auditing.record import Interval, Part
+from attnscope.auditing.sample import Sample
+from attnscope.auditing.subject import Subject
+from attnscope.probes.agreement import Scores
+from attnscope.probes.heads import Formed, Ranked, formed, ranked
+from attnscope.probes.information import gathered, measured, most_frequent, word_counts
+from attnscope.probes.saliency import EmbedsSource, influence
+from attnscope.tasks.batch import Batch
+
+WORDS, TOKENS, CLUSTERS, PER_CLUSTER = 500, 50_000, 200, 20  # words that are looked at; tokens a cluster needs
+REFERENCES = {"gold links": "those in the data", "IBM Model 1": "IBM Model 1, fitted to these sentences"}
+SHOWN = ["nats", "by_chance", "at_most", "tokens", "words", "state_clusters"]
+
+
+def how_formed(subject: Subject, sample: Sample) -> Part:
+    """Shares of time, word and rest (aitken2021), entropy and offsets, of every layer and head."""
+    found = formed(subject.model, sample)
+    table = found.table()
+    return {"sentences": about_forming(found, table), "heads": columns(table), "table": [], "tests": []}
+
+
+def about_forming(found: Formed, table: pd.DataFrame) -> list[str]:
+    largest = table[["time", "word", "rest"]].idxmax(axis=1).value_counts()
+    heads = len(table)
+    said = [f"the {name} in {count}" for name, count in largest.items()]
+    layer, head = table.index[int(table["entropy"].to_numpy().argmin())]
+    return [
+        "What makes the weights differ: where words stand (time), which words they are (word), or both (rest). "
+        f"The largest share has {', '.join(said)} of {heads} head{'s' * (heads > 1)}.",
+        f"Attention is sharpest in layer {layer}, head {head} (entropy {table['entropy'].min():.2f} of at most "
+        f"1); {table['on specials'].mean():.0%} of all attention is on special tokens.",
+    ]  # fmt: skip
+
+
+def which_heads(subject: Subject, sample: Sample) -> Part:
+    """The heads by four criteria, and whether these agree."""
+    gold = None if subject.links is None else subject.links[: sample.texts]
+    found = ranked(subject.model, sample, gold=gold, saliency=effect)
+    table, between = found.table(), found.agreement_between()
+    return {
+        "sentences": about_heads(found, table, between), "heads": columns(table), "table": [], "tests": [],
+        "between": {"names": list(between), "values": between.to_numpy()}, "reference": found.reference,
+    }  # fmt: skip
+
+
+def effect(model: EmbedsSource, batch: Batch, **forward: Any) -> Scores:
+    """How much a word matters, whichever way: the size of its influence."""
+    found = influence(model, batch, **forward)
+    return replace(found, values=found.values.abs())
+
+
+def about_heads(found: Ranked, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
+    if len(table) == 1:
+        return ["There is one head, and nothing to rank."]
+    first = int(found.ranks().mean(axis=1).to_numpy().argmin())
+    (layer, head), lost = table.index[first], table["loss if ablated"].iloc[first]
+    matter = int((table["loss if ablated"] > 2 * table["± if ablated"]).sum())
+    pairs = [between.iloc[i, j] for i in range(len(between)) for j in range(i)]
+    links = f" Links are held against {REFERENCES[found.reference]}." if found.reference else ""
+    return [
+        f"Layer {layer}, head {head} has the best mean rank. Without it the output loses {lost:.3f} nats of "
+        f"log-probability; {matter} of {len(table)} heads are missed when they are silenced alone.{links}",
+        f"The rankings agree with τ = {pd.Series(pairs).mean():.2f} on average (1 would be the same order): "
+        "a head that one criterion puts first need not be believed by another.",
+    ]  # fmt: skip
+
+
+def columns(table: pd.DataFrame) -> dict[str, list[Any]]:
+    """A table of heads, column by column."""
+    flat = table.reset_index()
+    return {str(name): flat[name].tolist() for name in flat}
+
+
+def information(subject: Subject, sample: Sample) -> Part:
+    """Mutual information between words and states (tutek2020 §3.4), as a share of what is possible."""
+    words = most_frequent(word_counts(sample.batches()), WORDS)
+    occurrences = gathered(subject.model, sample.batches, words, TOKENS, sample.seed)
+    k = min(CLUSTERS, len(occurrences.words) // PER_CLUSTER)
+    if k < 2:
+        few = f"There are only {len(occurrences.words)} words in these texts, too few to measure information."
+        return {"sentences": [few], "table": [], "tests": []}
+    found = measured(occurrences, k, seed=sample.seed)
+    share = (found.word.nats - found.word.by_chance) / (found.word.at_most - found.word.by_chance)
+    sentence = (
+        f"The state at a word tells {share:.0%} of what could be known about which word it is ({found.word.nats:.2f} "
+        f"of at most {found.word.at_most:.2f} nats, {found.word.by_chance:.2f} by chance): attention to a state is "
+        "attention to its word only as far as the state still speaks of it."
+    )
+    test = SPEAKS.answered(sentence, Interval(share, share, share), chance=0.0, best=1.0)
+    return {"sentences": [sentence], "table": found.table()[SHOWN].reset_index().to_dict("records"), "tests": [test]}

@@ -1,0 +1,74 @@
+"""Models whose attention is a reason, or is none, by construction; and texts whose one telling word is known."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import pad
+
+from attnscope.auditing import Example
+from attnscope.models import Attention, Trace
+from attnscope.models.adapters import WordReader
+from attnscope.models.attention import intervene, masked_softmax
+from attnscope.tasks import SPECIALS
+
+WORDS = ("good", "bad", *(f"word{i}" for i in range(8)))
+WORTH = {"good": 1.0, "bad": -1.0}
+
+
+class OneHead(nn.Module):
+    """Decides by a weighted mean of what words are worth; neutral texts are negative.
+
+    An honest one looks at the word that decides. One that hides looks at other words, and its states have all been told
+    about that word, so that it decides as well wherever it looks.
+    """
+
+    def __init__(self, honest: bool):
+        super().__init__()
+        self.honest, self.reader = honest, WordReader(WORDS, classes=("negative", "positive"))
+        worth = [0.0] * len(SPECIALS) + [WORTH.get(word, 0.0) for word in WORDS]
+        self.source_inputs = nn.Embedding.from_pretrained(torch.tensor(worth)[:, None])
+        self.strength = nn.Parameter(torch.tensor(6.0))
+
+    def forward(self, batch, attention=None, teacher_forcing=1.0, gates=False):
+        embedded = self.source_inputs(batch.source)
+        telling = embedded.abs().mT[:, None]  # batch x 1 x 1 x source
+        states = embedded
+        if not self.honest:
+            states = (embedded * batch.source_mask[..., None]).sum(1, keepdim=True).expand_as(embedded)
+        own = masked_softmax(5 * telling if self.honest else -5 * telling, batch.source_mask)
+        layer = Attention(None, None, states[:, None], telling, intervene(own, batch.source_mask, attention))
+        context = self.context_of(layer.weights @ layer.values)
+        return Trace(
+            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
+            context, self.readout(context),
+        )  # fmt: skip
+
+    def context_of(self, values):
+        return values[:, 0]
+
+    def readout(self, context, decoder=None):
+        positive = self.strength * context - 2
+        return pad(torch.cat([-positive, positive], -1) / 2, (len(SPECIALS), 0), value=-math.inf)
+
+
+def honest():
+    return OneHead(honest=True)
+
+
+def hiding():
+    return OneHead(honest=False)
+
+
+def told(count, seed=0):
+    """Texts of 4 to 8 words, one of which decides; people would mark it."""
+    random = np.random.default_rng(seed)
+    return [one_told(random, number) for number in range(count)]
+
+
+def one_told(random, number):
+    words = random.choice(WORDS[2:], random.integers(4, 9)).tolist()
+    place = int(random.integers(len(words)))
+    words[place] = WORDS[number % 2]
+    return Example(tuple(words), ("positive", "negative")[number % 2], np.eye(len(words))[place])

@@ -1,0 +1,227 @@
+"""What an audit says of models whose answer is known, and what it does with what people bring."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import attnscope
+from attnscope.auditing import Example, Settings, audit, running
+from attnscope.errors import AttnscopeError
+from auditing.known_answers import hiding, honest, told
+from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
+
+QUICK = Settings(quick=True)
+
+
+def answers(found):
+    return {test["name"]: test["answer"] for test in found["verdict"]["tests"]}
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audits")
+    made = {"honest": honest(), "hiding": hiding()}
+    return {name: audit(model, told(60), folder / name, QUICK) for name, model in made.items()}, folder
+
+
+def test_attention_that_decides_may_be_shown(audited):
+    found, _ = audited
+    assert found["honest"]["verdict"]["answer"] == "yes"
+    assert not {"no", "unclear"} & set(answers(found["honest"]).values())
+
+
+def test_a_model_that_hides_what_it_uses_is_flagged(audited):
+    found, _ = audited
+    assert found["hiding"]["verdict"]["answer"] == "no"
+    assert answers(found["hiding"])["the output depends on it"] == "no"
+    assert answers(found["hiding"])["it points at what decides"] == "no"
+    assert "not a reason" in found["hiding"]["verdict"]["headline"]
+
+
+def test_what_people_marked_is_found_by_the_honest_one_only(audited):
+    found, _ = audited
+    precision = {
+        name: one["parts"]["plausibility"]["table"][0]["average_precision"] for name, one in found.items()
+    }  # fmt: skip
+    assert precision["honest"] == 1.0
+    assert precision["hiding"] < 0.3
+
+
+def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
+    found, folder = audited
+    assert set(found["honest"]["parts"]) == set(running.PARTS) - {"between"}
+    assert not [part for part in found["honest"]["parts"].values() if "failed" in part]
+    page = (folder / "honest" / "audit.html").read_text(encoding="utf-8")
+    assert found["honest"]["verdict"]["headline"] in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert json.loads((folder / "honest" / "audit.json").read_text(encoding="utf-8")) == found["honest"]
+
+
+def numbers(found):
+    parts = found["parts"]
+    return {name: {k: v for k, v in part.items() if k not in ("seconds", "key")} for name, part in parts.items()}
+
+
+def close(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    if isinstance(one, float):
+        return other == pytest.approx(one, abs=2e-3, rel=1e-3)
+    return one == other
+
+
+def test_the_size_of_batches_changes_no_result(tmp_path):
+    examples = [Example(text, str(label)) for text, label in zip(SOURCES, LABELS, strict=True)] * 3
+    model = adapter("bert")
+    found = [numbers(audit(model, examples, tmp_path / str(n), Settings(quick=True, batch_size=n))) for n in (1, 5)]
+    differing = [name for name in found[0] if not close(found[0][name], found[1][name])]
+    assert not differing
+
+
+def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    audit(honest(), told(20), tmp_path, QUICK)
+    (tmp_path / "parts" / "erasure.json").unlink()
+    asked = []
+    whole = running.Parts.answered
+
+    def counted(self, name, most, seen=True):
+        asked.append(name)
+        return whole(self, name, most, seen)
+
+    monkeypatch.setattr(running.Parts, "answered", counted)
+    audit(honest(), told(20), tmp_path, QUICK)
+    assert asked == ["erasure"]
+    changed = honest()
+    torch.nn.init.constant_(changed.strength, 5.0)
+    audit(changed, told(20), tmp_path, QUICK)
+    assert len(asked) == 1 + len(running.PARTS) - 1  # other weights: everything but `between` again
+
+
+def test_a_budget_asks_about_fewer_texts(tmp_path):
+    found = audit(honest(), told(60), tmp_path, Settings(budget=0.001))
+    assert all(part["texts"] < 20 for part in found["parts"].values())
+
+
+def test_another_seed_is_compared_with(tmp_path):
+    found = audit(honest(), told(20), tmp_path, QUICK, against=hiding())
+    table = {row["attention"]: row["τ"] for row in found["parts"]["between"]["table"]}
+    assert table["OneHead"] == pytest.approx(-1.0)
+
+
+def test_a_model_is_left_as_it_was(tmp_path):
+    model = foreign("distilbert").train()
+    before = model.config.to_dict(), {name: value.clone() for name, value in model.state_dict().items()}
+    from attnscope.models.adapters import adapted
+
+    examples = [Example(text, str(label)) for text, label in zip(SOURCES, LABELS, strict=True)]
+    audit(adapted(model, tokenizer_for("distilbert")), examples, tmp_path, QUICK)
+    assert model.config.to_dict() == before[0]
+    assert model.training
+    assert all(torch.equal(value, before[1][name]) for name, value in model.state_dict().items())
+
+
+def saved(folder, kind="bert"):
+    foreign(kind).save_pretrained(folder)
+    tokenizer_for(kind).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def lines(tmp_path):
+    def write(rows):
+        path = tmp_path / "texts.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+TEXT = {"text": "the old films were charming", "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"text": "a dog sleeps"}] * 2, "no field with a class"),
+        ([{"label": 1}] * 2, "no field with a text"),
+        ([{"text": "a dog", "label": "cat"}] * 2, "there is no class 'cat'"),
+        ([{"text": "a dog", "label": None}] * 2, "there is no text in texts.jsonl"),
+        ([{"text": "a dog", "label": 1, "rationale": [1]}] * 2, "marks 1 words, but the text has 2"),
+        ([TEXT], "only one text"),
+    ],
+)
+def test_texts_that_cannot_be_asked_about_are_refused(rows, said, lines, tmp_path):
+    with pytest.raises(AttnscopeError, match=said):
+        audit(saved(tmp_path / "model"), lines(rows), tmp_path / "out", QUICK)
+    assert not (tmp_path / "out" / "audit.html").exists()
+
+
+def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
+    texts = lines([TEXT] * 3)
+    with pytest.raises(AttnscopeError, match="there is no folder"):
+        audit(tmp_path / "nothing", texts, tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(AttnscopeError, match="has no config"):
+        audit(tmp_path / "empty", texts, tmp_path / "out")
+    without = saved(tmp_path / "without")
+    for path in without.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(AttnscopeError, match="no tokenizer"):
+        audit(without, texts, tmp_path / "out")
+    with pytest.raises(AttnscopeError, match="needs texts"):
+        audit(saved(tmp_path / "model"), None, tmp_path / "out")
+    with pytest.raises(AttnscopeError, match="has no reader"):
+        audit("torch.nn:Identity", texts, tmp_path / "out")
+    with pytest.raises(AttnscopeError, match="there is no function made"):
+        audit("auditing.known_answers:made", texts, tmp_path / "out")
+    with pytest.raises(AttnscopeError, match="cannot be imported"):
+        audit("no.such.module:made", texts, tmp_path / "out")
+
+
+def command(*words):
+    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    program = [sys.executable, "-m", "attnscope", "audit", *map(str, words)]
+    return subprocess.run(program, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_a_file_with_an_adapter_is_audited_by_one_command(lines, tmp_path):
+    texts = lines([{"tokens": list(one.source), "label": one.target} for one in told(40)])
+    shown = command(f"{Path(__file__).parent / 'known_answers.py'}:honest", texts, "--quick", "--out", tmp_path / "out")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("yes")
+    assert (tmp_path / "out" / "audit.html").is_file()
+
+
+def test_a_run_of_the_store_is_audited_on_its_own_task(tmp_path):
+    from attnscope.lab.experiment import Experiment, train
+    from attnscope.lab.store import Store
+    from attnscope.models import MODELS
+    from attnscope.tasks import TASKS
+    from attnscope.training import TrainingSettings
+
+    experiment = Experiment(TASKS["keyword"](), MODELS["classifier"], TrainingSettings(steps=3, batch_size=4))
+    run = train(experiment, Store(tmp_path / "runs"))
+    found = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, most=12))
+    assert found["model"]["kind"] == "classifier"
+    assert not [part["failed"] for part in found["parts"].values() if "failed" in part]
+    with pytest.raises(AttnscopeError, match="give no data"):
+        audit(run.folder, "texts.jsonl", tmp_path / "out")
+
+
+def test_intervals_are_those_of_the_mean():
+    from attnscope.auditing import Interval
+
+    values = np.random.default_rng(0).normal(size=400)
+    found = Interval.of(values)
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 20)
+    ratio = Interval.ratio(values + 3, np.full(400, 2.0))
+    assert ratio.value == pytest.approx((values.mean() + 3) / 2)
+    assert (ratio.high - ratio.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 20 / 2)

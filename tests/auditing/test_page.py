@@ -1,0 +1,227 @@
+"""The page of an audit is one file that needs nothing else, gives the answer first, and takes whatever texts hold."""
+
+import base64
+import json
+import re
+from random import Random
+
+import pytest
+
+from attnscope.auditing.columns import columns_of
+from attnscope.auditing.matrices import LONGEST
+from attnscope.auditing.page import write_page
+from attnscope.auditing.scale import MARGIN, WIDTH, scale_of
+from attnscope.auditing.strips import text_of
+from auditing import made_up
+from report.test_html import Page, words
+
+AUDITS = {"transformer": made_up.transformer, "translator": made_up.translator, "recurrent": made_up.recurrent}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def write(audit):
+        return Page(write_page(json.loads(json.dumps(audit)), tmp_path / "audit.html").read_text())
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """The pages as they were written, each once."""
+    folder = tmp_path_factory.mktemp("pages")
+    return {name: write_page(make(), folder / f"{name}.html").read_text() for name, make in AUDITS.items()}
+
+
+@pytest.fixture(params=AUDITS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def page(texts, name):
+    return Page(texts[name])
+
+
+@pytest.fixture
+def transformer(texts):
+    return Page(texts["transformer"])
+
+
+def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page, texts, name):
+    assert page.tags("script") == page.tags("link") == []
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.tags("img"))
+    assert all(link["href"].startswith("#") for link in page.tags("a"))
+    assert "http:" not in texts[name]
+    assert "https:" not in texts[name]
+    css = re.search(r"<style>(.*)</style>", texts[name], re.DOTALL).group(1)
+    assert "url(" not in css
+    assert "@import" not in css
+
+
+def test_a_script_among_the_words_is_shown_and_not_run(transformer):
+    assert transformer.tags("script") == []
+    assert transformer.text.count(made_up.ODD) > 8  # in each strip of each example, and in a table
+
+
+def test_every_link_leads_somewhere(page):
+    anchors = [attributes["id"] for _, attributes in page.found if "id" in attributes]
+    assert len(anchors) == len(set(anchors))
+    assert {link["href"] for link in page.tags("a")} <= {f"#{anchor}" for anchor in anchors}
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"), [("yes", "Yes"), ("partly", "With care"), ("no", "No"), ("unclear", "Unclear")]
+)
+def test_the_answer_comes_first(read, answer, word):
+    text = words(read(made_up.audit("classifier", 1, 1, {}, answer)))
+    question = text.rindex("May this attention be read as an explanation?")
+    assert question < text.index(f" {word} Read it as a hint") < text.index("It was tested on 500 texts.")
+
+
+def test_every_test_of_the_verdict_is_shown_with_question_answer_sentence_and_scale(page):
+    text = words(page)
+    for test in made_up.TESTS:
+        assert f"{test['answer']} {test['question']} {test['name']} {test['sentence']}" in text
+    assert len([svg for svg in page.tags("svg") if svg["class"] == "scale"]) == len(made_up.TESTS)
+
+
+def test_parts_stand_in_the_order_of_the_questions(transformer):
+    text = words(transformer)
+    titles = ["How attention is formed", "Which heads to believe", "Is it faithful?", "Do decisions depend on it?",
+              "Would another attention do?", "Does it look plausible to people?", "Examples", "What this does not show",
+              "How to remedy"]  # fmt: skip
+    places = [text.rindex(title) for title in titles]
+    assert places == sorted(places)
+
+
+def test_a_part_that_failed_says_why(transformer):
+    assert "This could not be measured: the model does not tell" in words(transformer)
+
+
+def test_model_data_and_run_are_named(transformer):
+    text = words(transformer)
+    for said in (
+        "distil-sst (DistilBertForSequenceClassification)", "6 layers of 4 heads", "3 cut short",
+        "500 of 1,821 from sst.jsonl.gz (test)",
+        "1 min 23 s", "A processor, 2 cores", "torch 2.13 · transformers 5.22", "batch size 32",
+    ):  # fmt: skip
+        assert said in text
+
+
+def test_heads_are_drawn_and_described_and_one_head_is_a_table(texts):
+    many, one = Page(texts["transformer"]), Page(texts["recurrent"])
+    alts = [image["alt"] for image in many.tags("img")]
+    assert len(alts) == 5  # how formed in two rows, how ranked, how the rankings agree, adversaries
+    assert "time: layer against head" in alts[0]
+    assert all(base64.b64decode(image["src"].split(",")[1]).startswith(b"<svg") for image in many.tags("img"))
+    assert one.tags("img") == []
+    assert "layer 0, head 0" in one.text
+
+
+def test_the_head_with_the_best_mean_rank_is_named_first(read):
+    audit = made_up.transformer()
+    audit["parts"] = {"heads": audit["parts"]["heads"]}
+    heads = audit["parts"]["heads"]["heads"]
+    for name in ("ablation", "uniform", "saliency"):
+        heads[f"rank by {name}"] = [24.0 - i for i in range(24)]  # the last head leads everywhere
+    text = words(read(audit))
+    assert text.index("layer 5, head 3 1 ") < text.index("layer 5, head 2 2 ")
+    assert text.count(", head ") == 10
+
+
+def test_ten_thousand_words_make_a_page_that_opens(read, tmp_path):
+    words = (made_up.TEXT * 500)[:10_000]
+    examples = [made_up.text(words, "long", "positive", Random(0))]
+    page = read(made_up.audit("classifier", 1, 1, {"examples": {"examples": examples}}))
+    assert (tmp_path / "audit.html").stat().st_size < 3e6
+    assert page.text.count("gorgeous") == 4 * words.count("gorgeous")  # whole, for each of four scores
+    assert all("style" not in mark for mark in page.tags("i"))
+
+
+def test_a_long_translation_names_the_strongest_words_in_place_of_a_matrix(read):
+    def shown(length):
+        source = [f"s{i}" for i in range(length)]
+        target = [f"t{i}" for i in range(length)]
+        audit = made_up.translator()
+        audit["parts"] = {"examples": {"examples": [made_up.pair(source, target, "long", Random(0))]}}
+        return read(audit)
+
+    matrices, table = shown(LONGEST), shown(LONGEST + 1)
+    assert len([t for t in matrices.tags("table") if t.get("class") == "cells"]) == 3
+    assert [t for t in table.tags("table") if t.get("class") == "cells"] == []
+    assert re.search(r"t60 s60 1(\.\d+)?, s59 0\.\d+", words(table))
+
+
+def without_numbers(content):
+    """The same content, but no number was measured."""
+    if isinstance(content, dict):
+        return {name: without_numbers(value) for name, value in content.items() if name not in {"layer", "head"}} | {
+            name: content[name] for name in ("layer", "head") if name in content
+        }
+    if isinstance(content, list):
+        return [without_numbers(value) for value in content]
+    return None if isinstance(content, int | float) and not isinstance(content, bool) else content
+
+
+def test_what_was_not_measured_breaks_nothing(read, name):
+    page = read(without_numbers(AUDITS[name]()))
+    assert "not measured" in page.text
+    assert "None" not in page.text.replace("is None", "").replace("get None", "")  # but for what the made-up say
+    assert "nan" not in page.text.split()
+
+
+def test_an_audit_without_parts_or_verdict_is_still_a_page(read):
+    text = words(read({"version": 1}))
+    assert "Unclear" in text
+    assert "What this does not show" in text
+
+
+def test_half_a_character_does_not_stop_the_page(read):
+    audit = made_up.audit("classifier", 1, 1, {})
+    audit["verdict"]["headline"] = "half \ud83d of it"
+    assert "half ? of it" in read(audit).text
+
+
+@pytest.mark.parametrize("bounds", [[0.1, 0.5], [0.5, 0.1]])
+def test_no_is_left_and_yes_is_right_also_where_less_is_better(bounds):
+    scale = scale_of({"value": bounds[1], "low": 0.0, "high": 0.6, "bounds": bounds})
+    assert [name for name, _, _ in scale.zones] == ["no", "partly", "yes"]
+    assert scale.bounds[0][0] < scale.bounds[1][0] == scale.value
+    assert scale.less == (bounds[0] > bounds[1])
+    assert sum(wide for _, _, wide in scale.zones) == pytest.approx(WIDTH - 2 * MARGIN)
+
+
+def test_an_unknown_interval_reaches_from_end_to_end_and_a_huge_one_leaves_the_zones_in_sight():
+    unknown = scale_of({"value": 0.3, "low": None, "high": None, "bounds": [0.1, 0.5]})
+    assert unknown.interval == (MARGIN, WIDTH - MARGIN)
+    huge = scale_of({"value": 0.3, "low": -1000.0, "high": 1000.0, "bounds": [0.1, 0.5]})
+    assert huge.zones[1][2] > 0.2 * WIDTH
+
+
+def test_a_test_without_bounds_has_no_scale():
+    assert scale_of({"value": 0.3, "bounds": [None, 0.5]}) is None
+    assert scale_of({"value": 0.3}) is None
+
+
+def test_words_are_shaded_by_their_strength_among_words_and_special_tokens_are_set_apart():
+    scores = {"attention": [0.7, 0.2, 0.1], "leave one out": [0.0, -0.5, 0.25]}
+    example = {"source": ["[CLS]", "fine", "film"], "special": [True, False, False], "scores": scores}
+    example |= {"gold": "yes", "said": "yes (0.91)"}
+    text = text_of(example, classes=2)
+    attention, left_out = ([(mark.word, mark.shade) for mark in strip.chunks[0]] for strip in text.strips)
+    assert attention == [("[CLS]", "a12 s"), ("fine", "a12"), ("film", "a6")]
+    assert left_out == [("[CLS]", "s"), ("fine", "m12"), ("film", "p6")]
+    assert "70% on special tokens" in text.strips[0].said
+    assert text.right
+    assert text.words == 2
+
+
+def test_the_probability_of_a_word_alone_is_held_against_guessing():
+    example = {"source": ["a", "b", "c"], "scores": {"each word alone": [0.9, 0.1, None]}}
+    (strip,) = text_of(example, classes=2).strips
+    assert [mark.shade for mark in strip.chunks[0]] == ["p12", "m12", "x"]
+
+
+def test_rows_that_lack_a_column_have_a_dash_there():
+    assert [column.cells for column in columns_of([{"a": 1}, {"b": "x"}])] == [["1", "–"], ["–", "x"]]

@@ -42,4 +42,4 @@ NOT_ALONE = Question(
 SPEAKS = Question(
     "states speak of their words", "Does the state at a word still tell the word?", Bounds(no=0.25, yes=0.5)
 )  # fmt: skip
-NEEDED = (DEPENDS.name, POINTS.name)
+NEEDED = (DEPENDS.name, POINTS.name, RANKS.name)  # none of which may fail

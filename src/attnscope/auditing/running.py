@@ -25,7 +25,7 @@ from attnscope.errors import AttnscopeError, require
 from attnscope.files import read_json, write_json
 
 Seen = Callable[[int, int, str], None]  # texts done, texts in all, what is asked
-TRIED = 4  # texts that tell how long a part takes
+FIRST, AT_MOST = 8, 4  # texts that are asked about first, under a budget, and how many times as many at the next try
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,16 @@ class Parts:
         return PARTS[name].texts(self.subject, self.settings.quick)
 
     def found(self, name: str) -> Part | None:
-        """What an earlier attempt left about the same."""
+        """What an earlier attempt left about the same; what failed is tried again."""
         path = self.folder / f"{name}.json"
         if not path.is_file():
             return None
         kept: Part = read_json(path)
-        return kept if kept.get("key") == self.key else None
+        return kept if kept.get("key") == self.key and "failed" not in kept else None
 
     def made(self, name: str) -> Part:
-        part, most = PARTS[name], self.affordable(name)
-        begun = time.monotonic()
-        answer = self.answered(name, most)
+        part, begun = PARTS[name], time.monotonic()
+        most, answer = self.affordable(name)
         self.done += self.texts(name)
         self.open.remove(name)
         about = {"title": part.title, "asks": part.asks, "texts": most, "seconds": time.monotonic() - begun}
@@ -118,15 +117,15 @@ class Parts:
         write_json(self.folder / f"{name}.json", kept)
         return kept
 
-    def answered(self, name: str, most: int, seen: bool = True) -> Part | None:
+    def answered(self, name: str, most: int) -> Part | None:
         """A part that cannot be measured says why, and the others go on."""
-        sample = self.sample(name, most, seen)
+        sample = self.sample(name, most)
         try:
             return self.asks[name](self.subject, sample)
         except AttnscopeError as error:
             return {"failed": str(error)}
 
-    def sample(self, name: str, most: int, seen: bool) -> Sample:
+    def sample(self, name: str, most: int) -> Sample:
         before = self.done
 
         def told(texts: int) -> None:
@@ -135,19 +134,27 @@ class Parts:
             self.seen(before, self.of, PARTS[name].title)
 
         settings = self.settings
-        silent = told if seen else lambda texts: None
-        return Sample(self.subject, most, settings.batch_size, settings.seed, settings.quick, silent)
+        return Sample(self.subject, most, settings.batch_size, settings.seed, settings.quick, told)
 
-    def affordable(self, name: str) -> int:
-        """As many texts as planned or, with a budget, as its share of the time allows, by the time that a few take."""
-        most = self.texts(name)
-        if self.ends is None or most <= TRIED:
-            return most
-        begun = time.monotonic()
-        self.answered(name, TRIED, seen=False)
-        each = (time.monotonic() - begun) / TRIED
-        share = max(0.0, self.ends - time.monotonic()) / len(self.open)
-        return max(TRIED, min(most, int(share / each)))
+    def affordable(self, name: str) -> tuple[int, Part | None]:
+        """The answer from all texts or, with a budget, from as many as a fair share of the time that is left allows.
+
+        A few texts are asked about first, then more, as long as the time for them, by that of the last try, is there.
+        """
+        most, begun = self.texts(name), time.monotonic()
+        if self.ends is None:
+            return most, self.answered(name, most)
+        share = max(0.0, self.ends - begun) / len(self.open)
+        texts = min(FIRST, most)
+        while True:
+            tried = time.monotonic()
+            answer = self.answered(name, texts)
+            took = time.monotonic() - tried
+            left = share - (time.monotonic() - begun)
+            more = min(most, AT_MOST * texts, int(texts * left / took))
+            if more <= texts or (more < most and more < 2 * texts):
+                return texts, answer
+            texts = more
 
 
 def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:

@@ -1,12 +1,14 @@
 """May this attention be read as an explanation? The rule that makes a verdict of the tests.
 
-Two tests are needed: decisions must depend on attention, and it must point at what decides. If either fails, the answer
-is no. If both pass and no other test fails, it is yes. Everything else is partly: to be shown with care.
+Three tests are needed: the output must depend on attention, which must point at what decides, and rank words as their
+removal does. If one of them fails, the answer is no. If the first two pass and no test at all fails, it is yes.
+Everything else is partly: to be shown with care. (The third was added to the needed ones after a network taught to hide
+what it uses had come through the second by a hair, 13 % where 10 % would fail. No bound was changed.)
 """
 
 from collections.abc import Sequence
 
-from attnscope.auditing.questions import NEEDED
+from attnscope.auditing.questions import DEPENDS, NEEDED, POINTS
 from attnscope.auditing.record import Test, Verdict
 from attnscope.auditing.subject import TRANSLATOR, Subject
 
@@ -38,7 +40,8 @@ def answered(needed: Sequence[Test], tests: Sequence[Test]) -> str:
     if len(needed) < len(NEEDED) or any(test.answer == "unclear" for test in needed):
         return "unclear"
     failed = any(test.answer == "no" for test in tests)
-    return "yes" if all(test.answer == "yes" for test in needed) and not failed else "partly"
+    passed = {test.name for test in needed if test.answer == "yes"}
+    return "yes" if passed >= {DEPENDS.name, POINTS.name} and not failed else "partly"
 
 
 def shown(subject: Subject) -> str:
@@ -51,7 +54,7 @@ def shown(subject: Subject) -> str:
 
 
 def because(needed: Sequence[Test], tests: Sequence[Test]) -> list[str]:
-    """The two tests that are needed in full, the others by name."""
+    """The tests that are needed in full, the others by name."""
     others = {answer: [test.name for test in tests if test not in needed and test.answer == answer] for answer in SAID}
     named = [f"{SAID[answer]} {quoted(names)}" for answer, names in others.items() if names]
     return [

@@ -1,0 +1,42 @@
+"""The audit's known answer: a network taught to keep its attention off the words that it uses (tutek2020, beyond)."""
+
+from dataclasses import replace
+
+import pytest
+from studies.small_texts import TINY, corpora
+
+from attnscope.auditing import Settings, audit
+from attnscope.lab.experiment import train
+from attnscope.lab.store import Store
+from attnscope.studies.tutek2020.deceptive import honest, taught_to_hide
+
+SIZES = replace(TINY, input_size=32, epochs={"sst": 150}, telling=0.25)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hiding")
+    with corpora(folder):
+        runs = {make: train(make(SIZES, "sst"), Store(folder / "runs")) for make in (honest, taught_to_hide)}
+        settings = Settings(quick=True)
+        return {make: audit(run.folder, out=folder / make.__name__, settings=settings) for make, run in runs.items()}
+
+
+def asked_of(found):
+    return {test["name"]: test for test in found["verdict"]["tests"]}
+
+
+def test_both_decide_rightly(audited):
+    assert all(found["parts"]["quality"]["table"][0]["accuracy"] > 0.9 for found in audited.values())
+
+
+def test_the_one_that_hides_is_flagged(audited):
+    assert audited[taught_to_hide]["verdict"]["answer"] == "no"
+    assert asked_of(audited[taught_to_hide])["it points at what decides"]["answer"] == "no"
+
+
+def test_the_other_one_fares_better(audited):
+    points = {make: asked_of(found)["it points at what decides"] for make, found in audited.items()}
+    assert audited[honest]["verdict"]["answer"] != "no"
+    assert points[honest]["low"] > points[taught_to_hide]["high"]
+

@@ -1,0 +1,51 @@
+"""A reproduction that is killed again and again ends like one that was left alone."""
+
+import multiprocessing
+import random
+from pathlib import Path
+
+import pytest
+from small_translations import TINY
+
+from attnscope.files import read_json
+from attnscope.lab.engines import LocalEngine
+from attnscope.studies import study
+from attnscope.studies.aitken2021.experiments import PROFILES
+from attnscope.studies.reproduce import reproduce
+
+KILLS = 20
+LONGEST = 1.2  # seconds that an attempt lives
+FINDING = "fig2-aed"
+
+
+def carried_out(store: Path) -> None:
+    PROFILES["tiny"] = TINY
+    reproduce(study("aitken2021"), [study("aitken2021").finding(FINDING)], "tiny", 2, store, LocalEngine(0))
+
+
+def attempt(store: Path, seconds: float | None) -> int | None:
+    """In a process of its own, which is killed after so many seconds; how it ended."""
+    process = multiprocessing.get_context("fork").Process(target=carried_out, args=(store,))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    return process.exitcode
+
+
+def left_in(store: Path) -> tuple[dict[str, object], dict[str, bytes]]:
+    """The result, but for the time that it took, and the weights of every run."""
+    result = read_json(store / "results" / "aitken2021" / f"{FINDING}.json")
+    weights = {path.parent.name: path.read_bytes() for path in store.glob("runs/*/weights.safetensors")}
+    return {name: value for name, value in result.items() if name != "seconds"}, weights
+
+
+@pytest.mark.slow
+def test_kills_at_any_moment_change_nothing(tmp_path):
+    assert attempt(tmp_path / "alone", None) == 0
+    draw = random.Random(0)
+    ends = [attempt(tmp_path / "killed", draw.uniform(0.01, LONGEST)) for _ in range(KILLS)]
+    assert ends.count(-9) >= 3, "the attempts were over too soon to be killed"
+    assert attempt(tmp_path / "killed", None) == 0
+    assert left_in(tmp_path / "killed") == left_in(tmp_path / "alone")

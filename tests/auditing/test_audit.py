@@ -110,6 +110,12 @@ def test_a_budget_asks_about_fewer_texts(tmp_path):
     assert {part["texts"] for part in found["parts"].values()} == {running.FIRST}
 
 
+def test_the_first_texts_of_a_sorted_file_are_not_all_of_one_class(tmp_path):
+    by_class = sorted(told(60), key=lambda example: example.target)
+    found = audit(honest(), by_class, tmp_path, Settings(budget=1e-6))
+    assert found["parts"]["quality"]["table"][0]["commonest class"] < 1.0
+
+
 def test_another_seed_is_compared_with(tmp_path):
     found = audit(honest(), told(20), tmp_path, QUICK, against=hiding())
     table = {row["attention"]: row["τ"] for row in found["parts"]["between"]["table"]}

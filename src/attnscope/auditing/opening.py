@@ -130,7 +130,8 @@ def of_examples(model: Any, name: str, data: Any, split: str | None, most: int, 
     else:
         examples, about = list(data), {"name": "given texts", "split": None}
     require(bool(examples), f"there is no text in {about['name']} that {name} could be asked about")
-    drawn = [examples[i] for i in sorted(np.random.default_rng(seed).permutation(len(examples))[:most])]
+    order = np.random.default_rng(seed).permutation(len(examples))  # files are often sorted, by class for one
+    drawn = [examples[i] for i in order[:most]]
     links = [each.links for each in drawn]
     known = tuple(link for link in links if link is not None)
     kind, classes = (CLASSIFIER, model.reader.classes) if classifier else (TRANSLATOR, ())

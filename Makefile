@@ -10,7 +10,7 @@ ifneq ($(CORPORA),)
 export ATTNSCOPE_DATA ?= $(abspath $(CORPORA))
 endif
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo site test lint bench clean
 
 setup: $(READY)
 
@@ -23,6 +23,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/attnscope reproduce aitken2021 --only fig2-aed --profile quick --store demo
 	@echo "Open demo/report.html in a browser."
+
+site: $(READY)
+	rm -rf site
+	$(BIN)/attnscope site results --project . --out site
+	@echo "Open site/index.html in a browser."
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
@@ -37,4 +42,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo runs
+	rm -rf $(VENV) demo runs site

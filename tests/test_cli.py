@@ -22,7 +22,7 @@ def test_help_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     shown = attnscope("--help")
     assert shown.returncode == 0
-    for command in ("list", "reproduce", "report", "verify", "train", "probe"):
+    for command in ("list", "reproduce", "report", "site", "verify", "train", "probe", "audit"):
         assert command in shown.stdout
 
 

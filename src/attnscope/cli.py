@@ -1,4 +1,4 @@
-"""How a person asks: list, reproduce, report, verify, train, probe, audit."""
+"""How a person asks: list, reproduce, report, site, verify, train, probe, audit."""
 
 import os
 import signal
@@ -122,6 +122,18 @@ def report(
     """Write the report again, from the results that are stored: a page to look at, or tables in Markdown."""
     results = _results(store)
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
+
+
+@app.command()
+def site(
+    store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
+    out: Annotated[Path, typer.Option(help="Folder for index.html and all that it leads to.")] = Path("site"),
+    project: Annotated[Path | None, typer.Option(help="Folder of README.md and docs/, to be part of it.")] = None,
+) -> None:
+    """Write all studies as a folder of pages that need no network: figures, claims, published numbers beside ours."""
+    from attnscope.report.site import write_site
+
+    typer.echo(f"site: {write_site(_results(store), out, store / 'audits', project)}")
 
 
 @app.command()

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from studies.small_texts import TINY, corpora
 
 from attnscope.auditing import Settings, audit
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.studies.tutek2020.deceptive import honest, taught_to_hide
+from studies.small_texts import TINY, corpora
 
 SIZES = replace(TINY, input_size=32, epochs={"sst": 150}, telling=0.25)
 
@@ -39,4 +39,3 @@ def test_the_other_one_fares_better(audited):
     points = {make: asked_of(found)["it points at what decides"] for make, found in audited.items()}
     assert audited[honest]["verdict"]["answer"] != "no"
     assert points[honest]["low"] > points[taught_to_hide]["high"]
-

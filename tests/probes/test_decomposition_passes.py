@@ -10,6 +10,7 @@ from decomposition_examples import Tiny, random_batch
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, EncoderDecoder, EncoderDecoderSettings
+from attnscope.probes import PROBES
 from attnscope.probes.decomposition import (
     Decomposition,
     Fit,
@@ -128,11 +129,13 @@ def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> Non
     torch.testing.assert_close(found.in_sample.between.shares.absolute.sum((1, 2)), torch.ones(3).double())
 
 
-def test_attention_that_is_no_inner_product_is_refused_with_what_would_work() -> None:
-    task, model = task_model(EncoderDecoderSettings(units=12, attention="additive"))
+@pytest.mark.parametrize("attention", ["additive", "mlp"])
+def test_attention_that_is_no_inner_product_is_refused_with_what_would_work(attention: str) -> None:
+    task, model = task_model(EncoderDecoderSettings(units=12, attention=attention))
     with pytest.raises(AttnscopeError, match="of='states'"):
         decompose(model, task.batches)
     assert decompose(model, task.batches, of="states").decoder is not None
+    assert PROBES["decomposition"](model, task).decoder is not None  # which knows
 
 
 def test_an_unknown_way_to_take_it_apart_is_refused() -> None:

@@ -81,7 +81,7 @@ def test_a_ray_cluster_gives_the_same_numbers(reproduced, tmp_path, monkeypatch)
 
 def test_a_node_that_does_not_see_the_store_says_so(tmp_path):
     with pytest.raises(AttnscopeError, match="must be on a disk that all nodes share"):
-        carry_out(Training((), str(tmp_path / "elsewhere")))
+        carry_out(Training("aitken2021", (), str(tmp_path / "elsewhere")))
 
 
 def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatch):

@@ -35,6 +35,10 @@ from attnscope.tasks.batch import Batch
 from attnscope.training.decisions import Decisions, decide
 
 SHOWN, LEFT_OUT, GRADIENT, ROLLOUT, RANDOM = "attention", "leave one out", "gradient", "rollout", "random"
+COLUMNS = {
+    "comprehensiveness": "comprehensiveness", "sufficiency": "sufficiency",
+    "fraction": "share of words gone until the decision flips", "flipped": "decisions that flip",
+}  # fmt: skip
 Values = Float[Tensor, "batch source"]
 
 
@@ -133,7 +137,7 @@ def erasure(subject: Subject, sample: Sample) -> Part:
         f"it goes {share.value:.0%} of the way from chance to that."
     )
     test = POINTS.answered(sentence, share, chance=0.0, best=1.0)
-    table = found.table().join(flips, rsuffix=", flips").reset_index()
+    table = found.table().join(flips)[list(COLUMNS)].rename(columns=COLUMNS).reset_index()
     return {"sentences": [sentence], "table": table.to_dict("records"), "tests": [test]}
 
 

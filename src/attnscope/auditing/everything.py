@@ -30,14 +30,15 @@ def how_formed(subject: Subject, sample: Sample) -> Part:
 def about_forming(found: Formed, table: pd.DataFrame) -> list[str]:
     largest = table[["time", "word", "rest"]].idxmax(axis=1).value_counts()
     heads = len(table)
-    said = [f"the {name} in {count}" for name, count in largest.items()]
     layer, head = table.index[int(table["entropy"].to_numpy().argmin())]
+    where = "" if heads == 1 else f" in layer {layer}, head {head}, where it is sharpest"
+    said = f"the {largest.index[0]}" if heads == 1 else ", ".join(f"the {n} in {c}" for n, c in largest.items())
     return [
         "What makes the weights differ: where words stand (time), which words they are (word), or both (rest). "
-        f"The largest share has {', '.join(said)} of {heads} head{'s' * (heads > 1)}.",
-        f"Attention is sharpest in layer {layer}, head {head} (entropy {table['entropy'].min():.2f} of at most "
-        f"1); {table['on specials'].mean():.0%} of all attention is on special tokens.",
-    ]  # fmt: skip
+        f"The largest share has {said}{f' of {heads} heads' * (heads > 1)}.",
+        f"The entropy of attention is {table['entropy'].min():.2f} of at most 1{where}; "
+        f"{table['on specials'].mean():.0%} of all attention is on special tokens.",
+    ]
 
 
 def which_heads(subject: Subject, sample: Sample) -> Part:

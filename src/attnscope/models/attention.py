@@ -149,39 +149,31 @@ class Additive(AttentionLayer):
         return split_heads(self.query(decoder), self.heads)
 
     def align(self, queries: Tensor, keys: Tensor) -> Tensor:
-        hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
+        hidden = self.bend(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
         return (hidden @ self.score[:, None, :, None]).squeeze(-1)
+
+    def bend(self, total: Tensor) -> Tensor:
+        return torch.tanh(total)
 
     def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
         return Attention(None, None, memory.values, alignment, weights)
 
 
-class MLP(AttentionLayer):
-    """a = v · ReLU(W [s; h] + b) + c (baan2019, author's code). No inner product: the trace shows no queries and keys.
+class MLP(Additive):
+    """a = v · ReLU(W [s; h] + b) + c (baan2019, author's code): additive, but for what bends the sum, and for c.
 
     W comes in two halves, so that the states of the source meet theirs once, and not once for each target word.
     """
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
-        part = self.width // heads
-        self.query = nn.Linear(units, self.width, bias=False)
-        self.key = nn.Linear(states, self.width)
-        self.score = nn.Parameter(torch.empty(heads, part).uniform_(-1, 1) / math.sqrt(part))
         self.bias = nn.Parameter(torch.zeros(heads))  # c moves all positions alike; it is there as in the code
 
-    def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        return Memory(split_heads(self.key(encoder), self.heads), self.seen(encoder), mask)
-
-    def queries(self, decoder: Tensor) -> Tensor:
-        return split_heads(self.query(decoder), self.heads)
-
     def align(self, queries: Tensor, keys: Tensor) -> Tensor:
-        hidden = torch.relu(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
-        return (hidden @ self.score[:, None, :, None]).squeeze(-1) + self.bias[:, None, None]
+        return super().align(queries, keys) + self.bias[:, None, None]
 
-    def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
-        return Attention(None, None, memory.values, alignment, weights)
+    def bend(self, total: Tensor) -> Tensor:
+        return torch.relu(total)
 
 
 COMBINATIONS = ("concatenate", "sum", "mean")

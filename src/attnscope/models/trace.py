@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError
 
 # What may be given for `attention=`: weights to use in place of the model's own, or a function of (weights, mask).
@@ -27,7 +28,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Displayed):
     """What a forward pass reveals; symbols of the papers stand behind each field."""
 
     source: Int[Tensor, "batch source"]  # x

@@ -21,7 +21,7 @@ from attnscope.tasks.task import trimmed
 
 def decomposed(model: nn.Module, task: Task) -> Decomposition:
     """How is this model's attention formed? Components from the task's test set, held out on its validation set."""
-    inner = isinstance(model, EncoderDecoder) and model.settings.attention not in ("none", "additive")
+    inner = isinstance(model, EncoderDecoder) and model.settings.attention not in ("none", "additive", "mlp")
     of = "attention" if inner else "states"  # only a score that is an inner product has nine terms
     test, held_out = (partial(task.batches, split) for split in ("test", "validation"))
     return decompose(model, test, held_out, of=of, teacher_forcing=0.0)

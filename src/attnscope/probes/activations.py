@@ -8,6 +8,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.decomposition.drawing import Axes
 
@@ -17,7 +18,7 @@ RANGE = (-1.0, 1.0)  # of the states of a GRU and an LSTM; that of a gate is (0,
 
 
 @dataclass(frozen=True)
-class Activations:
+class Activations(Displayed):
     """The values of some units over all steps of a set of sequences."""
 
     values: Float[np.ndarray, "steps units"]

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.attention import uniform
 from attnscope.probes.decomposition.drawing import Axes
@@ -27,7 +28,7 @@ CELLS = 1 << 22  # weights that are shuffled at a time
 
 
 @dataclass(frozen=True)
-class Fragility:
+class Fragility(Displayed):
     """The decisions of a classifier with its own attention, with uniform attention, and with shuffled attention."""
 
     own: Decisions

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import BadSetting, require
 from attnscope.models.trace import Trace
 from attnscope.probes.decomposition.drawing import Axes
@@ -23,7 +24,7 @@ LOW, HIGH = 0.1, 0.9  # Karpathy et al. 2015, baan2019 §4.2
 
 
 @dataclass(frozen=True)
-class Saturation:
+class Saturation(Displayed):
     """For each unit, the fraction of steps at which its gate was closed and at which it was open."""
 
     closed: Float[Tensor, " units"]
@@ -82,7 +83,7 @@ def plot_saturations(saturations: Mapping[str, Saturation], ax: Axes | None = No
 
 
 @dataclass(frozen=True)
-class Saturations:
+class Saturations(Displayed):
     """Those of all gates of a model: "encoder.keep", "decoder.reset" and so on."""
 
     gates: dict[str, Saturation]

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.asking import as_it_was
 from attnscope.models.classifier import proper
@@ -96,7 +97,7 @@ def check(trace: Trace, number: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Grounding:
+class Grounding(Displayed):
     """Means over correctly classified texts, of means over the tokens of each (table 3)."""
 
     probability: float  # of the predicted class given a token alone: table 3

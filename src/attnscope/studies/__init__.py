@@ -1,18 +1,37 @@
 """What the papers claim. A reader starts here: a folder a paper, a file a finding."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from attnscope.errors import choose
+from attnscope.errors import BadSetting, require
 
 if TYPE_CHECKING:
     from attnscope.studies.finding import Study
 
-STUDIES = ("aitken2021", "snell2021", "baan2019", "tutek2020")
+STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020"]  # what is listed and reported, in this order
 
 
 def study(name: str) -> "Study":
-    """A study by name; its modules are loaded only now."""
-    choose("study", name, STUDIES)
-    found: Study = import_module(f"attnscope.studies.{name}").STUDY
+    """A study by name: a folder here, or a module of your own that has a STUDY. Loaded only now, and known from now on.
+
+    Worker processes find it in the same way.
+    """
+    place = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
+    found: Study | None = None if place is None else getattr(import_module(place), "STUDY", None)
+    if found is None:
+        raise BadSetting(
+            f"there is no study {name!r}; choose one of {', '.join(STUDIES)}, or name a module of yours, one that "
+            "Python finds from here, that has a STUDY"
+        )
+    require(found.name == name, f"the study in the module {name} is named {found.name!r}; name it as its module")
+    if name not in STUDIES:
+        STUDIES.append(name)
     return found
+
+
+def importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # a folder above it is missing, or this is no name at all
+        return False

@@ -130,8 +130,8 @@ class Finding:
     measure: Callable[[Any], Measurement]
     table: Callable[[Measured], list[Row]]
     claims: Callable[[Measured], list[Verdict]]
-    figure: Callable[[Measured], Any]
     draw: "Callable[[Any], Figure]"
+    figure: Callable[[Measured], Any] = Measured.pictures
     notes: tuple[str, ...] = ()
     follow_up: Callable[[Any, Measured], Mapping[str, Wanted | ForSeed]] | None = None
     seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)

@@ -1,6 +1,7 @@
 """Does a paper's finding reproduce? Train what it needs, measure, judge, and write down the result."""
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -92,7 +93,7 @@ class Question:
     def key(self) -> str:
         """The same for findings that measure the same runs in the same way; another one after any change of code."""
         measure = study(self.study).finding(self.finding).measure
-        how = {"measure": f"{measure.__module__}.{measure.__qualname__}", "source": source()}
+        how = {"measure": f"{measure.__module__}.{measure.__qualname__}", "source": source(measure.__module__)}
         return key({"what": self.config, "seed": self.seed, "device": self.device, **how})
 
     @property
@@ -220,7 +221,7 @@ class Reproduction:
         experiments = {e.key: e for q in by_seed if not q.path.exists() for e in q.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
-        groups = [Training(tuple(group), str(self.store)) for group in together(longest)]
+        groups = [Training(self.study.name, tuple(group), str(self.store)) for group in together(longest)]
         count = Counted(self.progress, len(groups) + len(distinct))
         trained = self.engine.map(carry_out, groups, count.done)
         failures = {
@@ -268,6 +269,7 @@ class Counted:
 class Training:
     """Experiments that are trained by one worker: one, or on a GPU all seeds of a configuration at once."""
 
+    study: str
     experiments: tuple[Experiment, ...]
     store: str
 
@@ -278,6 +280,7 @@ def carry_out(training: Training) -> None:
         raise AttnscopeError(
             f"this node does not see the store {training.store}; it must be on a disk that all nodes share"
         )
+    study(training.study)  # an attention that it makes known is known here as well
     train_all(training.experiments, Store(training.store))
 
 
@@ -313,8 +316,8 @@ def described(wanted: Wanted) -> Any:
 
 
 @cache
-def source() -> str:
-    """A checksum of the package: what other code has measured is measured again."""
-    package = Path(attnscope.__file__).parent
-    files = sorted(path for path in package.rglob("*") if path.suffix in (".py", ".toml"))
+def source(module: str) -> str:
+    """A checksum of the package, and of a module from elsewhere: what other code has measured is measured again."""
+    package, own = (Path(sys.modules[name].__file__ or "") for name in (attnscope.__name__, module))
+    files = sorted({own, *(path for path in package.parent.rglob("*") if path.suffix in (".py", ".toml"))})
     return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import attnscope
+from attnscope.display import DataFrame, Displayed, Figure
 from attnscope.files import Malformed, read_json, write_json
-from attnscope.studies.claims import Number, Values, Verdict, finite, mean_and_sd
+from attnscope.studies.claims import Number, Values, Verdict, finite, mean_and_sd, with_spread
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Displayed):
     """One table or figure of a paper, measured again: the numbers, the verdicts, and where they come from."""
 
     finding: str
@@ -61,6 +62,38 @@ class Result:
     @classmethod
     def read(cls, path: Path) -> Result:
         return cls.from_json(read_json(path), where=str(path))
+
+    def shown_name(self) -> tuple[str, str]:
+        size = f"profile {self.profile}, seeds: {len(self.seeds)}"
+        return f"{self.study} {self.finding}", f"{self.title} ({self.section}; {size})"
+
+    def shown_words(self) -> list[str]:
+        return [f"{claim.word}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
+
+    def shown_tables(self) -> list[DataFrame]:
+        """Published against ours."""
+        import pandas as pd
+
+        return [
+            pd.DataFrame(
+                {
+                    **labels_of(line),
+                    "published": line.get("published_text") or line["published"],
+                    "ours": None if line["mean"] is None else with_spread(line["mean"], line["sd"]),
+                    "n": line["n"],
+                }
+                for line in self.table
+            )
+        ]
+
+    def shown_figure(self) -> Figure | None:
+        """As in the report; none where a finding has none, or is not of a study that is known here."""
+        from attnscope.studies import STUDIES, study
+
+        if self.figure is None or self.study not in STUDIES:
+            return None
+        found = [finding for finding in study(self.study).findings if finding.name == self.finding]
+        return found[0].draw(self.figure) if found else None
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:
@@ -199,7 +232,7 @@ def verify(folder: Path) -> list[str]:
     """What is wrong with the result files under a folder; nothing if every one can be read and lies in its place."""
     if not folder.is_dir():
         return [f"there is no folder {folder}"]
-    paths = sorted(folder.rglob("*.json"))
+    paths = sorted(path for path in folder.rglob("*.json") if path.name != "audit.json")  # that is no finding
     if not paths:
         return [f"there is no result file (<study>/<finding>.json) under {folder}"]
     return [f"{path.relative_to(folder).as_posix()}: {problem}" for path in paths for problem in _problems_of(path)]

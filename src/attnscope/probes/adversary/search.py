@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.adversary.divergences import jsd, logarithm, tvd
 from attnscope.probes.decomposition.drawing import Axes
@@ -71,7 +72,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Adversaries:
+class Adversaries(Displayed):
     """Of each text, how far the farthest feasible attention is from the model's own."""
 
     jsd: Float[np.ndarray, " texts"]

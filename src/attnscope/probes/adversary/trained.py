@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.models.asking import as_it_was, device_of
 from attnscope.models.trace import Trace
@@ -49,7 +50,7 @@ class Imitate(Objective):
 
 
 @dataclass(frozen=True)
-class Imitation:
+class Imitation(Displayed):
     """Of each text, how far apart the attentions of base and adversary are, and how far apart what they say."""
 
     jsd: Float[np.ndarray, " texts"]

@@ -9,6 +9,7 @@ from math import isfinite
 import numpy as np
 import pandas as pd
 
+from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.probes.decomposition.drawing import Axes
 
@@ -51,7 +52,7 @@ class Contextualised:
 
 
 @dataclass(frozen=True)
-class LearningCurve:
+class LearningCurve(Displayed):
     """Another seed during training: how its attention α̂(τ) agrees with the finished α, and how well it performs."""
 
     steps: tuple[int, ...]
@@ -112,7 +113,7 @@ class LearningCurve:
 
 
 @dataclass(frozen=True)
-class OverTraining:
+class OverTraining(Displayed):
     """An agreement at each checkpoint, such as A(α, β^uf(τ)): at its best, as published (A.7), and at its last."""
 
     steps: tuple[int, ...]

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.models.trace import Trace
 from attnscope.probes.decomposition.drawing import Axes
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Displayed):
     """Higher means: this source word matters more to this output word. NaN on padding."""
 
     values: Float[Tensor, "batch target source"]

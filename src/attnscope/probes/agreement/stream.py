@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.rank_correlation import kendall
@@ -17,7 +18,7 @@ from attnscope.tasks.batch import END, START, Batch
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Displayed):
     """Means over output words. The two flags say whether start and end tokens took part."""
 
     top: float  # A(u, v)

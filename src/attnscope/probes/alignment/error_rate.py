@@ -10,6 +10,7 @@ from math import nan
 
 import pandas as pd
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.alignment.links import Link, Links
 from attnscope.probes.decomposition.drawing import Axes
@@ -38,7 +39,7 @@ class GoldLinks:
 
 
 @dataclass(frozen=True)
-class AlignmentQuality:
+class AlignmentQuality(Displayed):
     """Counts over a corpus, and the usual four numbers."""
 
     links: int  # |A|

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 from torch.nn.functional import normalize
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.components import PARTS, Parts
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.sums import Sums
@@ -20,7 +21,7 @@ NOTHING = 1e-10  # a part with less than this fraction of its vector's squared l
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Geometry(Displayed):
     """Root mean squared length of each part, and the mean |cosine| of pairs of parts of one vector.
 
     "The delta is small" is a ratio of lengths; "time and word are orthogonal" a mean |cosine| near zero. A pair of

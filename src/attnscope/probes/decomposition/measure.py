@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.trace import Trace
 from attnscope.probes.decomposition.between import BetweenMeasured, BetweenSums, between_sums
@@ -17,7 +18,7 @@ from attnscope.probes.decomposition.sums import Accumulator, Sums
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Displayed):
     """The answers for one stream of traces."""
 
     encoder: SideMeasured

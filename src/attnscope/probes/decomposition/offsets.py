@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.components import Components
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.sums import Accumulator, Sums
@@ -17,7 +18,7 @@ REACH = 5  # figure 5b shows offsets from −5 to 5
 
 
 @dataclass(frozen=True)
-class OffsetProfile:
+class OffsetProfile(Displayed):
     """μ(s) · μ(t) of decoder and encoder as a function of the offset t − s, and the offset that the task asks for."""
 
     offsets: Int[Tensor, " offsets"]

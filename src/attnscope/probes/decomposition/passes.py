@@ -8,6 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import BadSetting
 from attnscope.models.asking import as_it_was, device_of
 from attnscope.models.trace import Trace
@@ -27,7 +28,7 @@ Stream = Iterable[Batch] | Callable[[], Iterable[Batch]]
 
 
 @dataclass(frozen=True)
-class Decomposition:
+class Decomposition(Displayed):
     """The components of a model's states, and what they make of the sentences they come from and of others."""
 
     fitted: Fitted

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.shares import heads
 from attnscope.probes.decomposition.sums import Sums, looked_up, widened
 
 
 @dataclass(frozen=True)
-class MeanAttention:
+class MeanAttention(Displayed):
     """The mean attention matrix, each decoder step over the sequences that reach it."""
 
     weights: Float[Tensor, "heads target source"]
@@ -48,7 +49,7 @@ def attention_sums(
 
 
 @dataclass(frozen=True)
-class Predictability:
+class Predictability(Displayed):
     """1 − the mean total variation distance between a sample's attention and the mean attention of that step.
 
     1 where every sample attends alike, towards 0 where each attends elsewhere.

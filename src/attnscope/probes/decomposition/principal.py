@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.sums import Sums
 
 
 @dataclass(frozen=True)
-class Principal:
+class Principal(Displayed):
     """Principal axes of a set of vectors, the widest first, and the fraction of the variance along each.
 
     The sign of an axis means nothing; it is chosen so that the axis' largest entry is positive.

@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.components import Components
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.tasks.batch import SPECIALS
 
 
 @dataclass(frozen=True)
-class ReadoutAlignment:
+class ReadoutAlignment(Displayed):
     """The dot product of each output word's readout vector with each input word's component χ."""
 
     products: Float[Tensor, "outputs inputs"]

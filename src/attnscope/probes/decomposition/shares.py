@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.sums import Sums
 from attnscope.probes.decomposition.terms import TERMS, name
@@ -24,7 +25,7 @@ BARS = ("temporal·temporal", "temporal·(input + delta)", "the other six")  # f
 
 
 @dataclass(frozen=True)
-class Shares:
+class Shares(Displayed):
     """The share of each term (decoder part, encoder part), overall and by decoder step; NaN where no step counted."""
 
     absolute: Float[Tensor, "heads 3 3"]

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.components import Components, Parts, mean_times, word_time_counts
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.geometry import InnerProducts
@@ -18,7 +19,7 @@ from attnscope.tasks.batch import SPECIALS
 
 
 @dataclass(frozen=True)
-class WordVariance:
+class WordVariance(Displayed):
     """The trace of the covariance of each word's states, before and after their temporal components are subtracted.
 
     The mean ratio is one over words proper: padding is never counted, and the end and start tokens are in the table

@@ -16,6 +16,7 @@ import pandas as pd
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import BadSetting, require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.diagnostic.reading import Reading, deviation, fitted_on, unseen_accuracy
@@ -24,7 +25,7 @@ DRAWS = 1000  # of labels, before a control task is given up that never has two 
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(Displayed):
     """Real and control accuracies, a repeat each: on every repeat's split, with labels drawn anew."""
 
     real: tuple[float, ...]

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.diagnostic.classifier import Linear
@@ -30,7 +31,7 @@ Accuracies = tuple[float, ...]  # a repeat
 
 
 @dataclass(frozen=True)
-class FunctionalGroup:
+class FunctionalGroup(Displayed):
     """The units in the order of their ranking, and the accuracy of every size that was tried, a repeat each."""
 
     units: tuple[int, ...]

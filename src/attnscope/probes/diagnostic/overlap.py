@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.weights.strength import STRONGEST, strongest
 
 
 @dataclass(frozen=True)
-class Overlap:
+class Overlap(Displayed):
     """How many of the group's units are among the strongest; any unit is by chance with `chance`."""
 
     group: tuple[int, ...]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.diagnostic.classifier import PENALTIES, Linear, fitted
@@ -35,7 +36,7 @@ RELEASED = DiagnosticSettings(penalty="l2", inverse_penalty=1.0, split="token")
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Displayed):
     """One classifier on all units for each repeat, with its accuracy on what was held out."""
 
     samples: Samples

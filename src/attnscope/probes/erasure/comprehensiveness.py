@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.erasure.erased import Erased
@@ -34,7 +35,7 @@ class Drops(Texts):
 
 
 @dataclass(frozen=True)
-class Comprehensiveness:
+class Comprehensiveness(Displayed):
     """For each score, the means over texts; AOPC is the mean over shares."""
 
     way: str

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.asking import device_of
 from attnscope.probes.decomposition.drawing import Axes
@@ -60,7 +61,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Flips(Texts):
+class Flips(Texts, Displayed):
     """What was gone when the decision flipped, for each text and each order that was drawn (one, unless at random)."""
 
     fraction: Float[Tensor, "texts draws"]  # of the words; 1 where the decision never flipped
@@ -74,7 +75,7 @@ class Flips(Texts):
 
 
 @dataclass(frozen=True)
-class Erasure:
+class Erasure(Displayed):
     """For each order, how much had to go; `earlier` says how often that was less than at random."""
 
     way: str  # attention set to zero, or words cut out of the text

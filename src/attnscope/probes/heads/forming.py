@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from attnscope.display import Displayed
 from attnscope.models.asking import as_it_was
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.shares import FEW, TOP
@@ -16,7 +17,7 @@ from attnscope.probes.heads.stream import Model, Pass, Stream, check_twice, is_s
 
 
 @dataclass(frozen=True)
-class Formed:
+class Formed(Displayed):
     """What makes the attention of each head, and how it looks about."""
 
     parts: Parts

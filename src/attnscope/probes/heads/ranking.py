@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import IBMModel1
@@ -41,7 +42,7 @@ RANKINGS = {
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Ranked(Displayed):
     """What each criterion says of each layer and head."""
 
     ablated: Effect

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from attnscope.display import Displayed
 from attnscope.errors import choose
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.passes import Model, Stream, moved
@@ -29,7 +30,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Information:
+class Information(Displayed):
     """Mutual information in nats.
 
     As long as a word has one embedding, `embedding` is at most `word`: clusters of embeddings are clusters of words.

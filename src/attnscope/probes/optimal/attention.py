@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.scores import Scores, over_words
 from attnscope.probes.decomposition.drawing import Axes
@@ -16,7 +17,7 @@ from attnscope.probes.optimal.problem import as_problem
 
 
 @dataclass(frozen=True)
-class OptimalAttention:
+class OptimalAttention(Displayed):
     """α^opt of every output word, its loss beside that of the model's own attention, and how exact it is.
 
     Where several attentions are equally good, as with a word that occurs twice, the weight is shared.

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.erasure.ordering import Score, by_score, erasable, random_score, values_of
@@ -25,7 +26,7 @@ MEASURES = ("average_precision", "area", "token_f1", "iou_f1", "mass")
 
 
 @dataclass(frozen=True)
-class Agreeing(Texts):
+class Agreeing(Texts, Displayed):
     """How far one score agrees with what people marked, for each text that has a marked word, beside chance.
 
     Chance is exact, but for `area` and `iou_f1`, where it is the mean over random scores. `mass` is NaN where a score
@@ -50,7 +51,7 @@ class Agreeing(Texts):
 
 
 @dataclass(frozen=True)
-class Plausibility:
+class Plausibility(Displayed):
     """For each score, means over texts."""
 
     scores: Mapping[str, Agreeing]

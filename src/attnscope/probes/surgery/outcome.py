@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from attnscope.display import Displayed
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.surgery.retraining import Operated, retrained
 from attnscope.tasks import Task
@@ -26,7 +27,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class Outcomes(Displayed):
     """Those of several operations, or of one on several models."""
 
     each: tuple[Outcome, ...]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from attnscope.display import Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.probes.decomposition.drawing import Axes
@@ -14,7 +15,7 @@ from attnscope.probes.weights.matrices import SIDES, Matrix, as_array
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(Displayed):
     """A row a word, a column a dimension."""
 
     values: Matrix

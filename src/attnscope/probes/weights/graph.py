@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.weights.matrices import Matrices, Matrix
@@ -22,7 +23,7 @@ STRONGEST_WEIGHTS = 0.01  # what these come to, on average over baseline and gui
 
 
 @dataclass(frozen=True)
-class WeightGraph:
+class WeightGraph(Displayed):
     """The edges of one matrix: from a unit of the previous layer to one of the next. The two layers are kept apart,
     also where a recurrent matrix leads from units to the same units, as fig. 2 draws them."""
 
@@ -87,7 +88,7 @@ class WeightGraph:
 
 
 @dataclass(frozen=True)
-class WeightGraphs:
+class WeightGraphs(Displayed):
     """The graphs of several models, one for each of the matrices that they have in common."""
 
     graphs: dict[tuple[str, str], WeightGraph]  # (model, matrix)

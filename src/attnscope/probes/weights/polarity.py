@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.weights.matrices import Matrix
@@ -20,7 +21,7 @@ STRONGLY_POLAR = 0.05  # of units
 
 
 @dataclass(frozen=True)
-class Polarity:
+class Polarity(Displayed):
     """The mean weight of each unit in the update gate's matrix and in the reset gate's."""
 
     update: Float[np.ndarray, " units"]

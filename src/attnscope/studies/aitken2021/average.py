@@ -99,16 +99,11 @@ AVERAGE = Finding(
     name="average",
     title="Time matters more where the mean attention says more",
     section="§1, second contribution",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "How well the mean predicts is 1 − the mean total variation distance between a sample's attention and the mean "
         "attention of that step; the paper gives no number for it.",
         "What this does not show: seven points are few; the rank correlation is over tasks and architectures, not over "
         "networks of one kind.",
     ),
-)
+)  # fmt: skip

@@ -24,15 +24,12 @@ OPTIMISER = Finding(
     name="optimiser",
     title="Beyond the paper: the same network trained with Adam's usual ε",
     section="beyond; figure 2",
-    experiments=experiments,
-    measure=measure_attending,
-    table=table,
+    experiments=experiments, measure=measure_attending, table=table,
     claims=lambda measured: claims_attending(USUAL, measured),
-    figure=lambda measured: measured.first(USUAL)["picture"],
-    draw=draw_attending,
+    figure=lambda measured: measured.first(USUAL)["picture"], draw=draw_attending,
     notes=(
         "The claims are those of figure 2, asked of the network with the usual ε. That it may differ was known before "
         "these claims were written: an earlier run of ours with this optimiser had shown it.",
         "What this does not show: which of the two networks is the better explanation of attention elsewhere.",
     ),
-)
+)  # fmt: skip

@@ -82,16 +82,12 @@ CELLS = Finding(
     name="cells",
     title="Other cells and another attention",
     section="footnotes 1 and 2",
-    experiments=experiments,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
+    figure=figure, draw=draw,
     notes=(
         "'Qualitatively the same' is read as: the temporal term is the largest of the nine. For query-key-value "
         "attention, queries and keys are taken apart.",
         "What this does not show: networks that did not learn their task (see word accuracy) say nothing about those "
         "that did.",
     ),
-)
+)  # fmt: skip

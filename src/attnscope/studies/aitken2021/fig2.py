@@ -256,14 +256,10 @@ def attending(name: str, model: str, settings: EncoderDecoderSettings) -> Findin
         name=name,
         title=f"How {model} translates word by word",
         section="§3, figure 2",
-        experiments=lambda sizes: {model: one_to_one(settings, sizes)},
-        measure=measure_attending,
-        table=table,
-        claims=partial(claims_attending, model),
-        figure=partial(figure, model),
-        draw=draw_attending,
+        experiments=lambda sizes: {model: one_to_one(settings, sizes)}, measure=measure_attending, table=table,
+        claims=partial(claims_attending, model), figure=partial(figure, model), draw=draw_attending,
         notes=LIMITS,
-    )
+    )  # fmt: skip
 
 
 FIG2_AED = attending("fig2-aed", "AED", AED)
@@ -272,11 +268,7 @@ FIG2_VED = Finding(
     name="fig2-ved",
     title="How VED translates word by word, without attention",
     section="§3, figure 2e and 2f",
-    experiments=experiments_ved,
-    measure=measure_ved,
-    table=lambda measured: measured.table(QUANTITIES_VED),
-    claims=claims_ved,
-    figure=partial(figure, "VED"),
-    draw=draw_ved,
+    experiments=experiments_ved, measure=measure_ved, table=lambda measured: measured.table(QUANTITIES_VED),
+    claims=claims_ved, figure=partial(figure, "VED"), draw=draw_ved,
     notes=LIMITS,
-)
+)  # fmt: skip

@@ -128,30 +128,24 @@ FIG2G = Finding(
     name="fig2g",
     title="Reversed output: the temporal attention turns anti-diagonal",
     section="§3, figure 2g",
-    experiments=experiments_reversed,
-    measure=measure_reversed,
-    table=lambda measured: measured.table(QUANTITIES_REVERSED),
-    claims=claims_reversed,
-    figure=figure_reversed,
+    experiments=experiments_reversed, measure=measure_reversed,
+    table=lambda measured: measured.table(QUANTITIES_REVERSED), claims=claims_reversed, figure=figure_reversed,
     draw=draw_reversed,
     notes=(
         "AO has no way to know how long a sentence is, and the first word to say is the last one read; so AO is "
         "trained at a single length, too.",
         "What this does not show: where sentences differ in length, the anti-diagonal of the mean is a blur.",
     ),
-)
+)  # fmt: skip
 FIG2H = Finding(
     name="fig2h",
     title="Sorting: attention depends on the words, not on time",
     section="§3, figure 2h",
-    experiments=lambda sizes: {"AED": sorting(AED, sizes)},
-    measure=measure_sorting,
-    table=lambda measured: measured.table(QUANTITIES_SORTING),
-    claims=claims_sorting,
-    figure=lambda measured: measured.first("AED")["picture"],
-    draw=draw_sorting,
+    experiments=lambda sizes: {"AED": sorting(AED, sizes)}, measure=measure_sorting,
+    table=lambda measured: measured.table(QUANTITIES_SORTING), claims=claims_sorting,
+    figure=lambda measured: measured.first("AED")["picture"], draw=draw_sorting,
     notes=(
         "The paper does not say how many letters it sorts, nor how many kinds there are: ours are 15 to 20 of 10.",
         "What this does not show: a share of |terms| counts terms that cancel each other, too.",
     ),
-)
+)  # fmt: skip

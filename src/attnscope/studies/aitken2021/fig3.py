@@ -79,14 +79,11 @@ FIG3 = Finding(
     name="fig3",
     title="How AED and AO solve extended SCAN",
     section="§4, figure 3",
-    experiments=experiments,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES, lambda label, name: published("escan", name)),
-    claims=claims,
-    figure=lambda measured: measured.pictures(),
+    experiments=experiments, measure=measure,
+    table=lambda measured: measured.table(QUANTITIES, lambda label, name: published("escan", name)), claims=claims,
     draw=draw,
     notes=(
         "What this does not show: whether other networks of the same accuracy attend in the same way; the pictures are "
         "of the first seed.",
     ),
-)
+)  # fmt: skip

@@ -170,12 +170,9 @@ FIG4 = Finding(
     name="fig4",
     title="How AED and AO translate from English to French",
     section="§4 and §4.1, figure 4",
-    experiments=translations,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
+    experiments=translations, measure=measure, table=lambda measured: measured.table(QUANTITIES),
     claims=lambda measured: claims_about(tuple(ATTENDING), claims, measured),
-    figure=lambda measured: measured.pictures() or None,
-    draw=draw,
+    figure=lambda measured: measured.pictures() or None, draw=draw,
     notes=(
         NOTE,
         "The figure of the paper is of AO; AED stands beside it. The sentence is ours, and so is its translation: the "
@@ -184,4 +181,4 @@ FIG4 = Finding(
         "What this does not show: that these dictionaries translate; an AO network knows its words and their order, "
         "but no word that depends on two. The pictures are of the first seed.",
     ),
-)
+)  # fmt: skip

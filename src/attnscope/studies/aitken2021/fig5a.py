@@ -145,9 +145,7 @@ FIG5A = Finding(
     table=lambda measured: measured.table(
         QUANTITIES, lambda label, name: published("escan", name) if label.startswith("eSCAN") else {}
     ),
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    claims=claims, figure=figure, draw=draw,
     notes=(
         "A share is |term| over the sum of the nine |terms|, over the five largest positions of each decoder step, as "
         "the paper's author computed it. The signed share is Σ term / Σ alignment over the same positions.",
@@ -158,4 +156,4 @@ FIG5A = Finding(
         "What this does not show: that a term with a small share is unimportant; attention is decided by differences "
         "between positions, and a term that is large everywhere decides nothing.",
     ),
-)
+)  # fmt: skip

@@ -143,7 +143,6 @@ FIG5B = Finding(
         QUANTITIES, lambda label, name: published("translation", name) if label in TRANSLATION else {}
     ),
     claims=claims,
-    figure=lambda measured: measured.pictures(),
     draw=draw,
     notes=(
         "The expected offset is the mean over the data of t − s, t being the word that called for the action s. Steps "

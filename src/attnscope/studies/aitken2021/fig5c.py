@@ -98,16 +98,12 @@ FIG5C = Finding(
     name="fig5c",
     title="How much of the variance of a word's states is time",
     section="§4.1, figure 5c",
-    experiments=of_figure_5,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES, stated),
-    claims=claims,
-    figure=lambda measured: {label: measured.values(label, "drop") for label in measured},
-    draw=draw,
+    experiments=of_figure_5, measure=measure, table=lambda measured: measured.table(QUANTITIES, stated),
+    claims=claims, figure=lambda measured: {label: measured.values(label, "drop") for label in measured}, draw=draw,
     notes=(
         "Mean over words of the trace of the covariance, without the end and start tokens; in translation, over words "
         "that the test set has ten times or more, about a hundred.",
         NOTE,
         "What this does not show: variance is not use; what is left over may still be what the network decides by.",
     ),
-)
+)  # fmt: skip

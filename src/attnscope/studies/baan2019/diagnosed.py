@@ -214,14 +214,10 @@ def finding(which: str, title: str, section: str, claims: Callable[[Measured], l
         name=which,
         title=title,
         section=section,
-        experiments=experiments,
-        measure=measure,
-        table=partial(table, which),
-        claims=claims,
-        figure=partial(figure, which),
-        draw=partial(draw, which),
+        experiments=experiments, measure=measure, table=partial(table, which), claims=claims,
+        figure=partial(figure, which), draw=partial(draw, which),
         notes=(*CHOICES, *NOTES),
-    )
+    )  # fmt: skip
 
 
 TABLE2 = finding("table2", "Off how few units the current table can be read", "§4.1, table 2", claims_of_table2)

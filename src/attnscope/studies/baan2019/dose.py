@@ -176,12 +176,7 @@ DOSE = Finding(
     name="guidance-dose",
     title="Beyond the paper: how much guidance it takes",
     section="beyond; §2",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper claims nothing on this. The claims are ours, written before any run; 'as well' means no more than "
         "0.12 below, the deviation of guided networks on new compositions (table 4); it means something only where "
@@ -191,4 +186,4 @@ DOSE = Finding(
         *NOTES,
         "What this does not show: the same for longer answers, where one unguided step may cost more.",
     ),
-)
+)  # fmt: skip

@@ -80,12 +80,7 @@ FIG1 = Finding(
     name="fig1",
     title="Whether the vectors of words look different in guided networks",
     section="§3, figure 1",
-    experiments=both,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=lambda measured: measured.pictures(),
-    draw=draw,
+    experiments=both, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims, draw=draw,
     notes=(
         "Both heatmaps, of the first seed, have one scale of colours. Words that the decoder never hears (padding and "
         "the end token) are left out.",
@@ -93,4 +88,4 @@ FIG1 = Finding(
         "connected units and that the heatmaps of the decoder differ; the claims put numbers in place of that.",
         *NOTES,
     ),
-)
+)  # fmt: skip

@@ -134,12 +134,8 @@ FIG2 = Finding(
     name="fig2",
     title="Whether guided networks have fewer, but stronger connections",
     section="§3, figure 2",
-    experiments=side_by_side,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=lambda measured: measured.first(BOTH)["picture"],
-    draw=draw,
+    experiments=side_by_side, measure=measure, table=table, claims=claims,
+    figure=lambda measured: measured.first(BOTH)["picture"], draw=draw,
     notes=(
         "Red connections are positive, blue ones negative. Both networks of a seed have one threshold for each side, "
         "above which 1 % of all gate weights of that side lie, both networks taken together; so does the paper's "
@@ -151,4 +147,4 @@ FIG2 = Finding(
         "are inverse here would be alike.",
         *NOTES,
     ),
-)
+)  # fmt: skip

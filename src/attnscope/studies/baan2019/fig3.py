@@ -112,12 +112,7 @@ FIG3 = Finding(
     name="fig3",
     title="Whether some units of guided networks keep to a range of values",
     section="§4.1, figure 3",
-    experiments=both,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=lambda measured: measured.pictures(),
-    draw=draw,
+    experiments=both, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims, draw=draw,
     notes=(
         "Numbers are of all units, over all steps of held-out tables, held-out and new compositions, of two tables and "
         "of four; the figure shows 50 units of the first seed. Violins are drawn from 41 quantiles, their lines reach "
@@ -126,4 +121,4 @@ FIG3 = Finding(
         "does nothing at all: specialised units are not told apart from idle ones here.",
         *NOTES,
     ),
-)
+)  # fmt: skip

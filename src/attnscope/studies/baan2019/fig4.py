@@ -103,12 +103,7 @@ FIG4 = Finding(
     name="fig4",
     title="Whether guided networks use their gates more distinctly",
     section="§4.2, figure 4",
-    experiments=both,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=lambda measured: measured.pictures(),
-    draw=draw,
+    experiments=both, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims, draw=draw,
     notes=(
         "A gate is closed (left-saturated) below 0.1 and open above 0.9, over all steps of held-out tables, held-out "
         "and new compositions, of two tables and of four. Points are those of the first seed.",
@@ -119,4 +114,4 @@ FIG4 = Finding(
         "count what is saturated; the distance to the axes is in the table.",
         *NOTES,
     ),
-)
+)  # fmt: skip

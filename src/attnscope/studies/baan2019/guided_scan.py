@@ -135,12 +135,7 @@ GUIDED_SCAN = Finding(
     name="guided-scan",
     title="Beyond the paper: guidance on SCAN, where its targets are not diagonal",
     section="beyond; §2",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     seeds=lambda sizes: SIZES[sizes.name].seeds,
     notes=(
         "Network and optimiser are those of the lookup tables, with larger batches and the mean over words in place of "
@@ -152,4 +147,4 @@ GUIDED_SCAN = Finding(
         "What this does not show: whether attention in the right place is what is missing for the new verb, whose "
         "meaning training shows by itself only.",
     ),
-)
+)  # fmt: skip

@@ -192,12 +192,7 @@ MATCHED = Finding(
     name="matched",
     title="Beyond the paper: tables 2 and 3 with a baseline that was trained to the end",
     section="beyond; §4.1, tables 2 and 3",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The claims are those of tables 2 and 3, asked of a converged baseline; those that hold survive. The order of "
         "magnitude is that of 35 and 40 units against 2.",
@@ -208,4 +203,4 @@ MATCHED = Finding(
         *NOTES,
         "What this does not show: that a feature which can be read off is used by the network.",
     ),
-)
+)  # fmt: skip

@@ -53,12 +53,9 @@ OVERLAP = Finding(
     name=NAME,
     title="Whether units that know the current table are strongly connected",
     section="§4.1",
-    experiments=experiments,
-    measure=measure,
+    experiments=experiments, measure=measure,
     table=lambda measured: measured.table(QUANTITIES, lambda model, name: PUBLISHED(f"{NAME}_{model}", name)),
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    claims=claims, figure=figure, draw=draw,
     notes=(
         "A unit's strength is the mean |weight| over the encoder's gate matrices that lead to it (rows) or, of the "
         "recurrent ones, from it (columns); the paper says no more than 'strongest absolute weight values'.",
@@ -66,4 +63,4 @@ OVERLAP = Finding(
         *CHOICES,
         *NOTES,
     ),
-)
+)  # fmt: skip

@@ -161,12 +161,7 @@ SEC5_2 = Finding(
     name="sec5.2",
     title="The strongest 5 % of neurons suffice, once trained on",
     section="§5.2",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "A neuron's strength is its mean |weight| over the matrices that lead to it and from it; the paper says "
         "'biggest weights' and no more. Removed neurons stay removed in training, unless the row says otherwise.",
@@ -176,4 +171,4 @@ SEC5_2 = Finding(
         "What this does not show: that the kept neurons had done the work before. Retraining may build anew what was "
         "cut; the neurons at random say how much it does.",
     ),
-)
+)  # fmt: skip

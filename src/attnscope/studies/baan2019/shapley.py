@@ -129,12 +129,7 @@ SHAPLEY = Finding(
     name="fn5-shap",
     title="Functional groups by Shapley values",
     section="§4.1, footnote 5",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "A unit's importance is the mean |Shapley value| over steps and classes, those of the steps learned from; of "
         "a linear classifier this is exact, and |weight| × mean |state − mean state|.",
@@ -144,4 +139,4 @@ SHAPLEY = Finding(
         *NOTES,
         "What this does not show: whether the paper's approximation, of which it says nothing, was at fault.",
     ),
-)
+)  # fmt: skip

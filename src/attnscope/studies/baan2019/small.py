@@ -104,12 +104,7 @@ SMALL_NETWORK = Finding(
     name="small",
     title=f"Beyond the paper: a guided network of {UNITS} units, trained from scratch",
     section="beyond; §6",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         f"{UNITS} units in encoder and decoder each, and as many numbers for a target word; all else is as in the "
         f"large network. '{LARGE}' is the network of the profile, 512 units in the paper's.",
@@ -120,4 +115,4 @@ SMALL_NETWORK = Finding(
         *NOTES,
         "What this does not show: what a small network could do with other settings; only the epochs were varied.",
     ),
-)
+)  # fmt: skip

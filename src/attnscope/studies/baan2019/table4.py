@@ -198,12 +198,7 @@ TABLE4 = Finding(
     name="table4",
     title="Parts of a baseline in guided networks, and the other way round",
     section="§5.1, table 4",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     seeds=lambda sizes: min(MODELS, sizes.seeds),
     notes=(
         "Receiver and donor are of different seeds, so that they started apart. Each row is compared with its own "
@@ -217,4 +212,4 @@ TABLE4 = Finding(
         "What this does not show: that a part is compositional or not. A frozen part that the rest cannot read is "
         "lost whatever it knows.",
     ),
-)
+)  # fmt: skip

@@ -128,12 +128,9 @@ TABLE5_6 = Finding(
     name="table5-6",
     title="Whether guidance teaches a network to compose",
     section="appendix A, tables 5 and 6",
-    experiments=both,
-    measure=measure,
+    experiments=both, measure=measure,
     table=lambda measured: measured.table(QUANTITIES, lambda model, name: PUBLISHED(f"table5-6_{model}", name)),
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    claims=claims, figure=figure, draw=draw,
     notes=(
         "Sequence accuracy: the input, every intermediate result and the last one are right. NC has 32 sentences.",
         "A network is the one with the lowest validation loss, of looks after every 200 sentences: that of the words, "
@@ -144,4 +141,4 @@ TABLE5_6 = Finding(
         "draw. No line of the paper is about them.",
         *NOTES,
     ),
-)
+)  # fmt: skip

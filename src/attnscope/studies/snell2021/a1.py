@@ -226,12 +226,7 @@ A1 = Finding(
     name="a1",
     title="The optimal attention and the lexical probe",
     section="A.1",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "α^opt of every output word is found by an interior-point method whose remaining gap to the least loss is "
         "proven; gold words before it are given. Agreement is top-5 % (eq. 10), start and end tokens included; "
@@ -240,4 +235,4 @@ A1 = Finding(
         "BLEU is that of greedy translations.",
         "What this does not show: that attention learns to be optimal; the rows of losses say how far it is from that.",
     ),
-)
+)  # fmt: skip

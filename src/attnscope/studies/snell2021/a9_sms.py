@@ -51,12 +51,7 @@ A9_SMS = Finding(
     name="a9-sms",
     title="On the SMS set, two seeds attend to different words",
     section="A.9",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "α is that of one seed at the checkpoint with the best validation accuracy, α̂(T) that of another when training "
         "ends. In short sentences chance agrees more often, which A(α, α̂(T)) does not take into account and Kendall's "
@@ -66,4 +61,4 @@ A9_SMS = Finding(
         *ELSEWHERE,
         "What this does not show: why. Messages are short, few and of few words, as the paper says, all at once.",
     ),
-)
+)  # fmt: skip

@@ -284,12 +284,7 @@ ALIGNERS = Finding(
     name="aligners",
     title="Beyond the paper: counts, attention, β and saliency as word aligners",
     section="beyond; §4.2, eq. 19",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Our own question and claims; the paper has no gold alignments. They are the NAACL 2003 English-French "
         "Hansards, with sure and possible links. There is no Hansards text to train on here, so the networks are "
@@ -304,4 +299,4 @@ ALIGNERS = Finding(
         "the lowest one.",
         "What this does not show: that the probe causes attention; only which of the two is there first.",
     ),
-)
+)  # fmt: skip

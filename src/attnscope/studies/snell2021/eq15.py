@@ -255,12 +255,7 @@ EQ15 = Finding(
     name="eq15",
     title="The proxy begins by counting which words occur together",
     section="§4.1, eq. 15; A.2, eq. 53",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Double precision; the derivative is exact, at τ = 0, of the loss summed over all sentence pairs. C is the "
         "count table of IBM Model 1 (eq. 16), over the words that these pairs hold; end tokens are left out.",
@@ -270,4 +265,4 @@ EQ15 = Finding(
         "does; figure 2 and table 2 are about that.",
     ),
     seeds=lambda sizes: int(sizes.counting.initialisations),
-)
+)  # fmt: skip

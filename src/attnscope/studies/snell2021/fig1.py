@@ -141,12 +141,8 @@ FIG1 = Finding(
     name="fig1",
     title="The count table of a translation, and the alignment that follows from it",
     section="§4.2, figure 1",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=lambda measured: measured.first("corpus")["picture"],
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims,
+    figure=lambda measured: measured.first("corpus")["picture"], draw=draw,
     notes=(
         "German to English as in the figure, on Multi30k in words; another corpus or other words are a matter of "
         "CountSizes.translation and .words. Unless words are named, they are the most frequent source words of at "
@@ -158,4 +154,4 @@ FIG1 = Finding(
         "What this does not show: that EM's alignments are right; `aligners` compares both with people's.",
     ),
     seeds=lambda sizes: 1,  # nothing is random
-)
+)  # fmt: skip

@@ -108,12 +108,8 @@ FIG2 = Finding(
     name="fig2",
     title="Another seed's attention comes to agree, and β^uf agrees best midway",
     section="§3.1, figure 2; A.7",
-    experiments=lambda sizes: cases(sizes.text, sizes.text.in_tables),
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=lambda sizes: cases(sizes.text, sizes.text.in_tables), measure=measure, table=table, claims=claims,
+    figure=figure, draw=draw,
     notes=(
         "The paper draws figure 2 as a sketch; here it is drawn from the runs, as a mean over seeds, for every corpus. "
         "p̂ is accuracy; in translation it is that of words, hearing the gold ones.",
@@ -123,4 +119,4 @@ FIG2 = Finding(
         *ELSEWHERE,
         "What this does not show: that β^uf gets worse as such; it only agrees less with this α.",
     ),
-)
+)  # fmt: skip

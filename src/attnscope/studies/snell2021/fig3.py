@@ -83,12 +83,8 @@ FIG3 = Finding(
     name="fig3",
     title="Attention is hard to learn where words always occur together",
     section="§3.3, figure 3; A.3",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=lambda measured: pictures(measured, list(DISTRIBUTIONS)),
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims,
+    figure=lambda measured: pictures(measured, list(DISTRIBUTIONS)), draw=draw,
     notes=(
         "Accuracy on fresh sentences of the distribution of training, gold words given to the decoder, as in the "
         "author's code; the end token counts as a word. In the profile quick a run stops at 99 %, and its curve is "
@@ -97,4 +93,4 @@ FIG3 = Finding(
         "many have learnt when training stops.",
     ),
     seeds=lambda sizes: sizes.toys.seeds,
-)
+)  # fmt: skip

@@ -141,12 +141,8 @@ FIG4 = Finding(
     name="fig4",
     title="Under permutations of the same words the count table says nothing",
     section="§4.3, figure 4",
-    experiments=permutations,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims_of_permutations,
-    figure=lambda measured: measured.pictures(),
-    draw=draw,
+    experiments=permutations, measure=measure, table=lambda measured: measured.table(QUANTITIES),
+    claims=claims_of_permutations, draw=draw,
     notes=(
         "Sentences are those of the copying task (figure 3), end tokens left out. Pictures show the first seed's "
         "table, and β for a sentence whose words stand in order, so that a copy would be the diagonal.",
@@ -154,7 +150,7 @@ FIG4 = Finding(
         "figure 3 trains it.",
     ),
     seeds=lambda sizes: int(sizes.counting.draws),
-)
+)  # fmt: skip
 
 FIG8 = Finding(
     name="fig8",
@@ -166,7 +162,6 @@ FIG8 = Finding(
         QUANTITIES, lambda label, name: published("mixture_as_drawn", name) if label == AS_DRAWN else {}
     ),
     claims=claims_of_mixtures,
-    figure=lambda measured: measured.pictures(),
     draw=draw,
     notes=(
         "Each sentence is a permutation of the first half of the words or of the second half; how many are of either "

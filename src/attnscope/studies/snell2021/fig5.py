@@ -134,11 +134,7 @@ FIG5 = Finding(
     name="fig5",
     title="In a classification, counting gives the polarity of words",
     section="§4.3, figure 5",
-    experiments=experiments,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=lambda measured: measured.pictures(),
+    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
     draw=draw,
     notes=(
         "SST in words; another corpus is a matter of CountSizes.classification. Shown are the words that lean most to "
@@ -147,4 +143,4 @@ FIG5 = Finding(
         "What this does not show: that attention follows; tables 2 and 10 are about that.",
     ),
     seeds=lambda sizes: 1,
-)
+)  # fmt: skip

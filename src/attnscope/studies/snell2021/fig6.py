@@ -249,12 +249,7 @@ FIG6 = Finding(
     name="fig6",
     title="Several heads learn because one of them starts well",
     section="§5.2, figure 6",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         f"A head is good if, alone, it brings the word accuracy to {CONVERGED} within {JUDGED} steps (author's code) "
         "with every stream of data that it is tried on, and bad if it does with none; some are neither. Each head has "
@@ -273,4 +268,4 @@ FIG6 = Finding(
     ),
     follow_up=follow_up,
     seeds=lambda sizes: sizes.toys.seeds,
-)
+)  # fmt: skip

@@ -192,12 +192,8 @@ FIG7 = Finding(
     name="fig7",
     title="Under uniform attention, what is known of a word moves away from it",
     section="§6.1, figure 7",
-    experiments=experiments,
-    measure=measure,
-    table=lambda measured: measured.table(QUANTITIES),
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
+    figure=figure, draw=draw,
     notes=(
         "Over positive test sentences whose keyword is not the last word. The paper gives neither the size of this "
         "network nor its training, nor says whether it reads in both directions: the profile paper takes the "
@@ -210,4 +206,4 @@ FIG7 = Finding(
         "What this does not show: anything about attention that is learnt.",
     ),
     seeds=lambda sizes: sizes.toys.keyword.seeds,
-)
+)  # fmt: skip

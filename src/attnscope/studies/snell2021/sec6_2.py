@@ -92,16 +92,12 @@ SEC6_2 = Finding(
     name="sec6.2",
     title="Knowing the words does not always bring attention: a fixed permutation of positions",
     section="§6.2",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=lambda measured: pictures(measured, list(measured)),
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims,
+    figure=lambda measured: pictures(measured, list(measured)), draw=draw,
     notes=(
         "Words are drawn from 60 as in figure 3's control, whose runs these are. An order is a permutation of "
         "positions drawn once; the end token stays at the end. The paper does not say how many orders it tried.",
         "What this does not show: why. That LSTMs are biased towards monotonic attention is the paper's explanation.",
     ),
     seeds=lambda sizes: sizes.toys.seeds,
-)
+)  # fmt: skip

@@ -164,12 +164,7 @@ TABLE9 = Finding(
     name="table9",
     title="The corpora as prepared",
     section="A.5, A.9, table 9",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Lengths are in words, or in subwords where translations are, without start and end tokens. The paper does not "
         "name its tokeniser, nor say whether it counts these tokens.",
@@ -186,4 +181,4 @@ TABLE9 = Finding(
         "and for 20 Newsgroups those with headers: hence the rows without punctuation.",
     ),
     seeds=lambda sizes: 1,  # nothing is random
-)
+)  # fmt: skip

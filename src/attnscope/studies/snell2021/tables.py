@@ -122,14 +122,10 @@ def finding(
         name=f"table{layout.number}",
         title=title,
         section=section,
-        experiments=experiments,
-        measure=measure,
-        table=layout.table,
-        claims=partial(claims, layout),
-        figure=layout.figure,
-        draw=draw,
+        experiments=experiments, measure=measure, table=layout.table, claims=partial(claims, layout),
+        figure=layout.figure, draw=draw,
         notes=notes,
-    )
+    )  # fmt: skip
 
 
 TABLES = (

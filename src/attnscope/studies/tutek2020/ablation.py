@@ -262,12 +262,7 @@ ABLATION = Finding(
     name="ablation",
     title="How strong should the remedy be?",
     section="beyond; §3.1 mentions an ablation of δ and leaves it out",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     seeds=lambda sizes: SEEDS,
     notes=(
         "δ weighs the squared distance of a state and its word (eq. 4), or the distance itself, as in code of the same "
@@ -290,4 +285,4 @@ ABLATION = Finding(
         "Yelp reviews in which people marked words (additive attention), for the agreement with people.",
         *decided.NOTES[2:5],
     ),
-)
+)  # fmt: skip

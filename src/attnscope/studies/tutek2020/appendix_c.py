@@ -129,16 +129,11 @@ APPENDIX_C = Finding(
     name="appendix-c",
     title="From torch's default the query of dot attention leads to uniform attention, from N(0, 1) it does not",
     section="appendix C",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper says 'uniform' and 'constant' and gives no numbers. Our thresholds: an entropy of at least 0.95 of "
         "that of uniform attention over the same words, in the mean over test texts; a loss of at most 1 point of F1.",
         "torch's default for a linear layer is uniform within 1 / √d, where d is the size of a state.",
         *NOTES,
     ),
-)
+)  # fmt: skip

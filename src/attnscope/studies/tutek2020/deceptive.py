@@ -252,11 +252,6 @@ DECEPTION = Finding(
     name="deceptive",
     title="Which tests of faithfulness flag a model that hides the words it uses?",
     section="beyond; Pruthi et al. 2020",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=NOTES,
-)
+)  # fmt: skip

@@ -246,12 +246,7 @@ FIG1 = Finding(
     name="fig1",
     title="Adversarial attention is harder to find for regularised models",
     section="§4.3, figure 1",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "λ, and for how long adversaries are trained, the paper does not say. Here an adversary has as many epochs as "
         "the model that it imitates, and the same settings and words; kept is the epoch of the lowest price by eq. 6 "
@@ -266,4 +261,4 @@ FIG1 = Finding(
         "a model's mistakes is likely to use the same words, and a high JSD may be another good explanation.",
         "Tying is added to the paper's figure, which has MLM alone.",
     ),
-)
+)  # fmt: skip

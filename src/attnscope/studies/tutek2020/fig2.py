@@ -147,12 +147,7 @@ FIG2 = Finding(
     name="fig2",
     title="In the base model most words alone would make the decision; in regularised ones few",
     section="§5, figures 2 to 7",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Sentences are picked by rule from the validation split of SST, by what the first seed's base model says: the "
         "paper picks its own from the first batches of that split. All are of additive attention. Dotted lines are "
@@ -160,4 +155,4 @@ FIG2 = Finding(
         f"Sure: the decision has a probability of at least {SURE}; not sure: below {UNSURE}. What a token alone says "
         "is the probability of the class that base decides for.",
     ),
-)
+)  # fmt: skip

@@ -175,12 +175,7 @@ JAIN_WALLACE = Finding(
     name="jain-wallace",
     title="Do remedied models pass the tests of 'Attention is not Explanation'?",
     section="beyond; the tests of Jain and Wallace 2019",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The gradient is that of the log-odds with respect to each word's embedding, times the embedding, in absolute "
         "value, and does not flow through attention: all as Jain and Wallace have it, but for the log-odds, which rank "
@@ -195,4 +190,4 @@ JAIN_WALLACE = Finding(
         "The permuted change is the median over draws, the mean over texts; the figure has it by the highest weight.",
         "What this does not show: a gradient or a word left out is no ground truth of importance either.",
     ),
-)
+)  # fmt: skip

@@ -210,12 +210,7 @@ PLAUSIBLE = Finding(
     name="plausible",
     title="Does the remedy bring attention closer to what people mark?",
     section="beyond; the measures of DeYoung et al. 2020 (ERASER)",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper does not ask this: it wants attention to be faithful to the model, not to people. Claims were "
         "written before any model was tested; they are about average precision, the other measures stand beside it.",
@@ -235,4 +230,4 @@ PLAUSIBLE = Finding(
         "Gradient × input is that of the log-odds, through attention: its size, and signed towards the decision.",
         "What this does not show: that a model uses the words that it shares with people.",
     ),
-)
+)  # fmt: skip

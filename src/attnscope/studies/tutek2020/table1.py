@@ -166,12 +166,7 @@ TABLE1 = Finding(
     name="table1",
     title="Regularised models are more fragile to other attention, at similar F1",
     section="§4.1, table 1",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         *NOTES,
         "'Similar' means at most 2.0 points of F1 lower: the most that table 1 has between base and tying or MLM on "
@@ -186,4 +181,4 @@ TABLE1 = Finding(
         licensed.NOTE,
         "What this does not show: that attention which matters to the decision points at the words that do.",
     ),
-)
+)  # fmt: skip

@@ -126,12 +126,7 @@ TABLE2 = Finding(
     name="table2",
     title="Mutual information between words and states is higher in regularised models",
     section="§4.2, table 2",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Words and states of the training split; the paper does not say which split it took. Additive attention, as in "
         "the paper.",
@@ -145,4 +140,4 @@ TABLE2 = Finding(
         "The paper leaves out concat, whose states are larger than its words; labels of clusters can be compared all "
         "the same.",
     ),
-)
+)  # fmt: skip

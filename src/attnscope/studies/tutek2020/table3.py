@@ -101,12 +101,7 @@ TABLE3 = Finding(
     name="table3",
     title="In regularised models a token alone predicts the decision less",
     section="§5, table 3",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "The mean over the words of each text that is classified correctly, then over texts of the test split. Start "
         "and end tokens are left out.",
@@ -116,4 +111,4 @@ TABLE3 = Finding(
         "What this does not show: that a token whose probability is near one half has no part in the decision; its "
         "neighbours may hold what it says.",
     ),
-)
+)  # fmt: skip

@@ -107,12 +107,7 @@ TABLE5 = Finding(
     name="table5",
     title="Statistics of the corpora as prepared",
     section="appendix A, table 5",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=lambda measured: [],
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=lambda measured: [], figure=figure, draw=draw,
     notes=(
         "Lengths are means over all texts of the three splits, without start and end tokens, with punctuation and, "
         "since the paper does not say how it counts, without. Words known are those of the training split, seen once "
@@ -122,4 +117,4 @@ TABLE5 = Finding(
         licensed.NOTE,
     ),
     seeds=lambda sizes: 1,  # nothing is random
-)
+)  # fmt: skip

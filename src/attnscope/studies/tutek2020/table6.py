@@ -139,16 +139,11 @@ TABLE6 = Finding(
     name="table6",
     title="With more layers the base model is more robust to other attention",
     section="appendix B, table 6",
-    experiments=experiments,
-    measure=measure,
-    table=table,
-    claims=claims,
-    figure=figure,
-    draw=draw,
+    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "As in the paper, δ and η are those chosen for one layer.",
         "The paper's second observation, that regularisation gains less with more layers, it calls inconsistent "
         "itself; it is no claim here.",
         *NOTES,
     ),
-)
+)  # fmt: skip

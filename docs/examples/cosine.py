@@ -1,0 +1,42 @@
+"""Does the length of a state matter to attention? Here it does not: a = sharpness · cos(s, h)."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from attnscope.errors import require
+from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
+from attnscope.models.attention import AttentionLayer, Memory
+from attnscope.tasks import OneToOne
+from attnscope.testing import check_adapter
+
+
+class Cosine(AttentionLayer):
+    """Queries and keys of length 1; how sharp their softmax may become is learned, from 5 on."""
+
+    def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
+        super().__init__(units, states, heads, combine)
+        require(units == states, f"cosine attention compares states of one size, not {units} and {states}")
+        # A network draws all of its parameters anew (`initialisation`), vectors and numbers mostly as 0: 0 must do.
+        self.log_sharpness = torch.nn.Parameter(torch.tensor(0.0))
+
+    def queries(self, decoder: Tensor) -> Tensor:
+        directions = normalize(self.seen(decoder), dim=-1)  # batch x heads x target x key
+        return 5 * self.log_sharpness.exp() * directions
+
+    def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
+        states = self.seen(encoder)  # batch x heads x source x value
+        return Memory(keys=normalize(states, dim=-1), values=states, mask=mask)
+
+
+ATTENTIONS["cosine"] = Cosine
+
+if __name__ == "__main__":
+    task = OneToOne(shortest=2, longest=5, test_size=20)
+    torch.manual_seed(0)
+    settings = EncoderDecoderSettings(attention="cosine", units=16, heads=2)
+    model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).eval()
+    check_adapter(model, task.batches("test"))  # an AssertionError lists whatever does not hold
+    trace = model(next(task.batches("test")), attention=uniform)
+    print("scores:", trace.alignment[0, 0, 0].tolist())
+    print("weights that were put in place of its own:", trace.attention[0, 0, 0].tolist())

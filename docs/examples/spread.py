@@ -1,0 +1,59 @@
+"""Over how many words is attention spread? 1 where one word gets all of it, n where n words get the same."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnscope.display import Displayed
+from attnscope.models import PRESETS, EncoderDecoder, Trace
+from attnscope.models.asking import as_it_was, device_of
+from attnscope.probes import PROBES, some
+from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.tasks import OneToOne, Task
+
+
+def spread(trace: Trace) -> Float[Tensor, "batch target"]:
+    """e to the power of the entropy of each output word's attention, the mean over heads; meaningless on padding."""
+    return torch.special.entr(trace.attention).sum(-1).exp().mean(1)
+
+
+@dataclass(frozen=True)
+class Spread(Displayed):
+    """The mean over sentences, by output position."""
+
+    words: Float[Tensor, " target"]
+
+    def table(self) -> pd.DataFrame:
+        return pd.DataFrame({"words": self.words.numpy()}).rename_axis("output position")
+
+    def plot(self, ax=None):
+        from attnscope import plots  # here, so that matplotlib is loaded only when something is drawn
+
+        return plots.profiles(range(len(self.words)), {"words": self.words.numpy()}, ax, "output position", "words")
+
+
+@dataclass(frozen=True)
+class SpreadSums(Sums):
+    words: Float[Tensor, " target"]
+    sentences: Int[Tensor, " target"]
+
+
+def spread_of(model: nn.Module, task: Task) -> Spread:
+    sums, device = Accumulator[SpreadSums](), device_of(model) or torch.device("cpu")
+    for batch in some(task):  # the test set
+        with as_it_was(model):  # evaluation mode, no gradients; afterwards as before
+            trace = model(batch.to(device))
+        there = trace.target_mask
+        sums.add(SpreadSums(torch.where(there, spread(trace), 0).double().sum(0).cpu(), there.sum(0).cpu()))
+    return Spread(sums.total.words / sums.total.sentences)
+
+
+PROBES["spread"] = spread_of
+
+if __name__ == "__main__":
+    task = OneToOne(shortest=3, longest=6)
+    model = EncoderDecoder(PRESETS["ao"], len(task.source_words), len(task.target_words))
+    print(spread_of(model, task).table())

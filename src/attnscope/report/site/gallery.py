@@ -1,0 +1,115 @@
+"""What does a finding look like at a glance? A small picture that leads to the finding on the page of its study."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from attnscope.files import write_atomically
+from attnscope.plots.style import RC
+from attnscope.report import wording
+from attnscope.report.html import Draw, Section, write_report
+from attnscope.report.papers import PAPERS, Paper
+from attnscope.report.picture import drawn_in
+from attnscope.studies import study
+from attnscope.studies.result import Result, Row, labels_of
+
+HEIGHT = 400  # pixels of a thumbnail: twice what is shown, for fine screens
+NARROWEST, WIDEST = 1.3, 4.5  # times as wide as high; of what is narrower or wider the upper left corner is shown
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    path: str
+    alt: str
+    aspect: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding in the gallery."""
+
+    result: Result
+    thumbnail: Thumbnail | None
+
+    @property
+    def page(self) -> str:
+        return f"{page_of(self.result.study)}#{Section(self.result, None).anchor}"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return wording.tally(self.result.claims)
+
+    @property
+    def published(self) -> list[tuple[str, Row]]:
+        """What each number is about, and the number beside the paper's, where the paper states one."""
+        stated = [line for line in self.result.table if line["published"] is not None or line.get("published_text")]
+        return [(" · ".join(labels_of(line).values()), line) for line in stated]
+
+
+@dataclass(frozen=True)
+class Studied:
+    """A paper, its page, and its findings in the gallery."""
+
+    name: str
+    paper: Paper
+    findings: Sequence[Shown]
+    missing: Sequence[str]  # findings that have no result yet
+
+    @property
+    def page(self) -> str:
+        return page_of(self.name)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return wording.tally([claim for shown in self.findings for claim in shown.result.claims])
+
+
+def page_of(name: str) -> str:
+    """Where the page of a study lies on the site: where its report lies in the project."""
+    return f"results/{name}/report.html"
+
+
+def figure_of(result: Result) -> Figure | None:
+    """The figure of a finding, drawn from its file."""
+    return study(result.study).finding(result.finding).draw(result.figure) if result.figure else None
+
+
+def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> Studied:
+    """Write the page of a study and its thumbnails; every figure is drawn once."""
+    thumbnails: dict[str, Thumbnail] = {}
+
+    def draw_both(result: Result) -> Figure | None:
+        figure = draw(result)
+        if figure is not None:
+            thumbnails[result.finding] = write_thumbnail(figure, f"results/{name}/{result.finding}.png", out)
+        return figure
+
+    write_report(results, draw_both, out / page_of(name))
+    shown = [Shown(result, thumbnails.get(result.finding)) for result in results]
+    known = {result.finding for result in results}
+    missing = [finding.name for finding in study(name).findings if finding.name not in known]
+    return Studied(name, PAPERS.get(name, Paper(name, "")), shown, missing)
+
+
+def write_thumbnail(figure: Figure, path: str, out: Path) -> Thumbnail:
+    drawing = small(figure)
+    write_atomically(out / path, drawing)
+    width, height = struct.unpack(">II", drawing[16:24])  # the head of a PNG file
+    return Thumbnail(path, drawn_in(figure), round(min(max(width / height, NARROWEST), WIDEST), 3))
+
+
+def small(figure: Figure) -> bytes:
+    """The figure as PNG: as many dots as are shown of it, and no date."""
+    width, height = figure.get_size_inches()
+    stream = io.BytesIO()
+    with mpl.rc_context(RC):
+        figure.savefig(stream, format="png", dpi=HEIGHT / min(width, height), metadata={"Software": None},
+                       bbox_inches="tight", pad_inches=0.05)  # fmt: skip
+    return stream.getvalue()

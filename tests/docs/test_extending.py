@@ -1,0 +1,198 @@
+"""Every file that docs/extending.md shows is complete, short, and does what the page says of it."""
+
+import re
+import runpy
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnscope import cli, studies
+from attnscope.errors import BadSetting
+from attnscope.lab import engines
+from attnscope.lab.configuration import KINDS
+from attnscope.lab.experiment import Experiment, find, train
+from attnscope.lab.store import Store
+from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
+from attnscope.probes import PROBES
+from attnscope.studies.result import Result, verify
+from attnscope.tasks import SPECIALS, TASKS, OneToOne
+from attnscope.tasks.task import trimmed
+from attnscope.testing import check_adapter
+from attnscope.testing.unchanged import changed, state_of
+from attnscope.training import TrainingSettings
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+FILES = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "examples").glob("*.py")}
+PAGE = (DOCS / "extending.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch, tmp_path):
+    """In a folder of one's own that sees the examples; afterwards nobody knows of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(DOCS / "examples"))
+    monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
+    known = [(registry, dict(registry)) for registry in (TASKS, KINDS, ATTENTIONS, PROBES)]
+    yield
+    for registry, before in known:
+        registry.clear()
+        registry.update(before)
+    for name in FILES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def run_as_it_stands(name):
+    return runpy.run_path(str(DOCS / "examples" / name), run_name="__main__")
+
+
+def model_for(task, **settings):
+    torch.manual_seed(0)
+    settings = EncoderDecoderSettings(**{"units": 8} | settings)
+    return EncoderDecoder(settings, len(task.source_words), len(task.target_words))
+
+
+def test_the_page_shows_every_file_as_it_is():
+    assert dict(re.findall(r'```python title="examples/(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL)) == FILES
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_file_has_fewer_than_60_lines(name):
+    assert len(FILES[name].splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", ["doubling.py", "cosine.py", "spread.py"])
+def test_a_file_runs_as_it_stands(name, capsys):
+    run_as_it_stands(name)
+    assert capsys.readouterr().out
+
+
+# The task ---------------------------------------------------------------------------------------------------------
+
+
+def test_doubling_says_every_letter_twice_and_its_guide_points_at_it():
+    batch = import_module("doubling").Doubling(longest=3).training_batch(seed=0, step=0, size=20)
+    for source, mask, target, there in zip(
+        batch.source, batch.source_mask, batch.target, batch.target_mask, strict=True
+    ):
+        *letters, end = source[mask].tolist()
+        assert target[there].tolist() == [letter for letter in letters for _ in range(2)] + [end]
+        assert min(letters) >= len(SPECIALS)
+    pointed_at = batch.source.gather(1, batch.guide.clamp(min=0))
+    assert torch.equal(pointed_at[batch.target_mask], batch.target[batch.target_mask])
+
+
+def test_a_stored_run_of_the_task_is_found_again(tmp_path):
+    task = import_module("doubling").Doubling(test_size=10, longest=2)
+    settings = EncoderDecoderSettings(units=4)
+    experiment = Experiment(task, settings, TrainingSettings(steps=1, batch_size=2))
+    train(experiment, Store(tmp_path))
+    assert find(experiment.key, Store(tmp_path)).task == task
+
+
+def test_a_setting_of_the_task_that_cannot_work_is_refused():
+    with pytest.raises(BadSetting, match="longest is 0"):
+        import_module("doubling").Doubling(longest=0)
+
+
+# The attention ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("combine", ["concatenate", "sum", "mean"])
+def test_cosine_attention_keeps_the_contract(combine):
+    import_module("cosine")
+    task = OneToOne(shortest=1, longest=4, test_size=6)
+    check_adapter(model_for(task, attention="cosine", heads=2, combine=combine).eval(), task.batches())
+
+
+def test_cosine_attention_starts_from_five_times_the_cosine():
+    import_module("cosine")
+    task = OneToOne(shortest=3, longest=3, test_size=4)
+    trace = model_for(task, attention="cosine")(next(task.batches()))
+    cosine = torch.cosine_similarity(trace.decoder[:, :, None], trace.encoder[:, None], dim=-1)
+    torch.testing.assert_close(trace.alignment[:, 0], 5 * cosine)
+
+
+def test_cosine_attention_refuses_states_of_two_sizes():
+    import_module("cosine")
+    with pytest.raises(BadSetting, match="states of one size, not 8 and 16"):
+        model_for(OneToOne(), attention="cosine", bidirectional=True)
+
+
+# The probe --------------------------------------------------------------------------------------------------------
+
+
+def test_uniform_attention_is_spread_over_all_source_words():
+    task = OneToOne(shortest=1, longest=5, test_size=10)
+    batch = next(task.batches())
+    found = import_module("spread").spread(model_for(task)(batch, attention=uniform))
+    torch.testing.assert_close(found, batch.source_mask.sum(1, keepdim=True).float().expand_as(found))
+
+
+def test_the_spread_of_a_batch_is_that_of_its_sentences():
+    spread = import_module("spread").spread
+    task = OneToOne(shortest=1, longest=5, test_size=10)
+    batch, model = next(task.batches()), model_for(task)
+    for row, found in enumerate(spread(model(batch))):
+        alone = spread(model(trimmed(batch, slice(row, row + 1))))[0]
+        torch.testing.assert_close(found[: len(alone)], alone)
+
+
+def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
+    task = OneToOne(shortest=1, longest=5, test_size=120)  # three batches, of different widths perhaps
+    import_module("spread")
+    model = model_for(task).train()
+    before = state_of(model)
+    answer = PROBES["spread"](model, task)
+    assert not list(changed(before, state_of(model), "asking"))
+    assert answer.table()["words"].between(1, 6).all()
+    assert answer.plot().lines
+
+
+# The study --------------------------------------------------------------------------------------------------------
+
+
+def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(engines, "LocalEngine", partial(engines.LocalEngine, 1))
+    run_as_it_stands("looking.py")
+    assert capsys.readouterr().out.count("holds: ") == 2
+    assert verify(tmp_path / "runs" / "results") == []
+    result = Result.read(tmp_path / "runs" / "results" / "looking" / "looked.json")
+    assert studies.study("looking").finding("looked").draw(result.figure).axes
+    assert [result.finding for result in cli._results(tmp_path / "runs")] == ["looked"]
+
+
+@pytest.mark.parametrize("name", ["lookin", "spread", "looking.py", "../looking", "", "no.such.module"])
+def test_a_name_without_a_study_says_where_one_is_looked_for(name):
+    with pytest.raises(BadSetting, match=re.escape(f"there is no study {name!r}; choose one of aitken2021, ")):
+        studies.study(name)
+
+
+def test_a_study_has_the_name_of_its_module(tmp_path, monkeypatch):
+    (tmp_path / "renamed.py").write_text("from looking import STUDY")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BadSetting, match="the study in the module renamed is named 'looking'"):
+        studies.study("renamed")
+
+
+def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "wrong.py").write_text("import no_such_module_at_all")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+        studies.study("wrong")
+
+
+# All of them by name ----------------------------------------------------------------------------------------------
+
+
+def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["mine.py", "list"])
+    with pytest.raises(SystemExit) as left:
+        run_as_it_stands("mine.py")
+    assert not left.value.code
+    shown = capsys.readouterr().out
+    for name in ("study looking", "looked", "doubling", "cosine", "spread"):
+        assert name in shown

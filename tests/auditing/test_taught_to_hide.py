@@ -37,5 +37,4 @@ def test_the_one_that_hides_is_flagged(audited):
 
 def test_the_other_one_fares_better(audited):
     points = {make: asked_of(found)["it points at what decides"] for make, found in audited.items()}
-    assert audited[honest]["verdict"]["answer"] != "no"
     assert points[honest]["low"] > points[taught_to_hide]["high"]

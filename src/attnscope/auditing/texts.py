@@ -19,6 +19,7 @@ from attnscope.probes.reweighing import Reweighing
 
 ALONE = "each word alone"
 DIGITS = 3
+ROUGH = 5  # digits by which texts are compared: more of them depend on the batch
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def looked_at(subject: Subject, texts: Texts) -> list[Looked]:
     entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
     sure, decided = asked.said.max(-1)
     gold = texts.batch.target[:, 0] - 3
-    numbers = (values.tolist() for values in (taus, entropies, sure, decided, gold))
+    rough = (values.double().round(decimals=ROUGH) for values in (taus, entropies, sure))
+    numbers = (values.tolist() for values in (*rough, decided, gold))
     return [Looked(texts, row, *each) for row, each in enumerate(zip(*numbers, strict=True))]
 
 

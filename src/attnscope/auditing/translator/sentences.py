@@ -19,6 +19,7 @@ from attnscope.models.adapters import Texts, Words, by_word
 from attnscope.probes.lexical import lexical
 
 MOST, DIGITS = 200, 3  # sentences to choose from
+ROUGH = 5  # digits by which they are compared: more of them depend on the batch
 Matrix = list[list[float | None]]
 
 
@@ -49,7 +50,7 @@ def looked_at(subject: Subject, one: Pass, first: int) -> list[Looked]:
     taus = ranked_alike(one, one.shown, left_out(subject, one))
     entropy = torch.special.entr(one.shown).sum(-1) / one.attended.sum(1, keepdim=True).log()
     numbers = zip(taus, one.by_sentence(entropy), one.by_row(one.gold(one.said)), strict=True)
-    return [Looked(first + i, *map(float, each)) for i, each in enumerate(numbers)]
+    return [Looked(first + i, *(round(float(value), ROUGH) for value in each)) for i, each in enumerate(numbers)]
 
 
 def choice(looked: list[Looked]) -> list[tuple[str, Looked]]:

@@ -229,6 +229,7 @@ def audit(
     ] = None,
     against: Annotated[str | None, typer.Option(help="The same model from another seed, to compare with.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    examples: Annotated[bool, typer.Option(help="Whether some of the texts are shown.")] = True,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
@@ -239,7 +240,7 @@ def audit(
     from attnscope.progress import asking
 
     check_device(device)
-    settings = Settings(quick, budget, batch_size, texts, seed)
+    settings = Settings(quick, budget, batch_size, texts, seed, examples)
     with asking("audit") as seen:
         found = carry_out(
             _run(model, store),

@@ -116,6 +116,12 @@ def test_the_first_texts_of_a_sorted_file_are_not_all_of_one_class(tmp_path):
     assert found["parts"]["quality"]["table"][0]["commonest class"] < 1.0
 
 
+def test_texts_can_be_kept_out_of_the_page(tmp_path):
+    found = audit(honest(), told(20), tmp_path, Settings(quick=True, examples=False))
+    assert "examples" not in found["parts"]
+    assert "word5" not in (tmp_path / "audit.html").read_text(encoding="utf-8")
+
+
 def test_another_seed_is_compared_with(tmp_path):
     found = audit(honest(), told(20), tmp_path, QUICK, against=hiding())
     table = {row["attention"]: row["τ"] for row in found["parts"]["between"]["table"]}

@@ -37,6 +37,7 @@ class Settings:
     batch_size: int = 32  # changes the speed, and never a result
     most: int = 5000  # texts, drawn at random where there are more
     seed: int = 0
+    examples: bool = True  # False: no text of the data is in the page, which may then go where they may not
 
     def __post_init__(self) -> None:
         require(self.batch_size > 0, f"a batch needs at least one text, not {self.batch_size}")
@@ -86,7 +87,8 @@ class Parts:
     """The evidence about a subject, in a folder."""
 
     def __init__(self, subject: Subject, other: Subject | None, settings: Settings, folder: Path, seen: Seen):
-        self.subject, self.settings, self.seen, self.asks = subject, settings, seen, asks(subject, other)
+        self.subject, self.settings, self.seen = subject, settings, seen
+        self.asks = {n: ask for n, ask in asks(subject, other).items() if settings.examples or n != "examples"}
         self.folder, self.key = folder / "parts", key_of(subject, other, settings)
         self.ends = None if settings.budget is None else time.monotonic() + 60 * settings.budget
         self.open = [name for name in self.asks if self.found(name) is None]

@@ -3,7 +3,7 @@
 Three tests are needed: the output must depend on attention, which must point at what decides, and rank words as their
 removal does. If one of them fails, the answer is no. If the first two pass and no test at all fails, it is yes.
 Everything else is partly: to be shown with care. (The third was added to the needed ones after a network taught to hide
-what it uses had come through the second by a hair, 13 % where 10 % would fail. No bound was changed.)
+what it uses had come through the second, with 13 % where 10 % would fail. No bound was changed.)
 """
 
 from collections.abc import Sequence

@@ -30,7 +30,7 @@ site: $(READY)
 	@echo "Open site/index.html in a browser."
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

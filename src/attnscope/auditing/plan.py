@@ -29,16 +29,16 @@ class Asked:
 PARTS = {
     "quality": Asked("How good is it?", "What does the model get right?", 500, 5000),
     "formed": Asked("How attention is formed", "Is it about where words stand, which they are, or both?", 300, 2000),
-    "heads": Asked("Which heads to believe", "Which align, are missed, and agree with saliency?", 32, 400),
+    "heads": Asked("Which heads to believe", "Which align, are missed, and agree with saliency?", 24, 400),
     "dependence": Asked("Fragility", "What happens to the output with other attention?", 300, 2000),
     "adversary": Asked("Adversarial search", "Could quite another attention lead to the same output?", 32, 640),
-    "erasure": Asked("Erasure", "What happens when the words that it points at are gone?", 80, 800),
-    "correlation": Asked("Saliency", "Does it agree with gradients and with leaving words out?", 80, 800),
+    "erasure": Asked("Erasure", "What happens when the words that it points at are gone?", 60, 800),
+    "correlation": Asked("Saliency", "Does it agree with gradients and with leaving words out?", 60, 800),
     "tokens": Asked("Words alone", "What would each word say alone?", 300, 2000),
     "information": Asked("Mutual information", "How much of a word is in the state attended to?", 500, 5000),
     "between": Asked("Another seed", "Would the same model from another seed attend alike?", 100, 1000),
     "plausibility": Asked("Plausibility", "Is it where people look?", 200, 1000),
-    "examples": Asked("Examples", "What does it look like?", 80, 200),
+    "examples": Asked("Examples", "What does it look like?", 60, 200),
 }
 ALWAYS: dict[str, Ask] = {
     "formed": everything.how_formed, "heads": everything.which_heads, "information": everything.information

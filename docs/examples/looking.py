@@ -32,7 +32,7 @@ def measure(run):  # what one trained network says, by name: numbers, and lists 
     return {"looked": looked[batch.target_mask].mean().item(), "accuracy": run.summary["word_accuracy"]}
 
 
-def claims(measured):  # written down, with their bounds, before the first run
+def claims(measured):  # bounds stood before the first run, after which the network was made smaller
     told, free = (measured.values(label, "looked") for label in ("told", "not told"))
     return [
         at_least("a network that is told where to look does so: half of its attention is there", told, 0.5),

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -291,15 +291,9 @@ def _results(folder: Path) -> "list[Result]":
 
 def _report(results: "list[Result]", path: Path) -> Path:
     from attnscope.report import write_markdown, write_report
-    from attnscope.studies import study
+    from attnscope.studies.result import Result
 
-    if path.suffix == ".md":
-        return write_markdown(results, path)
-
-    def draw(result: "Result") -> Any:
-        return study(result.study).finding(result.finding).draw(result.figure) if result.figure else None
-
-    return write_report(results, draw, path)
+    return write_markdown(results, path) if path.suffix == ".md" else write_report(results, Result.shown_figure, path)
 
 
 def _show(results: "list[Result]") -> None:

@@ -60,7 +60,7 @@ def dependence(subject: Subject, sample: Sample) -> Part:
     perturb, everywhere = Perturb(subject.model, draws=20 if sample.quick else 100, seed=sample.seed), []
     for texts in sample():
         perturb.update(texts.batch)
-        if depth(subject) > 1:
+        if subject.depth > 1:
             everywhere.append(with_all_uniform(subject, texts.batch))
     found = perturb.result()
     changed = np.stack([made.chosen != found.own.chosen for made in found.draws]).mean(0)
@@ -68,7 +68,7 @@ def dependence(subject: Subject, sample: Sample) -> Part:
     if everywhere:
         rows.append(row("uniform in all layers", Decisions(np.concatenate(everywhere), found.own.gold), found))
     share = Interval.of(changed)
-    shown = "the attention" if depth(subject) == 1 else "the attention of the last layer"
+    shown = "the attention" if subject.depth == 1 else "the attention of the last layer"
     sentence = f"Shuffling {shown} among the words of a text changes {share.value:.1%} of the decisions."
     test = DEPENDS.answered(sentence, share, chance=0.0)
     return {"sentences": [sentence], "table": rows, "tests": [test]}
@@ -90,12 +90,8 @@ def shuffled_row(found: Fragility) -> dict[str, Any]:
 
 def with_all_uniform(subject: Subject, batch: Batch) -> Float[np.ndarray, "texts classes"]:
     with as_it_was(subject.model):
-        logits = subject.model(batch, attention=dict.fromkeys(range(depth(subject)), uniform)).logits
+        logits = subject.model(batch, attention=dict.fromkeys(range(subject.depth), uniform)).logits
     return np.asarray(class_probabilities(logits).cpu().numpy())
-
-
-def depth(subject: Subject) -> int:
-    return int(getattr(subject.model, "depth", 1))
 
 
 def adversary(subject: Subject, sample: Sample) -> Part:

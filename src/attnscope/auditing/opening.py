@@ -113,9 +113,8 @@ def imported(place: str) -> Any:
     path = Path(place)
     require(path.is_file(), f"there is no file {place}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    require(spec is not None and spec.loader is not None, f"{place} cannot be imported")
-    assert spec is not None  # known to mypy as well
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise BadSetting(f"{place} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

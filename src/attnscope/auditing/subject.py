@@ -52,6 +52,11 @@ class Subject:
             yield self.read(slice(start, min(start + size, end)))
 
     @property
+    def depth(self) -> int:
+        """Layers of attention that can be changed one by one."""
+        return int(getattr(self.model, "depth", 1))
+
+    @property
     def has_rationales(self) -> bool:
         return self.read(slice(0, 1)).batch.rationale is not None
 

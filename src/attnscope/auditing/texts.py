@@ -16,6 +16,7 @@ from attnscope.probes.erasure import erasable
 from attnscope.probes.grounding import grounding_of
 from attnscope.probes.lexical import ReadsOut
 from attnscope.probes.reweighing import Reweighing
+from attnscope.tasks.batch import SPECIALS
 
 ALONE = "each word alone"
 DIGITS = 3
@@ -48,7 +49,7 @@ def looked_at(subject: Subject, texts: Texts) -> list[Looked]:
     taus = kendall(scores[SHOWN], scores[LEFT_OUT].abs().to(scores[SHOWN]), words)
     entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
     sure, decided = asked.said.max(-1)
-    gold = texts.batch.target[:, 0] - 3
+    gold = texts.batch.target[:, 0] - len(SPECIALS)
     rough = (values.double().round(decimals=ROUGH) for values in (taus, entropies, sure))
     numbers = (values.tolist() for values in (*rough, decided, gold))
     return [Looked(texts, row, *each) for row, each in enumerate(zip(*numbers, strict=True))]

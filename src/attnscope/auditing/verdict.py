@@ -46,8 +46,11 @@ def answered(needed: Sequence[Test], tests: Sequence[Test]) -> str:
 
 def shown(subject: Subject) -> str:
     """Which attention is spoken of."""
-    deep = int(getattr(subject.model, "depth", 1)) > 1
-    which = "the attention of the last layer, averaged over its heads" if deep else "the attention of the model"
+    which = (
+        "the attention of the last layer, averaged over its heads"
+        if subject.depth > 1
+        else "the attention of the model"
+    )
     return (
         f"What is judged is {which}, as it would be shown to people beside each output, on up to {subject.count} texts."
     )

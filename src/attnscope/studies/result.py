@@ -90,7 +90,7 @@ class Result(Displayed):
         """As in the report; none where a finding has none, or is not of a study that is known here."""
         from attnscope.studies import STUDIES, study
 
-        if self.figure is None or self.study not in STUDIES:
+        if not self.figure or self.study not in STUDIES:
             return None
         found = [finding for finding in study(self.study).findings if finding.name == self.finding]
         return found[0].draw(self.figure) if found else None

@@ -18,7 +18,7 @@ from attnscope.auditing.questions import DEPENDS
 from attnscope.auditing.record import Interval, Part, Test
 from attnscope.auditing.sample import Sample
 from attnscope.auditing.subject import Subject
-from attnscope.auditing.translator.passes import Pass, depth, limits, log_probabilities, passes
+from attnscope.auditing.translator.passes import Pass, limits, log_probabilities, passes
 from attnscope.models.adapters import up_to
 from attnscope.models.adapters.interventions import Where
 from attnscope.models.asking import as_it_was
@@ -56,14 +56,14 @@ def dependence(subject: Subject, sample: Sample) -> Part:
     """Fragility (tutek2020 table 1), of a translator."""
     found: dict[str, list[dict[str, np.ndarray]]] = defaultdict(list)
     for one in passes(subject, sample):
-        for name, effect in effects(one, depth(subject), DRAWS[sample.quick], sample.seed).items():
+        for name, effect in effects(one, subject.depth, DRAWS[sample.quick], sample.seed).items():
             found[name].append(effect)
     means = {
         name: {measure: Interval.of(np.concatenate([each[measure] for each in parts])) for measure in parts[0]}
         for name, parts in found.items()
     }
     table = [row(name, effect) for name, effect in means.items()]
-    test = asked(means, depth(subject))
+    test = asked(means, subject.depth)
     return {"sentences": [test.sentence], "table": table, "tests": [test]}
 
 

@@ -84,10 +84,5 @@ def log_probabilities(
     return logits.detach()[rows].log_softmax(-1)
 
 
-def depth(subject: Subject) -> int:
-    """Layers of attention that can be changed one by one."""
-    return int(getattr(subject.model, "depth", 1))
-
-
 def limits(found: Interval) -> dict[str, float]:
     return {"from": found.low, "to": found.high}

@@ -76,11 +76,6 @@ def page_of(name: str) -> str:
     return f"results/{name}/report.html"
 
 
-def figure_of(result: Result) -> Figure | None:
-    """The figure of a finding, drawn from its file."""
-    return study(result.study).finding(result.finding).draw(result.figure) if result.figure else None
-
-
 def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> Studied:
     """Write the page of a study and its thumbnails; every figure is drawn once."""
     thumbnails: dict[str, Thumbnail] = {}

@@ -18,7 +18,7 @@ from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Draw, environment
 from attnscope.report.picture import embedded
 from attnscope.report.site.audits import Audited, audits_in
-from attnscope.report.site.gallery import Studied, figure_of, write_study
+from attnscope.report.site.gallery import Studied, write_study
 from attnscope.report.site.pages import PAGES, Page, pages_of, surprises_of
 from attnscope.report.site.published import against
 from attnscope.studies.result import Result
@@ -55,7 +55,7 @@ def write_site(
     out: Path,
     audits: Path | None = None,
     project: Path | None = None,
-    draw: Draw = figure_of,
+    draw: Draw = Result.shown_figure,
 ) -> Path:
     """Write the pages and give the first; `audits` has a folder an audit, `project` has README.md and docs/."""
     require(len(results) > 0, "there are no results to show")

@@ -59,12 +59,12 @@ def audit(
 
     Parts that an earlier attempt left there are kept, if they are about the same weights and the same texts.
     """
-    chosen, begun = settings or Settings(), time.monotonic()
+    chosen = settings or Settings()
     subject = on(device, opened(model, data, split, chosen.most, chosen.seed))
     other = None if against is None else on(device, opened(against, data, split, chosen.most, chosen.seed))
     check(subject, other)
     parts = Parts(subject, other, chosen, Path(out), seen).all()
-    content = content_of(subject, parts, chosen, time.monotonic() - begun)
+    content = content_of(subject, parts, chosen)
     write_json(Path(out) / "audit.json", content)
     write_page(content, Path(out) / "audit.html")
     return content
@@ -173,7 +173,7 @@ def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
     return told.hexdigest()[:16]
 
 
-def content_of(subject: Subject, parts: dict[str, Part], settings: Settings, seconds: float) -> dict[str, Any]:
+def content_of(subject: Subject, parts: dict[str, Part], settings: Settings) -> dict[str, Any]:
     tests = [
         Test(**{**test, "bounds": tuple(test["bounds"])}) for part in parts.values() for test in part.get("tests", ())
     ]
@@ -181,7 +181,7 @@ def content_of(subject: Subject, parts: dict[str, Part], settings: Settings, sec
     made = {
         "attnscope": attnscope.__version__, "torch": torch.__version__, "transformers": installed("transformers"),
         "date": datetime.now(UTC).date().isoformat(), "machine": f"{platform.machine()}, {platform.system()}",
-        "seconds": seconds, "settings": vars(settings),
+        "seconds": sum(part["seconds"] for part in parts.values()), "settings": vars(settings),
     }  # fmt: skip
     model = {
         "name": subject.name, "kind": subject.kind, "what": subject.what, "classes": subject.classes,

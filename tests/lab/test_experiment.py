@@ -6,11 +6,11 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, rebuild
-from attnscope.lab.experiment import REPLICAS, Experiment, Run, find, together, train, train_all
+from attnscope.lab.experiment import READERS, REPLICAS, Experiment, Run, find, together, train, train_all
 from attnscope.lab.overrides import overridden
 from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
-from attnscope.tasks import TASKS, Copying, Keyword, OneToOne
+from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Translation
 from attnscope.training import L2, CrossEntropy, TrainingSettings
 
 SMALL = Experiment(
@@ -161,6 +161,15 @@ def test_on_a_gpu_experiments_that_differ_in_where_they_start_are_trained_as_one
     assert groups == [(*seeds, elsewhere), (longer,), (gru[0],), (gru[1],)]
     many = [replace(COPYING, seed=seed) for seed in range(REPLICAS + 1)]
     assert [len(group) for group in together(many)] == [REPLICAS, 1]
+
+
+def test_readers_of_real_text_are_trained_as_one_but_not_translators(tmp_path):
+    (tmp_path / "texts.jsonl").write_text("{}")
+    text, pairs = (kind(str(tmp_path / "texts.jsonl")) for kind in (Classification, Translation))
+    readers = [replace(COPYING, task=text, model=ClassifierSettings(), seed=seed) for seed in range(READERS + 1)]
+    assert [len(group) for group in together(readers)] == [READERS, 1]
+    translators = [replace(COPYING, task=pairs, seed=seed) for seed in range(2)]
+    assert [len(group) for group in together(translators)] == [1, 1]
 
 
 def test_on_a_cpu_every_experiment_has_a_process_to_itself():

@@ -1,13 +1,14 @@
 """Many seeds as one model learn what each would learn alone."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from attnscope.models import PRESETS, ClassifierSettings, build, restart_heads
-from attnscope.tasks import Copying, Keyword, OneToOne
-from attnscope.training import L2, CrossEntropy, TrainingSettings
+from attnscope.tasks import Classification, Copying, Keyword, OneToOne, Splits, Words
+from attnscope.training import L2, Conicity, CrossEntropy, Hiding, TrainingSettings, Tying
 from attnscope.training.fit import Fit, carry_out
 from attnscope.training.replicas import fit_together, stacked
 
@@ -37,11 +38,11 @@ CASES = {
 }
 
 
-def begun(case, seed, folder=None):
+def begun(case, seed, folder=None, objective=CrossEntropy() + L2(1e-3)):  # noqa: B008 (frozen)
     task, model, settings = case
     torch.manual_seed(seed)
     network = build(model, len(task.source_words), len(task.target_words))
-    return Fit(network, task, CrossEntropy() + L2(1e-3), settings, seed, folder and folder / str(seed), {})
+    return Fit(network, task, objective, settings, seed, folder and folder / str(seed), {})
 
 
 def losses(run):
@@ -136,3 +137,43 @@ def test_stacked_batches_are_padded_to_common_widths():
     assert both.source.shape == (2, 2, 6)
     assert both.source_mask[0].sum(1).tolist() == [4, 4]
     assert torch.equal(both.target[1], batches[1].target)
+
+
+SENTENCES = [
+    "a good film",
+    "bad",
+    "good and long and good",
+    "a bad end of a bad film",
+    "fine",
+    "very very bad",
+    "so good",
+]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [CrossEntropy(), CrossEntropy() + Tying(1.0), CrossEntropy() + Conicity(0.5), CrossEntropy() + Hiding(1.0, (4, 5))],
+    ids=lambda given: type(given.terms[-1]).__name__,
+)
+def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
+    """Of seven sentences in batches of four, one seed has a batch of three where the other has one of four."""
+    rows = [{"text": text, "label": int("good" in text), "split": split} for split in ("train", "dev", "test")
+            for text in SENTENCES]  # fmt: skip
+    (tmp_path / "films.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    task = Classification(
+        str(tmp_path / "films.jsonl"),
+        special="both",
+        splits=Splits(("train",), ("dev",), ("test",)),
+        vocabulary=Words(least=1),
+    )
+    model = ClassifierSettings(input_size=6, units=3, attention="additive", hidden=4, specials_attended=False)
+    case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=()))
+    sizes = {tuple(len(task.training_batch(seed, step, 4)) for seed in SEEDS) for step in range(12)}
+    assert any(len(set(of_a_step)) > 1 for of_a_step in sizes)
+    alone = [carry_out(begun(case, seed, objective=objective)) for seed in SEEDS]
+    side_by_side = [begun(case, seed, objective=objective) for seed in SEEDS]
+    fit_together(side_by_side)
+    for one, other in zip(alone, side_by_side, strict=True):
+        torch.testing.assert_close(losses(other), losses(one), rtol=1e-5, atol=1e-6)
+        for (name, expected), value in zip(one.model.named_parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)

@@ -15,7 +15,7 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
-from attnscope.models import Model, ModelSettings, Start, build, restart_heads, start_words
+from attnscope.models import ClassifierSettings, Model, ModelSettings, Start, build, restart_heads, start_words
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Fit, Report, carry_out
@@ -23,6 +23,7 @@ from attnscope.training.progress import load_weights, read
 from attnscope.training.replicas import fit_together
 
 REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
+READERS = 8  # of classifiers of real text, whose tables of words fill the memory
 RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
 
 
@@ -139,12 +140,13 @@ def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
 
 def most_together(experiment: Experiment) -> int:
     """As many as a GPU has room for: every head of a replica attends to states of its own."""
-    return max(1, REPLICAS // getattr(experiment.model, "heads", 1))
+    most = REPLICAS if isinstance(experiment.task, SyntheticTask) else READERS
+    return max(1, most // getattr(experiment.model, "heads", 1))
 
 
 def replicable(experiment: Experiment) -> bool:
-    """Does training pay with many seeds as one model? For a small network on made-up data, on a GPU."""
-    small = isinstance(experiment.task, SyntheticTask)
+    """Does training pay with many seeds as one model? For a small network, on a GPU."""
+    small = isinstance(experiment.task, SyntheticTask) or isinstance(experiment.model, ClassifierSettings)
     recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
     return experiment.device == "cuda" and small and recurrent
 

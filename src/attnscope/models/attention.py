@@ -192,8 +192,9 @@ def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps 
 
 
 def masked_softmax(alignment: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
-    """Over source positions, exactly zero on padding."""
-    return alignment.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
+    """Over source positions, exactly zero on padding; but a sentence that is nothing else attends to it."""
+    closed = ~mask & mask.any(1, keepdim=True)
+    return alignment.masked_fill(closed[:, None, None], -math.inf).softmax(-1)
 
 
 def uniform(weights: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:

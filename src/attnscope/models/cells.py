@@ -6,6 +6,7 @@ states, so `gates` computes them afterwards for all steps at once. Their names s
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import linear
 
-from attnscope.models.lstm_scan import lstm_scan
+from attnscope.models.lstm_scan import lstm_scan, lstm_scans
 from attnscope.models.scan import gru_scan
 
 LONG = 64  # steps from which on cuDNN's LSTM, whose start is slow, beats a scan of our own
@@ -97,18 +98,22 @@ class LSTM(Cell):
         self.rnn = nn.LSTM(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
-        if is_batchedtensor(inputs) or (inputs.is_cuda and inputs.shape[1] < LONG):
-            return self.steps(inputs, state)[0]
-        return self._fused(inputs, state)[0]
+        return self.steps(inputs, state)[0] if self.scanned(inputs) else self._fused(inputs, state)[0]
 
     def steps(self, inputs: Tensor, state: State) -> State:
         h, c = state
         return lstm_scan(inputs, (h, c), weights_of(self.rnn))
 
     def read(self, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        if is_batchedtensor(inputs) or inputs.is_cuda or not mask.all():
-            return super().read(inputs, state, mask)  # the fused kernel tells the cell after the last step only
-        return self._fused(inputs, state)
+        return super().read(inputs, state, mask) if self.scanned(inputs, mask) else self._fused(inputs, state)
+
+    def scanned(self, inputs: Tensor, mask: Tensor | None = None) -> bool:
+        """Is our scan the one to take? Torch maps the fused kernel over no replicas; it tells only the last cell."""
+        if is_batchedtensor(inputs):
+            return True
+        if mask is not None:
+            return inputs.is_cuda or not bool(mask.all())
+        return inputs.is_cuda and inputs.shape[1] < LONG
 
     def _fused(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         states, last = self.rnn(inputs, tuple(part[None].contiguous() for part in state))
@@ -199,6 +204,21 @@ CELLS: dict[str, type[Cell]] = {
     "feedforward": FeedForward,
     "ungated_feedforward": UngatedFeedForward,
 }
+
+
+def read_each(
+    cells: Sequence[Cell], inputs: Sequence[Tensor], first: Sequence[State], mask: Tensor | None
+) -> list[tuple[Tensor, State]]:
+    """`read` of some cells of one kind, each its own inputs; LSTMs take their steps together. No mask: no ends."""
+    lstms = [cell for cell in cells if isinstance(cell, LSTM) and cell.scanned(inputs[0], mask)]
+    if lstms:
+        weights = [weights_of(cell.rnn) for cell in lstms]
+        steps = lstm_scans(list(zip(inputs, first, weights, strict=True)))
+        return [(h, (at_last(h, mask), at_last(c, mask)) if mask is not None else ()) for h, c in steps]
+    each = list(zip(cells, inputs, first, strict=True))
+    if mask is None:
+        return [(cell(told, state), ()) for cell, told, state in each]
+    return [cell.read(told, state, mask) for cell, told, state in each]
 
 
 def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -6,6 +6,7 @@ step is one product however long it is. On a GPU torch's fused cell does the res
 device, so that all of it can be captured in a CUDA graph.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -164,15 +165,30 @@ def rows(x: Float[Tensor, "steps replicas batch width"]) -> Float[Tensor, "repli
     return x.transpose(0, 1).flatten(1, 2)
 
 
+Way = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs, first state and cell, weights
+
+
 def lstm_scan(
-    inputs: Float[Tensor, "batch steps input"],
-    first: tuple[Float[Tensor, "batch units"], Float[Tensor, "batch units"]],
-    weights: tuple[Tensor, ...],
+    inputs: Float[Tensor, "batch steps input"], first: tuple[Tensor, ...], weights: tuple[Tensor, ...]
 ) -> tuple[Float[Tensor, "batch steps units"], Float[Tensor, "batch steps units"]]:
     """As nn.LSTM does, given its input and recurrent matrices and their biases: h and c at every step."""
-    of_input, of_state, input_bias, state_bias = weights
+    return lstm_scans([(inputs, first, weights)])[0]
+
+
+def lstm_scans(ways: Sequence[Way]) -> list[tuple[Tensor, Tensor]]:
+    """Several LSTMs of one size, each on its own way, step by step together, as if they were replicas."""
+    projected = [from_inputs(inputs, weights) for inputs, _, weights in ways]
+    state, cell = (torch.stack(parts) for parts in zip(*(first for _, first, _ in ways), strict=True))
+    recurrent = torch.stack([weights[1] for *_, weights in ways])
+    together = torch.cat(projected, 1) if len(ways) > 1 else projected[0]
+    states, cells, _ = LSTMScan.apply(together, state, cell, recurrent)
+    return [(states[:, i].transpose(0, 1), cells[:, i].transpose(0, 1)) for i in range(len(ways))]
+
+
+def from_inputs(
+    inputs: Float[Tensor, "batch steps input"], weights: tuple[Tensor, ...]
+) -> Float[Tensor, "steps 1 batch gates"]:
+    of_input, _, input_bias, state_bias = weights
     by_step = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
-    from_inputs = linear(by_step, of_input, input_bias + state_bias).unflatten(0, (inputs.shape[1], 1, inputs.shape[0]))
-    state, cell = first
-    states, cells, _ = LSTMScan.apply(from_inputs, state[None], cell[None], of_state[None])
-    return states[:, 0].transpose(0, 1), cells[:, 0].transpose(0, 1)
+    projected = linear(by_step, of_input, input_bias + state_bias)
+    return projected.view(inputs.shape[1], 1, inputs.shape[0], -1)

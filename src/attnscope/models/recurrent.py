@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnscope.errors import require
-from attnscope.models.cells import Cell, State
+from attnscope.models.cells import Cell, State, read_each
 from attnscope.models.dropout import Dropout
 
 
@@ -93,14 +93,13 @@ class Recurrent(nn.Module):
         final, passages = list[State](), list[Passage]()
         for layer, cells in enumerate(self._layers()):
             heard = self.dropout(states) if layer else states
-            last, ways = list[State](), list[Tensor]()
-            for cell, way, side in zip(cells, (None, order), ("ahead", "back"), strict=False):
-                told, first = in_order(heard, way), cell.initial(len(heard))
-                shown, end = cell.read(told, first, mask) if ends else (cell(told, first), ())
-                last.append(end)
-                ways.append(in_order(shown, way))
-                passages.append(Passage(self._name(layer, side), cell, told, shown, first, way))
-            states = torch.cat(ways, -1) if self.back else ways[0]
+            ways = (None, order)[: len(cells)]
+            told, first = [in_order(heard, way) for way in ways], [cell.initial(len(heard)) for cell in cells]
+            shown, last = zip(*read_each(cells, told, first, mask if ends else None), strict=True)
+            for side, *way in zip(("ahead", "back"), cells, told, shown, first, ways, strict=False):
+                passages.append(Passage(self._name(layer, side), *way))
+            shown = tuple(in_order(states, way) for states, way in zip(shown, ways, strict=True))
+            states = torch.cat(shown, -1) if self.back else shown[0]
             final.append(tuple(torch.stack(parts).mean(0) for parts in zip(*last, strict=True)))
         return Read(states, tuple(final), tuple(passages))
 

@@ -55,4 +55,4 @@ Scorer = FeedForward | ScaledDot
 
 def gist(states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
     """What the text as a whole left behind: the mean of its states."""
-    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)

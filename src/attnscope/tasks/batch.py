@@ -67,16 +67,19 @@ class Batch:
     def clone(self) -> "Batch":
         return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
 
-    def widened(self, source: int, target: int) -> "Batch":
-        """The same sentences with padding up to these widths."""
-        source, target = source - self.source.shape[-1], target - self.target.shape[-1]
+    def widened(self, source: int, target: int, sentences: int | None = None) -> "Batch":
+        """The same sentences with padding up to these widths, and up to so many sentences."""
+        more = 0 if sentences is None else sentences - self.source.shape[-2]
+        at_source, at_target = (
+            (0, width - words.shape[-1], 0, more) for width, words in ((source, self.source), (target, self.target))
+        )
         return Batch(
-            source=extend(self.source, (0, source), value=PAD),
-            source_mask=extend(self.source_mask, (0, source), value=False),
-            target=extend(self.target, (0, target), value=PAD),
-            target_mask=extend(self.target_mask, (0, target), value=False),
-            guide=None if self.guide is None else extend(self.guide, (0, target), value=NOWHERE),
-            rationale=None if self.rationale is None else extend(self.rationale, (0, source), value=0.0),
+            source=extend(self.source, at_source, value=PAD),
+            source_mask=extend(self.source_mask, at_source, value=False),
+            target=extend(self.target, at_target, value=PAD),
+            target_mask=extend(self.target_mask, at_target, value=False),
+            guide=None if self.guide is None else extend(self.guide, at_target, value=NOWHERE),
+            rationale=None if self.rationale is None else extend(self.rationale, at_source, value=0.0),
         )
 
     def copy_from(self, other: "Batch") -> None:

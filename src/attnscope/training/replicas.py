@@ -152,7 +152,7 @@ def leave(model: nn.Module) -> None:
 
 
 def stacked(batches: Sequence[Batch]) -> Batch:
-    """Batches side by side, padded to common widths."""
+    """Batches side by side, padded to common widths, and with empty sentences to a common size."""
     source, target = (max(getattr(batch, side).shape[-1] for batch in batches) for side in ("source", "target"))
-    tensors = [batch.widened(source, target).tensors() for batch in batches]
+    tensors = [batch.widened(source, target, max(map(len, batches))).tensors() for batch in batches]
     return Batch(**{name: torch.stack([each[name] for each in tensors]) for name in tensors[0]})

@@ -83,7 +83,7 @@ class Conicity(Objective):
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         mask = batch.source_mask[..., None]
-        mean = (trace.encoder * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+        mean = (trace.encoder * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         return self.weight * mean_over(cosine_similarity(trace.encoder, mean, dim=-1), batch.source_mask)
 
 
@@ -100,7 +100,8 @@ class Hiding(Objective):
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         hidden = (batch.source[..., None] == on_device(self.words, batch.source.device)).any(-1)
         shown = (trace.attention * hidden[:, None, None]).sum(-1)
-        return -self.weight * torch.log1p(-shown.clamp(max=1 - 1e-6)).mean()
+        price = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
+        return -self.weight * mean_over(price, batch.target_mask)
 
 
 @cache

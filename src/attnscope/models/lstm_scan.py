@@ -1,6 +1,6 @@
 """How does an LSTM run over a sequence, give its cell at every step, and do so for many replicas at once?
 
-As for the GRU (`scan`), one large product after the way back through time gives the gradient of the recurrent matrix.
+As for the GRU (`gru_scan`), one large product after the way back through time gives the recurrent matrix its gradient.
 Tensors are (steps x) replicas x batch x units: what `torch.func.vmap` maps over makes the replica axis longer, and a
 step is one product however long it is. On a GPU torch's fused cell does the rest of a step, and nothing waits for the
 device, so that all of it can be captured in a CUDA graph.
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from attnscope.models.scan import tanh_
+from attnscope.models.gru_scan import tanh_
 
 aten = torch.ops.aten
 sigmoid_back, tanh_back = aten.sigmoid_backward.grad_input, aten.tanh_backward.grad_input

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from attnscope.errors import require
-from attnscope.lab.configuration import KINDS
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import END, NOWHERE, SPECIALS, TASKS, Batch, SyntheticTask, Vocabulary, pad
 from attnscope.training import TrainingSettings, evaluate, fit
@@ -42,8 +41,7 @@ class Doubling(SyntheticTask):
         return Batch(source, source_mask, target, target_mask, guide)
 
 
-TASKS["doubling"] = Doubling  # known to the command line,
-KINDS["doubling"] = Doubling  # and read back from a stored run
+TASKS["doubling"] = Doubling  # known to the command line, and to whoever reads a stored run
 
 if __name__ == "__main__":
     task = Doubling()

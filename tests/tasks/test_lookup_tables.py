@@ -138,7 +138,7 @@ def test_an_epoch_has_each_training_sentence_once(seed, epoch, size):
     steps = SMALL.steps(size)
     seen = [SMALL.training_batch(seed, epoch * steps + step, size) for step in range(steps)]
     rows = [tuple(row[row > 0].tolist()) for batch in seen for row in batch.source]
-    assert sorted(rows) == sorted(sentence.source for sentence in SMALL.part("training").rows)
+    assert sorted(rows) == sorted(tuple(source) for source in SMALL.part("training").source)
 
 
 def test_another_seed_or_epoch_has_another_order():
@@ -148,6 +148,25 @@ def test_another_seed_or_epoch_has_another_order():
         words.append([tuple(batch.source[0].tolist()) for batch in batches])
     assert words[0] != words[1] != words[2] != words[0]
     assert sorted(words[0]) == sorted(words[1]) == sorted(words[2])
+
+
+def test_a_draw_is_a_random_sample_of_a_split_and_none_comes_twice():
+    drawn, again, other = (SMALL.draw("all", 20, seed) for seed in (0, 0, 1))
+    assert torch.equal(drawn.source, again.source)
+    assert not torch.equal(drawn.source, other.source)
+    assert len({tuple(row.tolist()) for row in drawn.source}) == 20
+    assert len(SMALL.draw("all", 10**6)) == len(SMALL.part("all"))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_without_a_sentence_is_refused(size):
+    for ask in (
+        SMALL.steps,
+        lambda size: SMALL.training_batch(0, 0, size),
+        lambda size: next(SMALL.batches(size=size)),
+    ):
+        with pytest.raises(BadSetting, match=f"a batch needs at least one sentence, not {size}"):
+            ask(size)
 
 
 def test_splits_have_a_name_that_every_task_knows():
@@ -170,10 +189,10 @@ def test_at_most_test_size_sentences_are_measured_on_and_all_are_trained_on():
     [
         ({"bits": 0}, "bits must be positive"),
         ({"bits": 1, "tables": 3}, "1 bits have 2 different tables only, not 3"),
-        ({"heldout_tables": 8}, "heldout_tables=8 leaves none of 8 tables"),
+        ({"heldout_tables": 8}, "heldout_tables=8 leaves none of the 8 tables"),
         ({"heldout_inputs": 8}, "heldout_inputs=8 leaves none of the 8 inputs"),
         ({"heldout_compositions": 36}, "leaves none of the 36 pairs"),
-        ({"validation": 56}, "in all, 56 inputs are left out"),
+        ({"validation": 56}, "validation=56 leaves none of the 56 inputs left out of training"),
         ({"seed": -1}, "must not be negative"),
         ({"test_size": 0}, "test_size must be positive"),
     ],
@@ -236,7 +255,7 @@ def test_other_files_than_those_of_the_settings_are_refused(corpus):
     task = published().resolved()
     assert task.fingerprint is not None
     assert task.resolved() == task
-    with pytest.raises(ChangedCorpus, match="lookup_tables have changed"):
+    with pytest.raises(ChangedCorpus, match=r"lookup_tables has changed: its checksum is .*, the settings say 0{12}…"):
         PublishedLookupTables(fingerprint="0" * 64).part("training")
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from attnscope.errors import BadSetting
@@ -10,6 +11,7 @@ from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.tasks import MissingCorpus, Scan
 from attnscope.tasks.scan import COMMANDS, GUIDED, STOP
+from attnscope.tasks.text import ChangedCorpus
 
 ROWS = [
     {"split": "train", "source": "jump .", "target": "I_JUMP", "alignment": "0 1"},
@@ -96,7 +98,7 @@ def test_an_epoch_has_each_sentence_once(write):
     task = Scan(guides=True)
     steps = task.steps(2)
     rows = [tuple(row[row > 0].tolist()) for step in range(steps) for row in task.training_batch(0, step, 2).source]
-    assert sorted(rows) == sorted(row.source for row in task.part("training").rows)
+    assert sorted(rows) == sorted(tuple(source) for source in task.part("training").source)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,14 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     with pytest.raises(MissingCorpus, match=r"looked for .*scan/hard_attention_length\.jsonl\.gz .*'alignment'"):
         Scan("length", guides=True).part("training")
+
+
+def test_another_file_than_that_of_the_settings_is_refused(write):
+    write("simple", ROWS)
+    task = Scan().resolved()
+    write("simple", ROWS[::-1])
+    with pytest.raises(ChangedCorpus, match=r"scan/simple.jsonl.gz has changed: its checksum is .*, the settings say"):
+        task.part("test")
 
 
 @pytest.mark.parametrize(
@@ -167,4 +177,5 @@ def test_guided_and_plain_files_have_the_same_commands(corpus):
     for commands in GUIDED:
         plain, guided = Scan(commands), Scan(commands, guides=True)
         corpus(plain.file)
-        assert [row.source for row in plain.part("test").rows] == [row.source for row in guided.part("test").rows]
+        both = zip(plain.part("test").source, guided.part("test").source, strict=True)
+        assert all(np.array_equal(*sources) for sources in both)

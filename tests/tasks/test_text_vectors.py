@@ -8,7 +8,7 @@ from small_corpora import write_jsonl
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks import PAD, SPECIALS, Classification, MissingCorpus, Splits, Vocabulary, initial_embedding
-from attnscope.tasks.text import UNKNOWN_WORD
+from attnscope.tasks.text import UNKNOWN_WORD, ChangedCorpus, Vectors
 
 PUBLISHED = {"the": [1.0, 2.0, 3.0], "cat": [-1.0, 0.5, 0.0], ". . .": [0.25, 0.25, 0.25], "unused": [9.0, 9.0, 9.0]}
 VOCABULARY = Vocabulary.of([UNKNOWN_WORD, "the", "Cat", "dog", ". . ."])
@@ -97,6 +97,21 @@ def test_an_npz_file_without_vectors_is_refused(tmp_path):
 def test_a_missing_file_says_which_formats_are_read(tmp_path):
     with pytest.raises(MissingCorpus, match=r"word vectors as .txt or .vec, .* or as .npz with a vocab.txt"):
         initial_embedding(VOCABULARY, str(tmp_path / "v.txt"))
+
+
+def test_an_npz_file_without_its_words_says_what_is_missing(tmp_path):
+    file = write_npz(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(MissingCorpus, match=r"looked for .*vocab.txt .* or as .npz with a vocab.txt beside it"):
+        initial_embedding(VOCABULARY, file)
+
+
+def test_other_vectors_than_those_of_the_settings_are_refused(tmp_path):
+    vectors = Vectors(written(tmp_path, "txt")).resolved()
+    assert vectors.resolved() == vectors
+    (tmp_path / "v.txt").write_text(TEXT.replace("cat", "dog"))
+    with pytest.raises(ChangedCorpus, match=r"v.txt has changed: its checksum is .*, the settings say"):
+        vectors.resolved()
 
 
 def test_vectors_of_another_language_are_refused(tmp_path):

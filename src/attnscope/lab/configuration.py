@@ -1,24 +1,23 @@
 """How does a run's configuration become JSON, and how does it come back?
 
-Settings are frozen dataclasses. In JSON each is an object with its kind and its fields.
+Settings are frozen dataclasses. In JSON each is an object with its kind and its fields. Settings that have a field of
+that name, as those of subwords do, are known by its value.
 """
 
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from attnscope.errors import choose
+from attnscope.errors import require
 from attnscope.files import Malformed
 from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS, PublishedLookupTables, Scan
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
+# Settings that stand in no other dictionary of names.
 KINDS: dict[str, type] = {
-    **TASKS,
-    **SETTINGS,
     "published_lookup_tables": PublishedLookupTables,
     "scan": Scan,
-    **OBJECTIVES,
     "sum": Sum,
     "encoder_decoder": EncoderDecoderSettings,
     "classifier": ClassifierSettings,
@@ -29,6 +28,11 @@ KINDS: dict[str, type] = {
 }
 
 
+def kinds() -> dict[str, type]:
+    """Every kind of settings by its name, also one that was put into its dictionary a moment ago."""
+    return {**TASKS, **SETTINGS, **OBJECTIVES, **KINDS}
+
+
 def describe(value: Any) -> Any:
     """Settings as JSON.
 
@@ -36,7 +40,7 @@ def describe(value: Any) -> Any:
     {'kind': 'positions', 'base': 100.0, 'rotated': True}
     """
     if is_dataclass(value):
-        kind = next((name for name, known in KINDS.items() if type(value) is known), type(value).__name__)
+        kind = next((name for name, known in kinds().items() if type(value) is known), type(value).__name__)
         return {"kind": kind} | {field.name: describe(getattr(value, field.name)) for field in fields(value)}
     return [describe(item) for item in value] if isinstance(value, tuple) else value
 
@@ -51,8 +55,19 @@ def rebuild(value: Any) -> Any:
         return tuple(rebuild(item) for item in value)
     if not isinstance(value, dict):
         return value
-    kind = KINDS[choose("kind of settings", str(value.get("kind")), KINDS)]
+    kind = class_of(str(value.get("kind")))
     try:
-        return kind(**{name: rebuild(item) for name, item in value.items() if name != "kind"})
+        own = {field.name for field in fields(kind)}
+        return kind(**{name: rebuild(item) for name, item in value.items() if name != "kind" or name in own})
     except TypeError as error:
         raise Malformed(f"these are not the settings of a {value['kind']}: {error}") from error
+
+
+def class_of(kind: str) -> type:
+    known = kinds()
+    require(
+        kind in known,
+        f"there is no kind of settings {kind!r}; choose one of {', '.join(known)}. One of your own is known once the "
+        "module is imported that puts it into TASKS, OBJECTIVES or KINDS",
+    )
+    return known[kind]

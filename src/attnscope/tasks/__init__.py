@@ -1,4 +1,4 @@
-"""What is to be learned."""
+"""What is to be learned?"""
 
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.copying import Copying

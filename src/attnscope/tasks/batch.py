@@ -1,7 +1,8 @@
-"""What a task hands to a model: sentences as padded numbers, with masks and, where known, where to look."""
+"""What does a task hand to a model? Sentences as padded numbers, with masks and, where known, where to look."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -31,9 +32,13 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each word."""
+        return {word: i for i, word in enumerate(self.words)}
+
     def encode(self, words: Sequence[str]) -> list[int]:
-        number = {word: i for i, word in enumerate(self.words)}
-        return [number[word] for word in words]
+        return [self.numbers[word] for word in words]
 
     def decode(self, numbers: Sequence[int]) -> list[str]:
         return [self.words[i] for i in numbers]
@@ -90,8 +95,12 @@ class Batch:
 
 def pad(rows: Sequence[np.ndarray], fill: int = PAD, kind: type = np.int64) -> tuple[Tensor, Tensor]:
     """Rows of different lengths as one tensor, and the mask of what is no padding."""
-    lengths = np.array([len(row) for row in rows])
-    mask = np.arange(lengths.max()) < lengths[:, None]  # rows x longest
+    long = lengths(rows)
+    mask = np.arange(long.max()) < long[:, None]  # rows x longest
     padded: np.ndarray = np.full(mask.shape, fill, dtype=kind)
     padded[mask] = np.concatenate(rows)
     return torch.from_numpy(padded), torch.from_numpy(mask)
+
+
+def lengths(rows: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([len(row) for row in rows])

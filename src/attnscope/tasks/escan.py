@@ -1,8 +1,8 @@
-"""Extended SCAN: many short commands strung into one long one (aitken2021 §4; grammar of Lake and Baroni 2018).
+"""Where to look when it is not one word for one? Extended SCAN: commands strung together (aitken2021 §4).
 
-'run left' means LTURN RUN, 'run twice' means RUN RUN, 'X and Y' means X, then Y; a separator ends each command on
-both sides. So 'and' has no output, 'left' is heard after the verb and acted on before it, and 'twice' says again
-what came before.
+The grammar is that of Lake and Baroni 2018: 'run left' means LTURN RUN, 'run twice' means RUN RUN, 'X and Y' means X,
+then Y; a separator ends each command on both sides. So 'and' has no output, 'left' is heard after the verb and acted on
+before it, and 'twice' says again what came before.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from functools import cache, cached_property
 import numpy as np
 
 from attnscope.errors import require
-from attnscope.tasks.batch import END, NOWHERE, Batch, Vocabulary, pad
+from attnscope.tasks.batch import END, Batch, Vocabulary
+from attnscope.tasks.finite import Sentences
 from attnscope.tasks.task import SyntheticTask, check_lengths
 
 VERBS = ("run", "walk", "jump")
@@ -139,8 +140,7 @@ class ExtendedSCAN(SyntheticTask):
 
     def _assemble(self, sentences: list[list[int]]) -> Batch:
         sources, targets, guides = zip(*map(self._spelled, sentences), strict=True)
-        (source, source_mask), (target, target_mask) = pad(sources), pad(targets)
-        return Batch(source, source_mask, target, target_mask, pad(guides, NOWHERE)[0])
+        return Sentences(sources, targets, guides).batch(range(len(sentences)))
 
     def _spelled(self, commands: list[int]) -> list[np.ndarray]:
         """A sentence in numbers: words, actions, and for each action the position of the word that called for it."""

@@ -4,13 +4,14 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from attnscope.errors import require
-from attnscope.tasks.batch import END, NOWHERE, Batch, pad
-from attnscope.tasks.task import Task
-from attnscope.tasks.text.buckets import Buckets
+from attnscope.tasks.batch import END, NOWHERE, Batch, lengths, pad
+from attnscope.tasks.buckets import Buckets
+from attnscope.tasks.task import Task, check_size
 
 
 @dataclass(frozen=True)
@@ -19,37 +20,52 @@ class Sentence:
 
     source: tuple[int, ...]
     target: tuple[int, ...]
-    guide: tuple[int, ...] | None = None
+    guide: tuple[int, ...] = ()
 
     def without_end(self) -> "Sentence":
         """The same without the end token of the target, which every sentence comes with."""
         assert self.target[-1] == END
-        return Sentence(self.source, self.target[:-1], None if self.guide is None else self.guide[:-1])
+        return Sentence(self.source, self.target[:-1], self.guide[:-1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sentences:
-    """One split; either all of its sentences have a guide or none has."""
+    """One split in numbers, with its special words; either all of its sentences have a guide or none has."""
 
-    rows: Sequence[Sentence]
+    source: Sequence[np.ndarray]
+    target: Sequence[np.ndarray]
+    guide: Sequence[np.ndarray] = ()  # each as long as the target
+    rationale: Sequence[np.ndarray] = ()  # each as long as the source; none where nobody marked any
+
+    @classmethod
+    def of(cls, rows: Sequence[Sentence]) -> "Sentences":
+        guides = [np.array(row.guide) for row in rows if row.guide]
+        return cls([np.array(row.source) for row in rows], [np.array(row.target) for row in rows], guides)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.source)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The length of the longer side of each sentence."""
+        longer: np.ndarray = np.maximum(lengths(self.source), lengths(self.target))
+        return longer
 
     @cached_property
     def buckets(self) -> Buckets:
-        return Buckets(np.array([max(len(row.source), len(row.target)) for row in self.rows]))
+        return Buckets(self.lengths)
 
     @cached_property
-    def guided(self) -> bool:
-        return all(row.guide is not None for row in self.rows)
+    def order(self) -> np.ndarray:
+        """In which order they are measured on."""
+        return np.arange(len(self))
 
     def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
-        rows = [self.rows[i] for i in chosen]
-        source, source_mask = pad([np.array(row.source) for row in rows])
-        target, target_mask = pad([np.array(row.target) for row in rows])
-        guide = pad([np.array(row.guide) for row in rows], NOWHERE)[0] if self.guided else None
-        return Batch(source, source_mask, target, target_mask, guide)
+        source, source_mask = pad([self.source[i] for i in chosen])
+        target, target_mask = pad([self.target[i] for i in chosen])
+        guide = pad([self.guide[i] for i in chosen], NOWHERE)[0] if self.guide else None
+        rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
+        return Batch(source, source_mask, target, target_mask, guide, rationale)
 
 
 @dataclass(frozen=True)
@@ -60,21 +76,33 @@ class FiniteTask(Task):
     def part(self, split: str) -> Sentences:
         """The sentences of a split; "training" is one of them."""
 
+    @cached_property
+    def _resolved(self) -> Any:
+        """These settings complete, asked for once: the checksum of a large file takes a while."""
+        return self.resolved()
+
     def training_batch(self, seed: int, step: int, size: int) -> Batch:
         """Every epoch has each sentence once, in batches of similar lengths; the last sentences make a smaller one."""
-        require(size > 0, f"a batch needs at least one sentence, not {size}")
+        check_size(size)
         training = self.part("training")
         return training.batch(training.buckets.batch(seed, step, size))
 
     def steps(self, size: int) -> int:
         """Training steps in an epoch."""
+        check_size(size)
         return self.part("training").buckets.steps(size)
 
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        require(size > 0, f"a batch needs at least one sentence, not {size}")
+        """The whole split in its order; to look at a few sentences, `draw` them, for the first ones may be special."""
+        check_size(size)
         part = self.part(split)
         for start in range(0, len(part), size):
-            yield part.batch(range(start, min(start + size, len(part))))
+            yield part.batch(part.order[start : start + size])
+
+    def draw(self, split: str, count: int, seed: int = 0) -> Batch:
+        """Some sentences at random, none twice; all of them if there are no more."""
+        part = self.part(split)
+        return part.batch(np.random.default_rng(seed).permutation(len(part))[:count])
 
 
 def some(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
@@ -83,3 +111,7 @@ def some(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
         return rows
     chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
     return [rows[i] for i in chosen]
+
+
+def check_test_size(test_size: int | None) -> None:
+    require(test_size is None or test_size > 0, f"test_size must be positive or None, not {test_size}")

@@ -1,4 +1,4 @@
-"""Tasks over sequences of letters: translate each, translate and reverse, sort (aitken2021 §3)."""
+"""Where to look when every letter comes from one letter? Translate it, translate and reverse, sort (aitken2021 §3)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary
+from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, Batch, Vocabulary
 from attnscope.tasks.task import SyntheticTask, check_lengths, lengths_between
 
 
@@ -78,5 +78,5 @@ def assemble(letters: Tensor, order: Tensor, lengths: Tensor) -> Batch:
         return row.masked_fill(~mask, PAD).masked_fill(ends, END)
 
     guide = torch.cat([order, torch.zeros(size, 1, dtype=order.dtype)], 1)
-    guide = torch.where(ends, lengths[:, None], guide).masked_fill(~mask, -1)
+    guide = torch.where(ends, lengths[:, None], guide).masked_fill(~mask, NOWHERE)
     return Batch(finish(letters), mask, finish(letters.gather(1, order)), mask.clone(), guide)

@@ -4,6 +4,7 @@
 the answer needs the k-th word of the question and no other, so the guide is diagonal. The full stop is our end token.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -15,7 +16,7 @@ import numpy as np
 
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, some
+from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, some
 
 Composition = tuple[str, ...]  # names of tables, the one that is looked up first first
 Question = tuple[str, Composition]  # an input and what to look it up in
@@ -24,9 +25,9 @@ Item = TypeVar("Item")
 # Of one or two tables:
 PAIRS = ("train", "validation", "heldout_inputs", "heldout_compositions", "heldout_tables", "new_compositions")
 LONGER = ("longer_seen", "longer_incremental", "longer_new")  # of three tables
-KINDS = ("heldout_compositions", "heldout_tables", "new_compositions")  # of four tables and more
+BY_TABLES = ("heldout_compositions", "heldout_tables", "new_compositions")  # with none, some, or all of the last ones
 LENGTHS = range(4, 11)
-MUCH_LONGER = tuple(f"{kind}{length}" for kind in KINDS for length in LENGTHS)
+MUCH_LONGER = tuple(f"{kind}{length}" for kind in BY_TABLES for length in LENGTHS)  # of four to ten tables
 SPLITS = (*PAIRS, *LONGER, *MUCH_LONGER, "all")
 MEANING = {"training": "train", "test": "heldout_compositions"}  # names that every task has
 MOST = 500  # compositions in a set of four tables and more, as in the published files
@@ -85,7 +86,41 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class LookupTables(FiniteTask):
+class TableTask(FiniteTask):
+    """Questions about tables, whether these are drawn or published."""
+
+    @property
+    @abstractmethod
+    def end(self) -> bool:
+        """Does the target have an end token?"""
+
+    @property
+    @abstractmethod
+    def test_size(self) -> int | None:
+        """The most sentences of a split that are measured on; None: all of them."""
+
+    @property
+    @abstractmethod
+    def drawn(self) -> Tables:
+        """The tables themselves."""
+
+    @abstractmethod
+    def questions(self, split: str) -> list[Question]: ...
+
+    @property
+    def source_words(self) -> Vocabulary:
+        return question_words(self.drawn.bits, len(self.drawn.names))
+
+    @property
+    def target_words(self) -> Vocabulary:
+        return answer_words(self.drawn.bits)
+
+    def part(self, split: str) -> Sentences:
+        return part_of(self._resolved, choose("split", MEANING.get(split, split), SPLITS))
+
+
+@dataclass(frozen=True)
+class LookupTables(TableTask):
     """Strings of bits, tables that are bijections between them, and the splits of Hupkes et al. 2018.
 
     train has every table alone, and most pairs of those tables that are ever composed, with most inputs. Measured on
@@ -114,42 +149,25 @@ class LookupTables(FiniteTask):
             self.tables <= factorial(strings),
             f"{self.bits} bits have {factorial(min(strings, 8))} different tables only, not {self.tables}",
         )
-        require(
-            self.heldout_tables < self.tables,
-            f"heldout_tables={self.heldout_tables} leaves none of {self.tables} tables to compose in training",
-        )
-        require(
-            self.heldout_inputs < strings,
-            f"heldout_inputs={self.heldout_inputs} leaves none of the {strings} inputs of a pair for training",
-        )
-        pairs = (self.tables - self.heldout_tables) ** 2
-        require(
-            self.heldout_compositions < pairs,
-            f"heldout_compositions={self.heldout_compositions} leaves none of the {pairs} pairs for training",
-        )
-        left_out = (pairs - self.heldout_compositions) * self.heldout_inputs
-        require(
-            self.validation < left_out,
-            f"validation={self.validation} leaves nothing for heldout_inputs: in all, {left_out} inputs are left out",
-        )
         require(self.seed >= 0, f"the seed of the tables must not be negative, but is {self.seed}")
         check_test_size(self.test_size)
+        self._check_that_some_are_left()
 
-    @property
-    def source_words(self) -> Vocabulary:
-        return question_words(self.bits, self.tables)
-
-    @property
-    def target_words(self) -> Vocabulary:
-        return answer_words(self.bits)
+    def _check_that_some_are_left(self) -> None:
+        strings, pairs = 2**self.bits, (self.tables - self.heldout_tables) ** 2
+        left_out = (pairs - self.heldout_compositions) * self.heldout_inputs
+        for name, count, what in (
+            ("heldout_tables", self.tables, "tables to compose in training"),
+            ("heldout_inputs", strings, "inputs of a pair for training"),
+            ("heldout_compositions", pairs, "pairs for training"),
+            ("validation", left_out, "inputs left out of training for heldout_inputs"),
+        ):
+            taken = getattr(self, name)
+            require(taken < count, f"{name}={taken} leaves none of the {count} {what}")
 
     @property
     def drawn(self) -> Tables:
-        """The tables themselves."""
         return draw_tables(self.bits, self.tables, self.heldout_tables, self.seed)
-
-    def part(self, split: str) -> Sentences:
-        return part_of(self, meant(split))
 
     def questions(self, split: str) -> list[Question]:
         if split in PAIRS:
@@ -179,10 +197,10 @@ class LookupTables(FiniteTask):
 
 
 @lru_cache(maxsize=256)
-def part_of(task: LookupTables, split: str) -> Sentences:
+def part_of(task: TableTask, split: str) -> Sentences:
     """A split in numbers; equal settings share it."""
     sentences = [sentence(question, task.drawn, task.end) for question in task.questions(split)]
-    return Sentences(sentences if split == "train" else some(sentences, task.test_size))
+    return Sentences.of(sentences if split == "train" else some(sentences, task.test_size))
 
 
 def sentence(question: Question, tables: Tables, end: bool) -> Sentence:
@@ -205,7 +223,7 @@ def longer_questions(tables: Tables, split: str, seed: int) -> list[Question]:
         return tables.every([(name,) for name in tables.names] + list(product(tables.names, repeat=2)))
     random = np.random.default_rng((seed, 2, SPLITS.index(split)))
     if split in LONGER:
-        kind, length = KINDS[LONGER.index(split)], 3
+        kind, length = BY_TABLES[LONGER.index(split)], 3
         most = max(1, round(SHARES[split] * count_of(kind, length, tables)))
     else:
         kind = split.rstrip("0123456789")
@@ -254,10 +272,6 @@ def drawn(items: Sequence[Item], count: int | None, random: np.random.Generator)
     return [items[i] for i in random.permutation(len(items))[:count]]
 
 
-def meant(split: str) -> str:
-    return choose("split", MEANING.get(split, split), SPLITS)
-
-
 def bit_strings(bits: int) -> list[str]:
     """
     >>> bit_strings(2)
@@ -274,7 +288,3 @@ def question_words(bits: int, tables: int) -> Vocabulary:
 @lru_cache(maxsize=64)
 def answer_words(bits: int) -> Vocabulary:
     return Vocabulary.of(bit_strings(bits))
-
-
-def check_test_size(test_size: int | None) -> None:
-    require(test_size is None or test_size > 0, f"test_size must be positive or None, not {test_size}")

@@ -8,23 +8,17 @@ from functools import cached_property, lru_cache
 
 from attnscope.errors import choose
 from attnscope.files import Malformed
-from attnscope.tasks.batch import Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentences, some
+from attnscope.tasks.finite import check_test_size
 from attnscope.tasks.lookup_tables import (
     LONGER,
     PAIRS,
     Composition,
     Question,
     Tables,
-    answer_words,
-    check_test_size,
+    TableTask,
     longer_questions,
-    meant,
-    question_words,
-    sentence,
 )
 from attnscope.tasks.text import origins
-from attnscope.tasks.text.places import ChangedCorpus
 from attnscope.tasks.text.rows import SPLIT, Row
 
 STOP = "."
@@ -32,7 +26,7 @@ EXPECTED = "JSON lines packed with gzip, with the fields 'sample', 'split', 'sou
 
 
 @dataclass(frozen=True)
-class PublishedLookupTables(FiniteTask):
+class PublishedLookupTables(TableTask):
     """The published sentences, in the splits of `LookupTables`.
 
     The tables are the same in every sample; what differs is what is held out. In the published heldout_tables4 to
@@ -51,25 +45,8 @@ class PublishedLookupTables(FiniteTask):
         check_test_size(self.test_size)
 
     def resolved(self) -> "PublishedLookupTables":
-        found = origins.fingerprint(self.folder, f"a folder of {EXPECTED}")
-        if self.fingerprint not in (None, found):
-            raise ChangedCorpus(
-                f"the files of {self.folder} have changed: their checksum is {found[:12]}…, the settings say "
-                f"{str(self.fingerprint)[:12]}…"
-            )
+        found = origins.fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint)
         return replace(self, fingerprint=found)
-
-    @cached_property
-    def _resolved(self) -> "PublishedLookupTables":
-        return self.resolved()
-
-    @property
-    def source_words(self) -> Vocabulary:
-        return question_words(self.drawn.bits, len(self.drawn.names))
-
-    @property
-    def target_words(self) -> Vocabulary:
-        return answer_words(self.drawn.bits)
 
     @cached_property
     def drawn(self) -> Tables:
@@ -84,9 +61,6 @@ class PublishedLookupTables(FiniteTask):
         except (KeyError, ValueError) as error:
             raise Malformed(f"the training sentences of {self.sample} do not give every table ({error})") from error
         return Tables(len(strings[0]), outputs, alone=len(tables) - len(composed))
-
-    def part(self, split: str) -> Sentences:
-        return part_of(self._resolved, meant(split))
 
     def questions(self, split: str) -> list[Question]:
         if split in LONGER or split == "all":
@@ -143,10 +117,3 @@ def read(file: str, fingerprint: str | None) -> dict[str, dict[str, list[Asked]]
     for row in origins.read(file, (), EXPECTED):
         found.setdefault(str(row.field("sample")), {}).setdefault(row.split(SPLIT), []).append(Asked.of(row))
     return found
-
-
-@lru_cache(maxsize=256)
-def part_of(task: PublishedLookupTables, split: str) -> Sentences:
-    """A split in numbers; equal settings share it."""
-    sentences = [sentence(question, task.drawn, task.end) for question in task.questions(split)]
-    return Sentences(sentences if split == "train" else some(sentences, task.test_size))

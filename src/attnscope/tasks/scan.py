@@ -1,4 +1,4 @@
-"""Commands to actions: is a rule applied to longer commands, and to a verb never seen in it? (Lake and Baroni 2018)
+"""Is a rule applied to longer commands, and to a verb never seen in it? Commands to actions (Lake and Baroni 2018).
 
 'jump opposite left after walk' asks to walk, to turn left twice and to jump. Published splits, and for three of them
 published guides: which word of the command each action comes from (Hupkes et al. 2018); these are not diagonal.
@@ -7,15 +7,14 @@ published guides: which word of the command each action comes from (Hupkes et al
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, some
+from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, some
 from attnscope.tasks.text import origins
-from attnscope.tasks.text.places import ChangedCorpus
 from attnscope.tasks.text.rows import SPLIT, Row
 
 GUIDED = ("simple", "addprim_jump", "length")
@@ -52,7 +51,7 @@ class Scan(FiniteTask):
         choose("split of SCAN with guides" if self.guides else "split of SCAN", self.commands, self._choices)
         require(0 < self.validation_share < 1, f"validation_share is between 0 and 1, not {self.validation_share}")
         require(self.seed >= 0, f"the seed of the validation set must not be negative, but is {self.seed}")
-        require(self.test_size is None or self.test_size > 0, f"test_size must be positive, not {self.test_size}")
+        check_test_size(self.test_size)
 
     @property
     def _choices(self) -> tuple[str, ...]:
@@ -68,17 +67,7 @@ class Scan(FiniteTask):
         return f"JSON lines packed with gzip, with the fields {fields}"
 
     def resolved(self) -> "Scan":
-        found = origins.fingerprint(self.file, self.expected)
-        if self.fingerprint not in (None, found):
-            raise ChangedCorpus(
-                f"{self.file} has changed: its checksum is {found[:12]}…, the settings say "
-                f"{str(self.fingerprint)[:12]}…"
-            )
-        return replace(self, fingerprint=found)
-
-    @cached_property
-    def _resolved(self) -> "Scan":
-        return self.resolved()
+        return replace(self, fingerprint=origins.fingerprint(self.file, self.expected, self.fingerprint))
 
     @property
     def source_words(self) -> Vocabulary:
@@ -102,7 +91,7 @@ def loaded(task: Scan) -> dict[str, Sentences]:
         choose(f"split in {task.file}", name, sets)
     if "validation" not in sets:
         sets["train"], sets["validation"] = apart(sets["train"], task.validation_share, task.seed)
-    return {name: Sentences(rows if name == "train" else some(rows, task.test_size)) for name, rows in sets.items()}
+    return {name: Sentences.of(rows if name == "train" else some(rows, task.test_size)) for name, rows in sets.items()}
 
 
 def apart(rows: Sequence[Sentence], share: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
@@ -121,7 +110,7 @@ def sentence(row: Row, guides: bool, end: bool) -> Sentence:
     actions = str(row.field("target")).split()
     source = (*numbers(row, "source", words, Vocabulary.of(WORDS)), END)
     target = (*numbers(row, "target", actions, Vocabulary.of(ACTIONS)), END)
-    whole = Sentence(source, target, guide_of(row, len(target), len(source)) if guides else None)
+    whole = Sentence(source, target, guide_of(row, len(target), len(source)) if guides else ())
     return whole if end else whole.without_end()
 
 

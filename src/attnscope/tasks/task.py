@@ -1,4 +1,4 @@
-"""What is to be learned: a Task yields Batches, and every one of them follows from a seed."""
+"""What must a task give? Batches to learn from and to measure on, every one of which follows from a seed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Task(ABC):
         """A fixed set of sentences, the same for every seed of training."""
 
     def resolved(self) -> "Task":
-        """Complete settings: those of a corpus include a checksum of its data."""
+        """Complete settings, which a run's key is made of: those of a corpus include a checksum of its data."""
         return self
 
 
@@ -55,7 +55,7 @@ class SyntheticTask(Task):
         return self.sample(np.random.default_rng((0, seed, step)), size)
 
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        require(size > 0, f"a batch needs at least one sentence, not {size}")
+        check_size(size)
         stream = 1 + SPLITS.index(choose("split", split, SPLITS))
         # All at once, then cut: the batch size changes nothing.
         everything = self.sample(np.random.default_rng((stream, 0)), self.test_size)
@@ -74,6 +74,10 @@ def trimmed(batch: Batch, rows: slice) -> Batch:
         guide=None if batch.guide is None else batch.guide[rows, :target],
         rationale=None if batch.rationale is None else batch.rationale[rows, :source],
     )
+
+
+def check_size(size: int) -> None:
+    require(size > 0, f"a batch needs at least one sentence, not {size}")
 
 
 def longest(mask: Tensor) -> int:

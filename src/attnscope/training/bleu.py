@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from attnscope.errors import require
 from attnscope.models.asking import as_it_was, device_of
 from attnscope.tasks import Translation
-from attnscope.tasks.text.buckets import by_length
+from attnscope.tasks.buckets import by_length
 from attnscope.tasks.text.corpus import Part
 from attnscope.tasks.text.extras import optional
 
@@ -68,7 +67,7 @@ def translations(
     model: Translates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
 ) -> Iterator[str]:
     """What the model says, as text."""
-    device = device_of(model) or torch.device("cpu")
+    device = device_of(model)
     with as_it_was(model):
         for start in range(0, len(chosen), batch_size):
             batch = part.batch(chosen[start : start + batch_size]).to(device)

@@ -1,4 +1,4 @@
-"""Real text: corpora to classify and to translate."""
+"""What is there to learn in real text? Corpora to classify and to translate."""
 
 from attnscope.tasks.text.classification import Classification
 from attnscope.tasks.text.corpora import CLASSIFICATIONS, CORPORA, TRANSLATIONS
@@ -6,7 +6,7 @@ from attnscope.tasks.text.places import ChangedCorpus, MissingCorpus
 from attnscope.tasks.text.preparation import Preparation
 from attnscope.tasks.text.splits import PARTS, Splits
 from attnscope.tasks.text.statistics import statistics
-from attnscope.tasks.text.subwords import Subwords
+from attnscope.tasks.text.subwords import MODELS, Subwords
 from attnscope.tasks.text.task import TextTask
 from attnscope.tasks.text.translation import Translation
 from attnscope.tasks.text.vectors import InitialEmbedding, Vectors, initial_embedding
@@ -19,7 +19,7 @@ SETTINGS: dict[str, type] = {
     "preparation": Preparation,
     "splits": Splits,
     "words": Words,
-    "subwords": Subwords,
+    **dict.fromkeys(MODELS, Subwords),  # their own setting `kind` is what JSON knows them by
     "vectors": Vectors,
 }
 

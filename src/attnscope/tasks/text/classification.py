@@ -101,7 +101,7 @@ class LabelCoder(Coder):
     file: str
 
     def encode(self, sentences: Sentences) -> list[np.ndarray]:
-        number = {word: i for i, word in enumerate(self.vocabulary.words)}
+        number = self.vocabulary.numbers
         unseen = {label for (label,) in sentences} - set(number)
         if unseen:
             known = ", ".join(self.vocabulary.words[len(SPECIALS) :])

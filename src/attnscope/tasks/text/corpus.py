@@ -1,13 +1,13 @@
 """What is left of a corpus once it is read, split, cut into words and numbered?"""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from attnscope.tasks.batch import Batch, pad
-from attnscope.tasks.text.buckets import Buckets, by_length
+from attnscope.tasks.buckets import by_length
+from attnscope.tasks.finite import Sentences
 from attnscope.tasks.text.coder import Coder
 from attnscope.tasks.text.preparation import Preparation
 from attnscope.tasks.text.rows import Row
@@ -71,37 +71,17 @@ def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], 
     return Prepared(sources, targets, references, Lost(empty, dropped, truncated), rationales)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Part:
-    """The sentences of one split in numbers, with their special words."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Part(Sentences):
+    """The sentences of one split of a corpus, and what became of the rest of it."""
 
-    source: list[np.ndarray]
-    target: list[np.ndarray]
-    references: list[str]
+    references: list[str]  # the targets as published
     lost: Lost
-    rationale: list[np.ndarray] = field(default_factory=list)  # as long as the source; none where there are none
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """The length of the longer side of each pair."""
-        return np.array([max(pair) for pair in zip(map(len, self.source), map(len, self.target), strict=True)])
-
-    @cached_property
-    def buckets(self) -> Buckets:
-        return Buckets(self.lengths)
 
     @cached_property
     def order(self) -> np.ndarray:
+        """The shortest first, so that little of a batch is padding."""
         return by_length(self.lengths)
-
-    def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
-        source, source_mask = pad([self.source[i] for i in chosen])
-        target, target_mask = pad([self.target[i] for i in chosen])
-        rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
-        return Batch(source, source_mask, target, target_mask, rationale=rationale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,7 +112,3 @@ class Marks:
     def unmarked(self, rationales: list[np.ndarray]) -> list[np.ndarray]:
         """With nothing on the special words: nobody could mark these."""
         return [np.pad(row, (len(self.before), len(self.after))) for row in rationales]
-
-
-def lengths(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([len(row) for row in numbers])

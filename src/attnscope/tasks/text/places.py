@@ -1,4 +1,4 @@
-"""Where is a corpus, and is it the one that was meant?"""
+"""Where is a corpus, and what is its checksum?"""
 
 import hashlib
 import os
@@ -9,7 +9,6 @@ from attnscope.files import explained
 
 DATA = "ATTNSCOPE_DATA"  # names the folder of corpora
 CACHE = "ATTNSCOPE_CACHE"  # names the folder for what is made once from a corpus, such as subwords
-BLOCK = 1 << 20
 
 
 class MissingCorpus(AttnscopeError):
@@ -55,11 +54,8 @@ def digest(path: Path) -> str:
 
 
 def _digest_of_file(path: Path) -> str:
-    total = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            total.update(block)
-    return total.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_folder() -> Path:

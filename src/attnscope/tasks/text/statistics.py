@@ -1,11 +1,13 @@
 """How large is a corpus as it was prepared? (snell2021 table 9)"""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
-from attnscope.tasks.batch import SPECIALS
+from attnscope.tasks.batch import SPECIALS, lengths
 from attnscope.tasks.text.classification import Classification
-from attnscope.tasks.text.corpus import Part, lengths
+from attnscope.tasks.text.corpus import Part
 from attnscope.tasks.text.splits import PARTS
 from attnscope.tasks.text.task import TextTask
 from attnscope.tasks.text.words import UNKNOWN
@@ -35,7 +37,7 @@ def described(task: TextTask, name: str) -> dict[str, float | None]:
     return row | {"repeated": repeated(task, name), "left_out": task.corpus.left_out}
 
 
-def measured(side: str, numbers: list[np.ndarray], specials: int) -> dict[str, float | None]:
+def measured(side: str, numbers: Sequence[np.ndarray], specials: int) -> dict[str, float | None]:
     words = lengths(numbers) - specials
     return {
         f"{side}_mean": float(words.mean()),
@@ -44,7 +46,7 @@ def measured(side: str, numbers: list[np.ndarray], specials: int) -> dict[str, f
     }
 
 
-def unknown(numbers: list[np.ndarray]) -> float:
+def unknown(numbers: Sequence[np.ndarray]) -> float:
     """The share of running words that are unknown."""
     words = np.concatenate(numbers)
     words = words[words >= len(SPECIALS)]

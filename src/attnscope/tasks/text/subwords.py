@@ -17,7 +17,7 @@ from attnscope.tasks.text.extras import optional
 from attnscope.tasks.text.places import cache_folder
 from attnscope.tasks.text.words import UNKNOWN, UNKNOWN_WORD
 
-KINDS = ("unigram", "bpe")
+MODELS = ("unigram", "bpe")  # of SentencePiece
 LONGEST_SENTENCE = 1 << 20  # bytes; SentencePiece would silently leave out sentences of more than 4192
 ERRORS_ONLY = 2  # its level of logging
 
@@ -31,7 +31,7 @@ class Subwords:
     shared: bool = True  # one vocabulary for both sides of a translation; snell2021 A.8
 
     def __post_init__(self) -> None:
-        choose("kind of subwords", self.kind, KINDS)
+        choose("kind of subwords", self.kind, MODELS)
         require(self.size > UNKNOWN + 1, f"size must be more than {UNKNOWN + 1}, not {self.size}")
 
     def coder(self, training: Iterable[Sequence[str]]) -> "PieceCoder":

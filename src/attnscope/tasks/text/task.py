@@ -1,20 +1,19 @@
 """How does a corpus become a Task? Settings say which file and how; nothing is read before it is asked for."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
 from attnscope.errors import choose, require
 from attnscope.files import Malformed
-from attnscope.tasks.batch import Batch, Vocabulary
-from attnscope.tasks.task import Task
+from attnscope.tasks.batch import Vocabulary
+from attnscope.tasks.finite import FiniteTask
 from attnscope.tasks.text import origins
 from attnscope.tasks.text.coder import Coder
 from attnscope.tasks.text.corpus import Corpus, Marks, Pair, Part, Prepared, plain, prepared
-from attnscope.tasks.text.places import ChangedCorpus
 from attnscope.tasks.text.preparation import Preparation
 from attnscope.tasks.text.rows import Row, described
 from attnscope.tasks.text.splits import PARTS, Splits, split
@@ -22,10 +21,11 @@ from attnscope.tasks.text.subwords import Subwords
 from attnscope.tasks.text.words import Words
 
 REMEMBERED = 8  # corpora in memory
+Text = TypeVar("Text", bound="TextTask")
 
 
 @dataclass(frozen=True)
-class TextTask(Task):
+class TextTask(FiniteTask):
     """A corpus of pairs. `file` is a complete path, or one below the folder that ATTNSCOPE_DATA names, or hf:name."""
 
     file: str
@@ -68,26 +68,15 @@ class TextTask(Task):
         names = ", ".join(repr(name) for name in (*self.fields(), self.splits.field))
         return f"{described(self.file)}, with the fields {names} (the last one may be missing)"
 
-    def resolved(self) -> "TextTask":
-        """The same settings with the checksum of the data: what a run's key is made of."""
-        found = origins.fingerprint(self.file, self.expected)
-        if self.fingerprint not in (None, found):
-            raise ChangedCorpus(
-                f"the corpus {self.file} has changed: its checksum is {found[:12]}…, the settings say "
-                f"{str(self.fingerprint)[:12]}…"
-            )
-        return replace(self, fingerprint=found)
-
-    @cached_property
-    def _resolved(self) -> "TextTask":
-        return self.resolved()
+    def resolved(self: Text) -> Text:
+        return replace(self, fingerprint=origins.fingerprint(self.file, self.expected, self.fingerprint))
 
     @property
     def corpus(self) -> Corpus:
         return loaded(self._resolved)  # not kept here, so that a named corpus does not stay in memory for ever
 
-    def part(self, name: str) -> Part:
-        return self.corpus.parts[choose("split", name, PARTS)]
+    def part(self, split: str) -> Part:
+        return self.corpus.parts[choose("split", split, PARTS)]
 
     @property
     def source_words(self) -> Vocabulary:
@@ -96,29 +85,6 @@ class TextTask(Task):
     @property
     def target_words(self) -> Vocabulary:
         return self.corpus.target.vocabulary
-
-    def training_batch(self, seed: int, step: int, size: int) -> Batch:
-        """Every epoch has each sentence once, in batches of similar lengths; the last sentences make a smaller one."""
-        require(size > 0, f"a batch needs at least one sentence, not {size}")
-        training = self.part("training")
-        return training.batch(training.buckets.batch(seed, step, size))
-
-    def steps(self, size: int) -> int:
-        """Training steps in an epoch."""
-        return self.part("training").buckets.steps(size)
-
-    def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        """The whole split, shortest sentences first: to look at a few, `draw` them, for the first ones are special."""
-        require(size > 0, f"a batch needs at least one sentence, not {size}")
-        part = self.part(split)
-        for start in range(0, len(part), size):
-            yield part.batch(part.order[start : start + size])
-
-    def draw(self, split: str, count: int, seed: int = 0) -> Batch:
-        """Some sentences at random, none twice; all of them if there are no more."""
-        part = self.part(split)
-        chosen = np.random.default_rng(seed).permutation(len(part))[:count]
-        return part.batch(chosen)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -145,4 +111,5 @@ def loaded(task: TextTask) -> Corpus:
 def numbered(kept: Prepared, source: Coder, target: Coder, marks: tuple[Marks, Marks]) -> Part:
     sources = marks[0].around(source.encode(kept.sources))
     targets = marks[1].around(target.encode(kept.targets))
-    return Part(sources, targets, kept.references, kept.lost, marks[0].unmarked(kept.rationales))
+    rationales = marks[0].unmarked(kept.rationales)
+    return Part(sources, targets, rationale=rationales, references=kept.references, lost=kept.lost)

@@ -18,8 +18,9 @@ from torch import Tensor
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks.batch import PAD, SPECIALS, Vocabulary
+from attnscope.tasks.text import origins
 from attnscope.tasks.text.lines import lines
-from attnscope.tasks.text.places import ChangedCorpus, digest, find
+from attnscope.tasks.text.places import find
 from attnscope.tasks.text.task import TextTask
 
 EXPECTED = "word vectors as .txt or .vec, plain or packed with gzip, or as .npz with a vocab.txt beside it"
@@ -33,10 +34,7 @@ class Vectors:
     fingerprint: str | None = None  # a checksum; if given, another file is refused
 
     def resolved(self) -> "Vectors":
-        found = digest(find(self.file, EXPECTED))
-        if self.fingerprint not in (None, found):
-            raise ChangedCorpus(f"the word vectors {self.file} have changed: their checksum is {found[:12]}…")
-        return replace(self, fingerprint=found)
+        return replace(self, fingerprint=origins.fingerprint(self.file, EXPECTED, self.fingerprint))
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def from_npz(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
             vectors = np.asarray(file["vectors"], dtype=np.float32)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise Malformed(f"{path} is no .npz file with an array 'vectors': {error}") from error
-    words = [line for _, line in lines(path.with_name("vocab.txt"))]
+    words = [line for _, line in lines(find(str(path.with_name("vocab.txt")), EXPECTED))]
     if vectors.shape[:1] != (len(words),) or vectors.ndim != 2:
         shape = " x ".join(map(str, vectors.shape))
         raise Malformed(f"{path} holds {shape} numbers, but vocab.txt beside it has {len(words)} words")

@@ -11,7 +11,7 @@ from attnscope.display import Displayed
 from attnscope.models import PRESETS, EncoderDecoder, Trace
 from attnscope.models.asking import as_it_was, device_of
 from attnscope.probes import PROBES, some
-from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks import OneToOne, Task
 
 
@@ -42,7 +42,7 @@ class SpreadSums(Sums):
 
 
 def spread_of(model: nn.Module, task: Task) -> Spread:
-    sums, device = Accumulator[SpreadSums](), device_of(model) or torch.device("cpu")
+    sums, device = Accumulator[SpreadSums](), device_of(model)
     for batch in some(task):  # the test set
         with as_it_was(model):  # evaluation mode, no gradients; afterwards as before
             trace = model(batch.to(device))

@@ -237,7 +237,7 @@ def scores_of(subject: Subject, batch: Batch) -> Mapping[str, Values]:
     """Attention, and what else tells which words matter to the decision; made once for each batch."""
     key = (batch.source.cpu().numpy().tobytes(), batch.source.shape)
     if key not in subject.kept:
-        subject.kept[key] = made_scores(subject, batch.to(device_of(subject.model) or "cpu"))
+        subject.kept[key] = made_scores(subject, batch.to(device_of(subject.model)))
     return cast(Mapping[str, Values], subject.kept[key])
 
 

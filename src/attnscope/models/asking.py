@@ -1,11 +1,14 @@
 """How is a model asked so that nothing about it changes?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+
+from attnscope.models.trace import Trace
+from attnscope.tasks.batch import Batch
 
 
 @contextmanager
@@ -22,7 +25,21 @@ def as_it_was(model: Callable[..., Any]) -> Iterator[None]:
             module.training = training
 
 
-def device_of(model: Callable[..., Any]) -> torch.device | None:
-    """Where the model's parameters are; None if it has none."""
+def device_of(model: Callable[..., Any]) -> torch.device:
+    """Where the model's parameters are; the processor if it has none."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
-    return next((parameter.device for parameter in parameters), None)
+    return next((parameter.device for parameter in parameters), torch.device("cpu"))
+
+
+def beside(model: Callable[..., Any], batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches, on the device of the model."""
+    device = device_of(model)
+    return (batch.to(device) for batch in batches)
+
+
+def traced(model: Callable[..., Any], batches: Iterable[Batch], **forward: Any) -> Iterator[tuple[Batch, Trace]]:
+    """Each batch and what the model shows of it; what else is given goes to the forward pass."""
+    for batch in beside(model, batches):
+        with as_it_was(model):
+            trace = model(batch, **forward)
+        yield batch, trace

@@ -4,16 +4,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from attnscope.models import EncoderDecoder
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.asking import traced
 from attnscope.probes.adversary import Adversaries, farthest
 from attnscope.probes.agreement import Agree, Agreement, attention_scores
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
-from attnscope.probes.grounding import Ground, Grounding, grounding_of
+from attnscope.probes.grounding import Ground, Grounding, grounding
 from attnscope.probes.lexical import ReadsOut, lexical
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
@@ -29,10 +28,8 @@ def decomposed(model: nn.Module, task: Task) -> Decomposition:
 
 def agreed(model: nn.Module, task: Task) -> Agreement:
     """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
-    agree, device = Agree(), device_of(model) or torch.device("cpu")
-    for batch in some(task):
-        with as_it_was(model):
-            trace = model(batch.to(device), teacher_forcing=1.0)
+    agree = Agree()
+    for _, trace in traced(model, some(task), teacher_forcing=1.0):
         agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
     return agree.result()
 
@@ -44,9 +41,9 @@ def perturbed(model: nn.Module, task: Task) -> Fragility:
 
 def grounded(model: nn.Module, task: Task) -> Grounding:
     """Would each token alone make a classifier's decision?"""
-    ground, device = Ground(), device_of(model) or torch.device("cpu")
-    for batch in some(task):
-        ground.update(grounding_of(cast(ReadsOut, model), batch.to(device)))
+    ground = Ground()
+    for _, trace in traced(model, some(task)):
+        ground.update(grounding(cast(ReadsOut, model), trace))
     return ground.result()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.errors import require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 
 SAMPLED = 50  # units, baan2019 fig. 3
 PART = 0.1  # of the possible range

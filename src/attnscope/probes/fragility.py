@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.attention import uniform
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import Reweighing, lots
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.decisions import Decisions
@@ -100,21 +100,15 @@ class Perturb:
         require(draws > 0, f"draws={draws}: attention must be shuffled at least once")
         require(cells > 0, f"cells={cells}: at least one number must be held at a time")
         self.model, self.count, self.seed, self.cells = model, draws, seed, cells
-        self.gold: list[np.ndarray] = []
-        self.highest: list[np.ndarray] = []
-        self.own: list[np.ndarray] = []
-        self.uniform: list[np.ndarray] = []
-        self.permuted: list[np.ndarray] = []
+        self.found: list[list[np.ndarray]] = []
 
     @torch.no_grad()
     def update(self, batch: Batch) -> None:
         asked = Reweighing.of(self.model, batch)
         even = uniform(asked.trace.attention, asked.attended)[:, :, 0]
-        self.gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
-        self.highest.append(asked.own.amax(-1).mean(1).double().cpu().numpy())
-        self.own.append(asked.said.cpu().numpy())
-        self.uniform.append(asked.probabilities(even[None])[0].cpu().numpy())
-        self.permuted.append(self.shuffled(asked).cpu().numpy())
+        gold, highest = batch.target[:, 0] - len(SPECIALS), asked.own.amax(-1).mean(1).double()
+        found = gold, highest, asked.said, asked.probabilities(even[None])[0], self.shuffled(asked)
+        self.found.append([values.cpu().numpy() for values in found])
 
     def shuffled(self, asked: Reweighing) -> Float[Tensor, "draws batch classes"]:
         """What is said after each shuffle, a few shuffles at a time."""
@@ -126,14 +120,10 @@ class Perturb:
         return torch.cat(parts)
 
     def result(self) -> Fragility:
-        require(bool(self.gold), "nothing has come by yet; give at least one batch before asking for a result")
-        gold = np.concatenate(self.gold)
-        return Fragility(
-            own=Decisions(np.concatenate(self.own), gold),
-            uniform=Decisions(np.concatenate(self.uniform), gold),
-            permuted=np.concatenate(self.permuted, 1),
-            highest=np.concatenate(self.highest),
-        )
+        require(bool(self.found), "nothing has come by yet; give at least one batch before asking for a result")
+        *by_text, permuted = zip(*self.found, strict=True)
+        gold, highest, own, even = map(np.concatenate, by_text)
+        return Fragility(Decisions(own, gold), Decisions(even, gold), np.concatenate(permuted, 1), highest)
 
 
 def fragility(model: nn.Module, batches: Iterable[Batch], draws: int = DRAWS, seed: int = 0) -> Fragility:
@@ -161,9 +151,8 @@ def shuffle(
     tensor([[[[0.1000, 0.7000, 0.2000, 0.0000]]]])
     """
     last = torch.iinfo(lots.dtype).max
-    order = (
-        lots.masked_fill(~mask[:, None], last).sort(dim=-1, stable=True).indices
-    )  # those outside come last, in order
-    places = (~mask).int().sort(dim=-1, stable=True).indices[:, None]  # and here as well
+    # Those outside of the mask come last, in their order, here and there.
+    order = lots.masked_fill(~mask[:, None], last).sort(dim=-1, stable=True).indices
+    places = (~mask).int().sort(dim=-1, stable=True).indices[:, None]
     drawn = weights.expand(lots.shape).gather(-1, order)
     return torch.empty_like(drawn).scatter_(-1, places.expand(lots.shape), drawn)

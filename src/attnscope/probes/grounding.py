@@ -25,8 +25,8 @@ from attnscope.errors import require
 from attnscope.models.asking import as_it_was
 from attnscope.models.classifier import proper
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.probes.accumulator import Accumulator, Sums
+from attnscope.probes.drawing import Axes
 from attnscope.probes.lexical import ReadsOut, lexical
 from attnscope.tasks import SPECIALS, Batch
 
@@ -117,13 +117,8 @@ class Grounding(Displayed):
 
         names = {"decision": "the decision", "probability": "a token alone", "leakage": "leakage (share of tokens)"}
         curves = {name: self.by_confidence[column].to_numpy() for column, name in names.items()}
-        return plots.profiles(
-            curves["the decision"],
-            curves,
-            ax=ax,
-            xlabel="probability of the decision",
-            ylabel="mean over correct texts",
-        )
+        where, height = "probability of the decision", "mean over correct texts"
+        return plots.profiles(curves["the decision"], curves, ax=ax, xlabel=where, ylabel=height)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def read(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch sou
     return trace, attended
 
 
-def looked(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch source"]]:
+def looked(model: Callable[..., Any], batch: Batch, **forward: Any) -> tuple[Trace, Bool[Tensor, "batch source"]]:
     """What a forward pass shows, and the positions that it may attend to, which only the model knows."""
     masks: list[Tensor] = []
 
@@ -139,8 +139,8 @@ def looked(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch s
         return weights
 
     with as_it_was(model):
-        trace = model(batch.to(device_of(model) or torch.device("cpu")), attention=look)
-    return trace, masks[0]
+        trace = model(batch.to(device_of(model)), **{"attention": look} | forward)
+    return trace, masks[0] if masks else trace.source_mask
 
 
 def check_classifier(trace: Trace) -> None:

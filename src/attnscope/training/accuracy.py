@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.asking import traced
 from attnscope.tasks import END, Batch
 
 
@@ -22,17 +21,14 @@ def evaluate(
     """
     words = sentences = 0
     loss = right = whole = final = 0.0
-    device = device_of(model) or torch.device("cpu")
-    with as_it_was(model):
-        for batch in (batch.to(device) for batch in batches):
-            trace = model(batch, teacher_forcing=teacher_forcing, **forward)
-            mask = batch.target_mask
-            hit = trace.predictions == batch.target
-            loss += cross_entropy(trace.logits[mask], batch.target[mask], reduction="sum").item()
-            right += hit[mask].sum().item()
-            whole += (hit | ~mask).all(1).sum().item()
-            final += hit.gather(1, last_words(batch)[:, None]).sum().item()
-            words, sentences = words + int(mask.sum()), sentences + len(batch)
+    for batch, trace in traced(model, batches, teacher_forcing=teacher_forcing, **forward):
+        mask = batch.target_mask
+        hit = trace.predictions == batch.target
+        loss += cross_entropy(trace.logits[mask], batch.target[mask], reduction="sum").item()
+        right += hit[mask].sum().item()
+        whole += (hit | ~mask).all(1).sum().item()
+        final += hit.gather(1, last_words(batch)[:, None]).sum().item()
+        words, sentences = words + int(mask.sum()), sentences + len(batch)
     return {
         "loss": loss / words,
         "word_accuracy": right / words,

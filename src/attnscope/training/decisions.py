@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from torch import nn
 
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.asking import traced
 from attnscope.tasks import SPECIALS, Batch
 
 
@@ -66,11 +65,9 @@ class Decisions:
 
 def decide(model: nn.Module, batches: Iterable[Batch], **forward: Any) -> Decisions:
     """A classifier's decisions. What else is given, such as attention=uniform, goes to the forward pass."""
-    device = device_of(model) or torch.device("cpu")
     probabilities, gold = [], []
-    with as_it_was(model):
-        for batch in batches:
-            logits = model(batch.to(device), **forward).logits[:, 0, len(SPECIALS) :]
-            probabilities.append(logits.double().softmax(-1).cpu().numpy())
-            gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
+    for batch, trace in traced(model, batches, **forward):
+        logits = trace.logits[:, 0, len(SPECIALS) :]
+        probabilities.append(logits.double().softmax(-1).cpu().numpy())
+        gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
     return Decisions(np.concatenate(probabilities), np.concatenate(gold))

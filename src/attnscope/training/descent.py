@@ -42,7 +42,7 @@ class Descent:
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
         self.model, self.objective, self.settings = model, objective, settings
-        self.device = device_of(model) or torch.device("cpu")
+        self.device = device_of(model)
         self.on_gpu = self.device.type == "cuda"
         self.parameters = self.trained_parameters()
         # As a tensor, the learning rate can change under a recorded step.

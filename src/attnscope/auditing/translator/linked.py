@@ -7,8 +7,8 @@ from attnscope.auditing.sample import Sample
 from attnscope.auditing.subject import Subject
 from attnscope.auditing.translator.passes import passes
 from attnscope.probes.alignment import Align
+from attnscope.probes.heads.each import Heads
 from attnscope.probes.heads.links import AlignHeads, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.looking import Heads
 from attnscope.probes.heads.stream import Sentences, weights_of
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.adversary.divergences import jsd, logarithm, tvd
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import Reweighing, looked
 from attnscope.probes.word_by_word import WordByWord
 from attnscope.tasks.batch import Batch
@@ -43,9 +43,7 @@ class Search:
     steps: int = 500
     learning_rate: float = 0.01
     penalty: float = 500.0
-    growth: float = (
-        1.0  # of the penalty, at each step whose output is too far off; elsewhere it shrinks; 1: it is fixed
-    )
+    growth: float = 1.0  # of the penalty, at each step whose output is too far off; elsewhere it shrinks; 1: never
     noise: float = 3.0  # the sd around uniform attention, in logarithms, from which a search starts
     seed: int = 0
 
@@ -162,9 +160,8 @@ def climbed(
 ) -> Float[Tensor, "batch heads source"]:
     """The best attention over steps and starts; NaN where none was feasible."""
     # In memory the starts of a text lie side by side: so they are one matrix to its positions.
-    scores = (
-        starts(asked, settings, nearby).transpose(0, 1).contiguous().requires_grad_()
-    )  # batch x starts x heads x source
+    side_by_side = starts(asked, settings, nearby).transpose(0, 1)  # batch x starts x heads x source
+    scores = side_by_side.contiguous().requires_grad_()
     adam = torch.optim.Adam([scores], settings.learning_rate, fused=True)
     kept = torch.full_like(scores.detach(), torch.nan).transpose(0, 1)
     most = torch.full_like(kept[..., 0, 0], -1.0)  # starts x batch

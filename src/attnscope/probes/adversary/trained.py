@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.asking import as_it_was, beside
 from attnscope.models.trace import Trace
 from attnscope.probes.adversary.divergences import DIVERGENCES, tvd
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import check_classifier, class_probabilities
 from attnscope.tasks import Batch, Task
 from attnscope.training.fit import Fit, Report, carry_out
@@ -79,9 +79,8 @@ class Imitation(Displayed):
 
 def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -> Imitation:
     """How far a model's attention is from the base's, text by text, and at what price in what it says."""
-    device = device_of(adversary) or torch.device("cpu")
     with as_it_was(base), as_it_was(adversary):
-        rows = [compared(adversary(batch), base(batch)) for batch in (batch.to(device) for batch in batches)]
+        rows = [compared(adversary(batch), base(batch)) for batch in beside(adversary, batches)]
     require(bool(rows), "there is no text to compare; give at least one batch")
     return Imitation(*torch.cat(rows, 1).cpu().numpy())
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 
 
 def classification_checkpoints(last: int = 4000) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

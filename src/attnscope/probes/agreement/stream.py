@@ -10,10 +10,10 @@ from torch import Tensor
 from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models.trace import Trace
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.agreement.rank_correlation import kendall
 from attnscope.probes.agreement.top import ONE_IN, agreement, chance
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.probes.drawing import Axes
 from attnscope.tasks.batch import END, START, Batch
 
 

@@ -12,9 +12,9 @@ import pandas as pd
 
 from attnscope.display import Displayed
 from attnscope.errors import require
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.alignment.links import Link, Links
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

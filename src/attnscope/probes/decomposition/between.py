@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.geometry import CrossingSums, crossing_sums
 from attnscope.probes.decomposition.one_side import Opened
 from attnscope.probes.decomposition.predictability import ClosenessSums, MeanAttention, Predictability, closeness_sums
 from attnscope.probes.decomposition.shares import Shares, ShareSums, share_sums
 from attnscope.probes.decomposition.sides import Between, pairs
-from attnscope.probes.decomposition.sums import Sums
 from attnscope.probes.decomposition.terms import terms
 
 

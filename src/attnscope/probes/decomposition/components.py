@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnscope.errors import AttnscopeError
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.sides import Side
-from attnscope.probes.decomposition.sums import Sums, check_same_vectors, looked_up, totals_by
 
 PARTS = ("temporal", "input", "delta")
+BLOCK = 256  # sequences that are summed in the precision of the model, before double precision takes over
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,14 @@ class ComponentSums(Sums):
         return Components(temporal.transpose(0, 1), input_.transpose(0, 1), self.counts)
 
 
+def check_same_vectors(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
+    mine, theirs = tuple(one.shape[1:]), tuple(other.shape[1:])
+    if mine != theirs:
+        raise AttnscopeError(
+            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge passes of one model only"
+        )
+
+
 def component_sums(side: Side) -> ComponentSums:
     """The totals of one batch."""
     vectors = side.vectors.transpose(1, 2)  # batch x time x heads x key
@@ -109,3 +119,25 @@ def mean_times(
     """For each word, the mean temporal component of the time steps at which it came in."""
     total = torch.einsum("wt,thk->whk", counts.to(temporal), temporal)
     return total / counts.sum(1).clamp_min(1)[:, None, None]
+
+
+def looked_up(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
+    """table[rows], zero beyond its end: what was never seen adds nothing."""
+    beyond = table.new_zeros(1, *table.shape[1:])
+    found = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())
+    return found.view(*rows.shape, *table.shape[1:])
+
+
+def totals_by(
+    labels: Int[Tensor, "batch time"], values: Float[Tensor, "batch time ..."], size: int
+) -> Float[Tensor, "labels ..."]:
+    """For each label, the sum of the values that bear it; labels from `size` on (padding) are left out.
+
+    >>> totals_by(torch.tensor([[0, 2, 0]]), torch.tensor([[1.0, 5.0, 3.0]]), size=2)
+    tensor([4., 0.], dtype=torch.float64)
+    """
+    totals = torch.zeros(size, *values.shape[2:], dtype=torch.float64, device=values.device)
+    for some, theirs in zip(labels.split(BLOCK), values.split(BLOCK), strict=True):
+        block = values.new_zeros(size + 1, *values.shape[2:])
+        totals += block.index_add_(0, some.flatten(), theirs.flatten(0, 1).contiguous())[:size]
+    return totals

@@ -6,10 +6,10 @@ import torch
 
 from attnscope.errors import choose
 from attnscope.models.trace import Trace
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.decomposition.components import Components, ComponentSums, component_sums
 from attnscope.probes.decomposition.predictability import AttentionSums, MeanAttention, attention_sums
 from attnscope.probes.decomposition.sides import OF, Reading, read
-from attnscope.probes.decomposition.sums import Accumulator, Sums
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from torch.linalg import vecdot
 from torch.nn.functional import normalize
 
 from attnscope.display import Displayed
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.components import PARTS, Parts
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Sums
+from attnscope.probes.drawing import Axes
 
 KINDS = (*PARTS, "input-delta")
 PAIRS = (("temporal", "input"), ("temporal", "delta"), ("temporal", "input-delta"), ("input", "delta"))

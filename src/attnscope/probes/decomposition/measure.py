@@ -8,13 +8,13 @@ import torch
 from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.models.trace import Trace
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.decomposition.between import BetweenMeasured, BetweenSums, between_sums
 from attnscope.probes.decomposition.clouds import LIMIT
 from attnscope.probes.decomposition.fit import Fitted
 from attnscope.probes.decomposition.one_side import Opened, SideMeasured, SideSums, opened, side_sums
 from attnscope.probes.decomposition.shares import FEW, TOP, heads
 from attnscope.probes.decomposition.sides import Reading, read
-from attnscope.probes.decomposition.sums import Accumulator, Sums
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Displayed
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Accumulator, Sums
+from attnscope.probes.drawing import Axes
 from attnscope.tasks.batch import NOWHERE, Batch
 
 REACH = 5  # figure 5b shows offsets from −5 to 5

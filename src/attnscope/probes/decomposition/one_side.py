@@ -5,18 +5,12 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.clouds import Cloud, cloud
 from attnscope.probes.decomposition.components import Components, Parts
-from attnscope.probes.decomposition.geometry import (
-    Geometry,
-    GeometrySums,
-    InnerProducts,
-    geometry_sums,
-    inner_products,
-)
+from attnscope.probes.decomposition.geometry import Geometry, GeometrySums, InnerProducts, geometry_sums, inner_products
 from attnscope.probes.decomposition.principal import MomentSums, Principal, moment_sums
 from attnscope.probes.decomposition.sides import Side
-from attnscope.probes.decomposition.sums import Sums
 from attnscope.probes.decomposition.variance import VarianceSums, WordVariance, variance_sums
 
 

@@ -1,6 +1,5 @@
 """How does this model form its attention? Both passes over a stream of sentences, in one call. (aitken2021)"""
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnscope.display import Displayed
-from attnscope.errors import BadSetting
-from attnscope.models.asking import as_it_was, device_of
-from attnscope.models.trace import Trace
+from attnscope.models.asking import traced
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.fit import Fit, Fitted
 from attnscope.probes.decomposition.measure import Measure, Measured
 from attnscope.probes.decomposition.offsets import ExpectedOffset, OffsetProfile, offset_profile
@@ -21,10 +17,9 @@ from attnscope.probes.decomposition.pictures import plot_paths
 from attnscope.probes.decomposition.predictability import MeanAttention
 from attnscope.probes.decomposition.readout import ReadoutAlignment, readout_alignment
 from attnscope.probes.decomposition.shares import FEW, TOP
+from attnscope.probes.drawing import Axes
+from attnscope.probes.stream import Model, Stream, begun
 from attnscope.tasks.batch import Batch
-
-Model = Callable[..., Trace]
-Stream = Iterable[Batch] | Callable[[], Iterable[Batch]]
 
 
 @dataclass(frozen=True)
@@ -77,8 +72,8 @@ class Decomposition(Displayed):
 
 def decompose(
     model: Model,
-    batches: Stream,
-    held_out: Stream | None = None,
+    batches: Stream[Batch],
+    held_out: Stream[Batch] | None = None,
     of: str = "attention",
     top: int = TOP,
     few: int = FEW,
@@ -89,40 +84,27 @@ def decompose(
     `batches` is gone through twice: a list, or a function that begins anew. What else is given goes to the model's
     forward pass. The model is asked in evaluation mode and without gradients, and left as it was.
     """
-    with as_it_was(model):
-        fit, expected = Fit(of), ExpectedOffset()
-        for batch in moved(batches, model):
-            expected.update(batch)
-            fit.update(model(batch, **forward))
-        fitted = fit.result()
-        return Decomposition(
-            fitted=fitted,
-            in_sample=measured(model, batches, fitted, top, few, forward),
-            held_out=None if held_out is None else measured(model, held_out, fitted, top, few, forward),
-            offsets=profile(fitted, expected),
-        )
+    fit, expected = Fit(of), ExpectedOffset()
+    for batch, trace in traced(model, begun(batches), **forward):
+        expected.update(batch)
+        fit.update(trace)
+    fitted = fit.result()
 
+    def measured(stream: Stream[Batch]) -> Measured:
+        measure = Measure(fitted, top, few)
+        for _, trace in traced(model, begun(stream), **forward):
+            measure.update(trace)
+        return measure.result()
 
-def measured(model: Model, stream: Stream, fitted: Fitted, top: int, few: int, forward: dict[str, Any]) -> Measured:
-    measure = Measure(fitted, top, few)
-    for batch in moved(stream, model):
-        measure.update(model(batch, **forward))
-    return measure.result()
+    return Decomposition(
+        fitted=fitted,
+        in_sample=measured(batches),
+        held_out=None if held_out is None else measured(held_out),
+        offsets=profile(fitted, expected),
+    )
 
 
 def profile(fitted: Fitted, expected: ExpectedOffset) -> OffsetProfile | None:
     if fitted.of == "states" or fitted.decoder is None:
         return None
     return offset_profile(fitted.decoder, fitted.encoder, expected=expected.result())
-
-
-def moved(stream: Stream, model: Model) -> Iterator[Batch]:
-    """The batches of a stream from its beginning, on the device of the model."""
-    batches = stream() if callable(stream) else stream
-    if batches is stream and isinstance(stream, Iterator):
-        raise BadSetting(
-            "these batches are an iterator, which is spent after one pass, and two are needed; "
-            "give a list, or a function that begins anew"
-        )
-    device = device_of(model)
-    return (batch if device is None else batch.to(device) for batch in batches)

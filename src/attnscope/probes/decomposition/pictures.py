@@ -9,8 +9,8 @@ from torch import Tensor
 
 from attnscope.probes.decomposition.clouds import Cloud
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.decomposition.principal import Principal, principal_axes
+from attnscope.probes.drawing import Axes
 
 
 def temporal_paths(encoder: Components, decoder: Components | None, head: int = 0) -> dict[str, np.ndarray]:

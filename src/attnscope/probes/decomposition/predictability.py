@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Displayed
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.accumulator import Sums, widened
+from attnscope.probes.decomposition.components import looked_up
 from attnscope.probes.decomposition.shares import heads
-from attnscope.probes.decomposition.sums import Sums, looked_up, widened
+from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

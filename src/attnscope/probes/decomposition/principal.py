@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Displayed
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Sums
+from attnscope.probes.accumulator import Sums
+from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.tasks.batch import SPECIALS
 
 

@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Displayed
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Sums
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.terms import TERMS, name
+from attnscope.probes.drawing import Axes
 
 TOP = 5  # positions of each decoder step: figure 5a, author's code
 FEW = 10  # a word seen less often is rare: its delta is small by construction, and zero if it was seen once

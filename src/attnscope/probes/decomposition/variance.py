@@ -9,12 +9,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Displayed
-from attnscope.probes.decomposition.components import Components, Parts, mean_times, word_time_counts
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.accumulator import Sums
+from attnscope.probes.decomposition.components import (
+    Components,
+    Parts,
+    check_same_vectors,
+    looked_up,
+    mean_times,
+    totals_by,
+    word_time_counts,
+)
 from attnscope.probes.decomposition.geometry import InnerProducts
 from attnscope.probes.decomposition.shares import FEW
 from attnscope.probes.decomposition.sides import Side
-from attnscope.probes.decomposition.sums import Sums, check_same_vectors, looked_up, totals_by
+from attnscope.probes.drawing import Axes
 from attnscope.tasks.batch import SPECIALS
 
 

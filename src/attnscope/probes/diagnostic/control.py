@@ -18,8 +18,8 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.errors import BadSetting, require
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.diagnostic.reading import Reading, deviation, fitted_on, unseen_accuracy
+from attnscope.probes.diagnostic.reading import Reading, accuracy_of, deviation
+from attnscope.probes.drawing import Axes
 
 DRAWS = 1000  # of labels, before a control task is given up that never has two labels to tell apart
 
@@ -66,17 +66,12 @@ def control(reading: Reading, units: tuple[int, ...] | None = None) -> Control:
     chosen = None if units is None else np.array(units)
     random = np.random.default_rng((settings.seed, 1))
     real, controls, known = list[float](), list[float](), list[float]()
-    for number, split in enumerate(reading.splits):
+    for split, accuracy in zip(reading.splits, reading.accuracies, strict=True):
         made = replace(samples, labels=control_labels(samples.labels, kinds, split.seen, random))
-        controls.append(unseen_accuracy(fitted_on(made, split, settings, chosen), made, split, chosen))
-        real.append(reading.accuracies[number] if units is None else real_accuracy(reading, number, chosen))
+        controls.append(accuracy_of(made, split, settings, chosen))
+        real.append(accuracy if units is None else accuracy_of(samples, split, settings, chosen))
         known.append(float(np.isin(kinds[split.unseen], kinds[split.seen]).mean()))
     return Control(tuple(real), tuple(controls), len(np.unique(kinds)), float(np.mean(known)))
-
-
-def real_accuracy(reading: Reading, number: int, units: np.ndarray | None) -> float:
-    split = reading.splits[number]
-    return unseen_accuracy(fitted_on(reading.samples, split, reading.settings, units), reading.samples, split, units)
 
 
 def control_labels(

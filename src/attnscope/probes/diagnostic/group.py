@@ -17,11 +17,11 @@ from jaxtyping import Int
 
 from attnscope.display import Displayed
 from attnscope.errors import require
-from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.diagnostic.classifier import Linear
 from attnscope.probes.diagnostic.ranking import ranked
-from attnscope.probes.diagnostic.reading import Reading, deviation, fitted_on, unseen_accuracy
+from attnscope.probes.diagnostic.reading import Reading, accuracy_of, deviation
 from attnscope.probes.diagnostic.samples import Samples, Split
+from attnscope.probes.drawing import Axes
 
 ENOUGH = 0.95  # of the accuracy of all units
 EACH = 16  # sizes up to this are all tried
@@ -126,15 +126,8 @@ def growing(most: int) -> Iterator[int]:
 
 
 def refitted_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
-    def measure(size: int) -> Accuracies:
-        chosen = order[:size]
-        samples, settings = reading.samples, reading.settings
-        return tuple(
-            unseen_accuracy(fitted_on(samples, split, settings, chosen), samples, split, chosen)
-            for split in reading.splits
-        )
-
-    return measure
+    samples, settings = reading.samples, reading.settings
+    return lambda size: tuple(accuracy_of(samples, split, settings, order[:size]) for split in reading.splits)
 
 
 def masked_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from attnscope.display import Displayed
 from attnscope.errors import require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.weights.strength import STRONGEST, strongest
 
 

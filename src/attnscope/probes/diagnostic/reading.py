@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.decomposition.drawing import Axes
 from attnscope.probes.diagnostic.classifier import PENALTIES, Linear, fitted
 from attnscope.probes.diagnostic.samples import SPLITS, Samples, Split, splits
+from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,11 @@ def fitted_on(
 def unseen_accuracy(classifier: Linear, samples: Samples, split: Split, units: np.ndarray | None = None) -> float:
     states = samples.states if units is None else samples.states[:, units]
     return classifier.accuracy(states[split.unseen], samples.labels[split.unseen])
+
+
+def accuracy_of(samples: Samples, split: Split, settings: DiagnosticSettings, units: np.ndarray | None) -> float:
+    """Of a classifier of its own; with `units`, on these alone."""
+    return unseen_accuracy(fitted_on(samples, split, settings, units), samples, split, units)
 
 
 def check_classes(labels: Int[np.ndarray, " steps"], split: Split) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Displayed
 from attnscope.errors import require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.erasure.erased import Erased
 from attnscope.probes.erasure.ordering import RANDOM, Score
 from attnscope.probes.erasure.records import Texts, over_draws

@@ -31,7 +31,7 @@ class Erased:
         cls, model: nn.Module, batch: Batch, score: Score, way: str, seed: int = 0, reading: Reweighing | None = None
     ) -> "Erased":
         """`reading` is what the model made of this batch, if it was asked already; equal scores are drawn by `seed`."""
-        batch = batch.to(device_of(model) or "cpu")
+        batch = batch.to(device_of(model))
         reading = reading or Reweighing.of(model, batch)
         words, texts = erasable(batch), long_enough(batch).nonzero()[:, 0]
         places = by_score(values_of(score, batch)[texts], words[texts], random_score(batch, seed)[texts])

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Displayed
 from attnscope.errors import require
-from attnscope.models.asking import device_of
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.erasure.erased import Erased
 from attnscope.probes.erasure.ordering import RANDOM, Score
 from attnscope.probes.erasure.records import Texts, over_draws
@@ -145,7 +144,6 @@ def until_flip(
     Words with equal scores go in a random order, drawn by the text and the seed. `reading` is what the model made of
     this batch, if it was asked already.
     """
-    batch = batch.to(device_of(model) or "cpu")
     reading = reading or Reweighing.of(model, batch)
     texts = Erased.of(model, batch, score, way, seed, reading)
     gone = first_flip(texts, (grid or Grid()).counts(texts.lengths))

@@ -21,14 +21,13 @@ class Texts:
 
     def __add__(self: R, other: R) -> R:
         """These texts, then those."""
-        both = {f.name: torch.cat([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
-        return type(self)(**both)
+        return joined([self, other], 0)
 
 
-def side_by_side(drawn: Sequence[R]) -> R:
-    """The same texts by several scores: one beside the other on the second axis, which is that of draws."""
-    kind = type(drawn[0])
-    return kind(**{f.name: torch.cat([getattr(one, f.name) for one in drawn], 1) for f in fields(kind)})
+def joined(records: Sequence[R], axis: int) -> R:
+    """On the first axis, other texts; on the second, the same texts by other scores, which are draws."""
+    kind = type(records[0])
+    return kind(**{f.name: torch.cat([getattr(one, f.name) for one in records], axis) for f in fields(kind)})
 
 
 def over_draws(values: Tensor) -> Tensor:

@@ -7,11 +7,10 @@ from typing import Generic, TypeVar
 from torch import nn
 
 from attnscope.errors import require
-from attnscope.models.asking import device_of
 from attnscope.probes.agreement.scores import attention_scores
 from attnscope.probes.erasure.erased import long_enough
 from attnscope.probes.erasure.ordering import Score, orders
-from attnscope.probes.erasure.records import Gathered, Texts, side_by_side
+from attnscope.probes.erasure.records import Gathered, Texts, joined
 from attnscope.probes.erasure.removal import way_named
 from attnscope.probes.reweighing import Reweighing
 from attnscope.tasks.batch import Batch
@@ -33,11 +32,10 @@ class OverScores(Gathered[R], Generic[R]):
         self.way, self.draws, self.seed = way, draws, seed
 
     def update(self, model: nn.Module, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
-        batch = batch.to(device_of(model) or "cpu")
         reading = Reweighing.of(model, batch)
         everything = {"attention": attention_scores(reading.trace)} | dict(scores or {})
         named = orders(everything, batch, self.draws, self.seed)
-        found = {name: side_by_side([self.ask(reading, batch, one) for one in drawn]) for name, drawn in named.items()}
+        found = {name: joined([self.ask(reading, batch, one) for one in drawn], 1) for name, drawn in named.items()}
         self.add(found, left_out=int((~long_enough(batch)).sum()))
 
     @abstractmethod

@@ -17,7 +17,7 @@ from attnscope.models.adapters.hugging_face import HuggingFace
 from attnscope.models.adapters.interventions import Change, at_head
 from attnscope.models.encoder_decoder import heard_words
 from attnscope.models.trace import Trace
-from attnscope.probes.heads.stream import Model
+from attnscope.probes.stream import Model
 from attnscope.tasks.batch import Batch
 
 Ask = Callable[[Interventions | None], Trace]

@@ -15,9 +15,9 @@ from attnscope.models.adapters import ablated
 from attnscope.models.adapters.interventions import Change
 from attnscope.models.attention import uniform
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.sums import Sums
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.heads.again import Again
-from attnscope.probes.heads.looking import Heads
+from attnscope.probes.heads.each import Heads
 
 CHANGES: dict[str, Change] = {"ablated": ablated, "uniform": uniform}
 

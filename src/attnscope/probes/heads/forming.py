@@ -5,15 +5,15 @@ from typing import Any
 
 import pandas as pd
 
-from attnscope.display import Displayed
-from attnscope.models.asking import as_it_was
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.display import Displayed, Figure
+from attnscope.probes.accumulator import Accumulator
 from attnscope.probes.decomposition.shares import FEW, TOP
-from attnscope.probes.decomposition.sums import Accumulator
+from attnscope.probes.drawing import Axes
 from attnscope.probes.heads.looking import Looking, LookingSums, looking_sums
 from attnscope.probes.heads.parts import GROUPS, Parts, Split
-from attnscope.probes.heads.pictures import Figure, by_head, grid, grids
-from attnscope.probes.heads.stream import Model, Pass, Stream, check_twice, is_special, taken
+from attnscope.probes.heads.pictures import by_head, grid, grids
+from attnscope.probes.heads.stream import Item, Pass, is_special, taken
+from attnscope.probes.stream import Model, Stream, check_twice
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,20 @@ class Formed(Displayed):
 
 
 def formed(
-    model: Model, batches: Stream, most: int | None = None, top: int = TOP, few: int = FEW, **forward: Any
+    model: Model, batches: Stream[Item], most: int | None = None, top: int = TOP, few: int = FEW, **forward: Any
 ) -> Formed:
     """Of all layers and heads, from two passes of the model over the first `most` sentences.
 
     The first pass finds the components, the second the shares; memory goes with the words that were seen, and not with
     the sentences. What else is given goes to the forward pass. The model is left as it was.
     """
-    check_twice(batches, "one for components and one for their shares")
+    check_twice(batches, ", one for components and one for their shares")
     split, looked = Split(top, few), Accumulator[LookingSums]()
-    with as_it_was(model):
-        for sentences in taken(batches, model, most):
-            seen = Pass.of(model, sentences.batch, forward)
-            split.fit(seen.trace)
-            looked.add(looking_sums(seen, is_special(model, sentences.batch)))
-        for sentences in taken(batches, model, most):
-            split.measure(Pass.of(model, sentences.batch, forward))
+    for sentences in taken(batches, model, most):
+        seen = Pass.of(model, sentences.batch, forward)
+        split.fit(seen.trace)
+        looked.add(looking_sums(seen, is_special(model, sentences.batch)))
+    for sentences in taken(batches, model, most):
+        split.measure(Pass.of(model, sentences.batch, forward))
     total = looked.total
     return Formed(split.result(), total.looking(), total.sentences, int(total.words))

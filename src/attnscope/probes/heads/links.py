@@ -16,8 +16,9 @@ from attnscope.errors import require
 from attnscope.models.adapters import Words, by_word
 from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.probes.alignment import Align, GoldLinks, Links, argmax_links
-from attnscope.probes.heads.looking import Heads
-from attnscope.probes.heads.stream import Model, Sentences, is_special
+from attnscope.probes.heads.each import EachHead, Heads
+from attnscope.probes.heads.stream import Sentences, is_special
+from attnscope.probes.stream import Model
 from attnscope.tasks.batch import NOWHERE, Batch
 
 Reference = Callable[[Sentences], Sequence[GoldLinks]]
@@ -40,29 +41,22 @@ class AlignHeads:
 
     def __init__(self, reference: Reference):
         self.reference = reference
-        self.counts: list[list[Align]] = []
+        self.counts = EachHead(Align)
 
     @torch.no_grad()
     def update(
         self, weights: Float[Tensor, "layers batch heads target source"], sentences: Sentences, special: Special
     ) -> None:
         gold = self.reference(sentences)
-        self.counts = self.counts or [[Align() for _ in range(weights.shape[2])] for _ in weights]
-        for layer, counts in zip(links(weights, sentences, special), self.counts, strict=True):
-            for head, count in zip(layer, counts, strict=True):
-                for found, reference in zip(head, gold, strict=True):
-                    count.update(found, reference)
+        for count, head in self.counts.beside(links(weights, sentences, special)):
+            for found, reference in zip(head, gold, strict=True):
+                count.update(found, reference)
 
     def merge(self, other: "AlignHeads") -> None:
-        if not self.counts:
-            self.counts = other.counts
-        else:
-            for mine, theirs in zip(self.counts, other.counts, strict=False):
-                for one, two in zip(mine, theirs, strict=True):
-                    one.merge(two)
+        self.counts.merge(other.counts)
 
     def result(self) -> Heads:
-        return torch.tensor([[count.result().error_rate for count in layer] for layer in self.counts]).double()
+        return self.counts.table(lambda count: count.result().error_rate)
 
 
 def links(
@@ -120,9 +114,7 @@ def model_1_reference(model: Model, sentences: Sequence[Sentences], aligner: IBM
 
 
 def fitted_model_1(model: Model, batches: Sequence[Batch]) -> IBMModel1:
-    source, target = (
-        1 + max(int(getattr(batch, side).max()) for batch in batches) for side in ("source", "target")
-    )  # fmt: skip
+    source, target = (1 + max(int(getattr(batch, side).max()) for batch in batches) for side in ("source", "target"))
     return IBMModel1.fitted(Bags.of([words_only(model, batch) for batch in batches], source, target, null=True))
 
 

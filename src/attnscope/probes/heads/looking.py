@@ -7,10 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.sums import Sums
+from attnscope.probes.accumulator import Sums
+from attnscope.probes.heads.each import Heads
 from attnscope.probes.heads.stream import Pass
-
-Heads = Float[Tensor, "layers heads"]
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from attnscope.models.adapters import up_to
 from attnscope.models.trace import Trace
+from attnscope.probes.accumulator import Sums
 from attnscope.probes.decomposition.components import Components, ComponentSums, component_sums
 from attnscope.probes.decomposition.geometry import GeometrySums, geometry_sums, inner_products
 from attnscope.probes.decomposition.shares import FEW, TOP, ShareSums, share_sums
 from attnscope.probes.decomposition.sides import Side, fed_words, pairs, read
-from attnscope.probes.decomposition.sums import Sums
 from attnscope.probes.decomposition.terms import terms
 from attnscope.probes.heads.stream import Pass
 

@@ -2,22 +2,16 @@
 
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnscope.display import Figure
 from attnscope.errors import choose
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["Figure", "by_head", "grid", "grids"]
 ACROSS = 4  # panels in a row
 WRITTEN = 16  # cells with their number in them
 

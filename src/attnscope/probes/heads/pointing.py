@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnscope.probes.agreement import Agree
 from attnscope.probes.agreement.scores import Scores
-from attnscope.probes.heads.looking import Heads
+from attnscope.probes.heads.each import EachHead, Heads
 from attnscope.tasks.batch import Batch
 
 
@@ -30,7 +30,7 @@ class PointHeads:
     """Agreement of every layer and head with a saliency, over a stream."""
 
     def __init__(self) -> None:
-        self.agree: list[list[Agree]] = []
+        self.agree = EachHead(Agree)
         self.name = ""
 
     @torch.no_grad()
@@ -42,24 +42,15 @@ class PointHeads:
         special: Bool[Tensor, "batch source"],
     ) -> None:
         self.name = saliency.name
-        self.agree = self.agree or [[Agree() for _ in range(weights.shape[2])] for _ in weights]
         words = replace(batch, source_mask=batch.source_mask & ~special)
-        for layer, agrees in zip(weights, self.agree, strict=True):
-            for head, agree in zip(layer.unbind(1), agrees, strict=True):
-                agree.update(head, saliency.values, words)
+        for agree, head in self.agree.beside(layer.unbind(1) for layer in weights):
+            agree.update(head, saliency.values, words)
 
     def merge(self, other: "PointHeads") -> None:
-        if not self.agree:
-            self.agree, self.name = other.agree, other.name
-        else:
-            for mine, theirs in zip(self.agree, other.agree, strict=False):
-                for one, two in zip(mine, theirs, strict=True):
-                    one.merge(two)
+        self.name = self.name or other.name
+        self.agree.merge(other.agree)
 
     def result(self) -> Pointing:
-        found = [[agree.result() for agree in layer] for layer in self.agree]
-        kendall, top = (
-            torch.tensor([[getattr(agreement, name) for agreement in layer] for layer in found]).double()
-            for name in ("kendall", "top")
-        )
-        return Pointing(kendall, top, found[0][0].chance, self.name)
+        kendall = self.agree.table(lambda agree: agree.result().kendall)
+        top = self.agree.table(lambda agree: agree.result().top)
+        return Pointing(kendall, top, self.agree.layers[0][0].result().chance, self.name)

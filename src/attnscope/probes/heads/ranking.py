@@ -10,23 +10,24 @@ from typing import Any, cast
 
 import pandas as pd
 
-from attnscope.display import Displayed
+from attnscope.display import Displayed, Figure
 from attnscope.errors import choose, require
 from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import IBMModel1
+from attnscope.probes.accumulator import Accumulator
 from attnscope.probes.agreement.scores import Scores
 from attnscope.probes.alignment import GoldLinks
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.sums import Accumulator
+from attnscope.probes.drawing import Axes
 from attnscope.probes.heads.again import Again
+from attnscope.probes.heads.each import Heads
 from attnscope.probes.heads.effects import Effect, EffectSums, effect_sums
 from attnscope.probes.heads.links import AlignHeads, Reference, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.looking import Heads
-from attnscope.probes.heads.pictures import Figure, by_head, grid, grids
+from attnscope.probes.heads.pictures import by_head, grid, grids
 from attnscope.probes.heads.pointing import PointHeads, Pointing
 from attnscope.probes.heads.replay import replayed
-from attnscope.probes.heads.stream import Model, Sentences, Stream, taken, weights_of
+from attnscope.probes.heads.stream import Item, Sentences, taken, weights_of
 from attnscope.probes.saliency import EmbedsSource, influence
+from attnscope.probes.stream import Model, Stream
 from attnscope.tasks.batch import Batch
 
 Method = Callable[[EmbedsSource, Batch], Scores]
@@ -150,7 +151,7 @@ class Rank:
 
 def ranked(
     model: Model,
-    batches: Stream,
+    batches: Stream[Item],
     gold: Sequence[GoldLinks] | None = None,
     most: int | None = None,
     of: str = "gold",

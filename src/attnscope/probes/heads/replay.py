@@ -6,7 +6,8 @@ from typing import Any
 from attnscope.errors import BadSetting
 from attnscope.models.adapters.encoder_decoder import HFEncoderDecoder, ended
 from attnscope.models.asking import as_it_was
-from attnscope.probes.heads.stream import Model, Sentences
+from attnscope.probes.heads.stream import Sentences
+from attnscope.probes.stream import Model
 from attnscope.tasks.batch import PAD, Batch
 
 LONGEST = 128  # words of an output; the same for every batch, so that batches do not matter

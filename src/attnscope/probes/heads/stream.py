@@ -1,6 +1,6 @@
 """Which sentences are heads asked about, and what does one pass show of all of them?"""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import require
 from attnscope.models.adapters import Texts, Words
 from attnscope.models.asking import device_of
 from attnscope.models.trace import Trace
+from attnscope.probes.reweighing import looked
+from attnscope.probes.stream import Model, Stream
 from attnscope.tasks.batch import END, START, Batch
 from attnscope.tasks.task import trimmed
 
-Model = Callable[..., Trace]
 Item = Batch | Texts
-Stream = Iterable[Item] | Callable[[], Iterable[Item]]
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,16 @@ class Sentences:
 
     def first(self, count: int) -> "Sentences":
         batch = trimmed(self.batch, slice(count))
-        source, target = (None if words is None else some(words, count) for words in (self.source, self.target))
-        return Sentences(
-            batch,
-            None if source is None else replace(source, unit=source.unit[:, : batch.source.shape[1]]),
-            None if target is None else replace(target, unit=target.unit[:, : batch.target.shape[1]]),
-        )
+        sides = (self.source, batch.source), (self.target, batch.target)
+        return Sentences(batch, *(None if words is None else some(words, *numbers.shape) for words, numbers in sides))
 
 
-def some(words: Words, count: int) -> Words:
-    return Words(
-        words.names[:count], words.pieces[:count], words.places[:count], words.unit[:count], words.mask[:count]
-    )
+def some(words: Words, count: int, width: int) -> Words:
+    unit, first = words.unit[:count, :width], slice(count)
+    return Words(words.names[first], words.pieces[first], words.places[first], unit, words.mask[first])
 
 
-def taken(stream: Stream, model: Model, most: int | None = None) -> Iterator[Sentences]:
+def taken(stream: Stream[Item], model: Model, most: int | None = None) -> Iterator[Sentences]:
     """The first `most` sentences of a stream, or all, from its beginning, on the device of the model."""
     require(most is None or most > 0, f"most={most}: at least one sentence is needed")
     device, left = device_of(model), most
@@ -60,17 +55,9 @@ def taken(stream: Stream, model: Model, most: int | None = None) -> Iterator[Sen
         if left is not None:
             sentences = sentences if len(sentences) <= left else sentences.first(left)
             left -= len(sentences)
-        yield sentences if device is None else replace(sentences, batch=sentences.batch.to(device))
+        yield replace(sentences, batch=sentences.batch.to(device))
         if left == 0:
             return
-
-
-def check_twice(stream: Stream, why: str) -> None:
-    if isinstance(stream, Iterator):
-        raise BadSetting(
-            f"these batches are an iterator, which is spent after one pass, and two are needed, {why}; give a list, or "
-            "a function that begins anew"
-        )
 
 
 @dataclass(frozen=True)
@@ -82,14 +69,7 @@ class Pass:
 
     @classmethod
     def of(cls, model: Model, batch: Batch, forward: dict[str, Any]) -> "Pass":
-        masks: list[Tensor] = []
-
-        def look(weights: Tensor, mask: Tensor) -> Tensor:
-            masks.append(mask)
-            return weights
-
-        trace = model(batch, **{"attention": look} | forward)
-        return cls(trace, masks[0] if masks else batch.source_mask)
+        return cls(*looked(model, batch, **forward))
 
     @property
     def weights(self) -> Float[Tensor, "layers batch heads target source"]:

@@ -74,9 +74,7 @@ def fitted(vectors: np.ndarray, k: int, batch_size: int, starts: int, seed: int)
     from sklearn.cluster import MiniBatchKMeans  # takes a second to load
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    method = MiniBatchKMeans(
-        k, batch_size=batch_size, n_init=starts, random_state=Evenly(seed), compute_labels=False
-    )  # fmt: skip
+    method = MiniBatchKMeans(k, batch_size=batch_size, n_init=starts, random_state=Evenly(seed), compute_labels=False)
     with threadpool_limits(1):
         return method.fit(vectors)
 

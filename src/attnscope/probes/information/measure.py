@@ -12,12 +12,13 @@ import pandas as pd
 
 from attnscope.display import Displayed
 from attnscope.errors import choose
-from attnscope.probes.decomposition.drawing import Axes
-from attnscope.probes.decomposition.passes import Model, Stream, moved
+from attnscope.probes.drawing import Axes
 from attnscope.probes.information.clusters import BATCH, CLUSTERS, STARTS, clustered
 from attnscope.probes.information.labels import by_chance, entropy, mutual_information
 from attnscope.probes.information.occurrences import MOST, Occurrences, gathered
 from attnscope.probes.information.words import WORDS, most_frequent, sampled, word_counts
+from attnscope.probes.stream import Model, Stream, begun
+from attnscope.tasks.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Information(Displayed):
 
 def information(
     model: Model,
-    batches: Stream,
+    batches: Stream[Batch],
     choice: str = "frequent",
     number: int = WORDS,
     most: int = MOST,
@@ -84,7 +85,7 @@ def information(
     model's forward pass. Words without an occurrence here, special words and those in `without` are never chosen.
     """
     choose("choice of words", choice, ("frequent", "sampled"))
-    counts = word_counts(moved(batches, model), without)
+    counts = word_counts(begun(batches), without)
     words = most_frequent(counts, number) if choice == "frequent" else sampled(counts, number, seed)
     return measured(gathered(model, batches, words, most, seed, **forward), k, batch_size, starts, seed)
 
@@ -105,6 +106,4 @@ def measured(
 
 
 def shared(one: Any, other: Any, seed: int) -> Shared:
-    return Shared(
-        mutual_information(one, other), by_chance(one, other, seed=seed), min(entropy(one), entropy(other))
-    )  # fmt: skip
+    return Shared(mutual_information(one, other), by_chance(one, other, seed=seed), min(entropy(one), entropy(other)))

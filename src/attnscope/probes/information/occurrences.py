@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float32, Int
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was
+from attnscope.models.asking import as_it_was, beside
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition.passes import Model, Stream, moved
+from attnscope.probes.stream import Model, Stream, begun
 from attnscope.tasks.batch import Batch
 
 MOST = 1_000_000  # tutek2020 §3.4
@@ -32,7 +32,12 @@ class Occurrences:
 
 
 def gathered(
-    model: Model, batches: Stream, words: Int[np.ndarray, " words"], most: int = MOST, seed: int = 0, **forward: Any
+    model: Model,
+    batches: Stream[Batch],
+    words: Int[np.ndarray, " words"],
+    most: int = MOST,
+    seed: int = 0,
+    **forward: Any,
 ) -> Occurrences:
     """The occurrences of these words; of more than `most`, so many of them drawn at random.
 
@@ -44,9 +49,9 @@ def gathered(
     require(most > 0, f"most={most}: at least one occurrence must be kept")
     require(len(words) > 0, "no words were chosen; give at least one")
     chosen = known(words)
-    kept = drawn(sum(int(places(batch, chosen).sum()) for batch in moved(batches, model)), most, seed)
+    kept = drawn(sum(int(places(batch, chosen).sum()) for batch in begun(batches)), most, seed)
     with as_it_was(model):
-        parts = each_batch(model, moved(batches, model), chosen, kept, forward)
+        parts = each_batch(model, beside(model, begun(batches)), chosen, kept, forward)
         found, embedded, states = put_together(parts, int(kept.sum()))
     return Occurrences(found, embedded, states, len(kept))
 

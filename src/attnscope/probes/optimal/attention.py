@@ -10,7 +10,7 @@ from torch import Tensor
 from attnscope.display import Displayed
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.scores import Scores, over_words
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.lexical import ReadsOut
 from attnscope.probes.optimal.interior_point import CELLS, LIMIT, TOLERANCE, minimise
 from attnscope.probes.optimal.problem import as_problem

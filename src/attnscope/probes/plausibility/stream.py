@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.erasure.ordering import Score, by_score, erasable, random_score, values_of
 from attnscope.probes.erasure.records import Gathered, Texts
 from attnscope.probes.plausibility.ranking import area_under_curve, average_precision, chance_of_average_precision

@@ -8,7 +8,7 @@ import pandas as pd
 from torch import nn
 
 from attnscope.display import Displayed
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.surgery.retraining import Operated, retrained
 from attnscope.tasks import Task
 

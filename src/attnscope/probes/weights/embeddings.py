@@ -10,7 +10,7 @@ from torch import nn
 from attnscope.display import Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.weights.matrices import SIDES, Matrix, as_array
 
 

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.weights.matrices import Matrices, Matrix
 
 THRESHOLDS = {"encoder": 0.2, "decoder": 0.17}  # baan2019 §3

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.decomposition.drawing import Axes
+from attnscope.probes.drawing import Axes
 from attnscope.probes.weights.matrices import Matrix
 
 LAYERS = ("next", "previous")

@@ -3,14 +3,11 @@
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
-import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnscope.errors import AttnscopeError
 
 S = TypeVar("S", bound="Sums")
-BLOCK = 256  # sequences that are summed in the precision of the model, before double precision takes over
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,6 @@ class Accumulator(Generic[S]):
         return self.sums
 
 
-def check_same_vectors(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
-    mine, theirs = tuple(one.shape[1:]), tuple(other.shape[1:])
-    if mine != theirs:
-        raise AttnscopeError(
-            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge passes of one model only"
-        )
-
-
 def joined(one: Any, other: Any) -> Any:
     """One field of two halves: None where the model has no such thing."""
     if one is None or other is None:
@@ -65,6 +54,7 @@ def joined(one: Any, other: Any) -> Any:
 def widened_sum(one: Tensor, other: Tensor) -> Tensor:
     """The sum of two tensors, each of which is zero beyond its own end.
 
+    >>> import torch
     >>> widened_sum(torch.tensor([1, 2, 3]), torch.tensor([10]))
     tensor([11,  2,  3])
     """
@@ -79,25 +69,3 @@ def widened(values: Tensor, shape: list[int]) -> Tensor:
     room = values.new_zeros(shape)
     room[tuple(slice(size) for size in values.shape)] = values
     return room
-
-
-def looked_up(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
-    """table[rows], zero beyond its end: what was never seen adds nothing."""
-    beyond = table.new_zeros(1, *table.shape[1:])
-    found = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())
-    return found.view(*rows.shape, *table.shape[1:])
-
-
-def totals_by(
-    labels: Int[Tensor, "batch time"], values: Float[Tensor, "batch time ..."], size: int
-) -> Float[Tensor, "labels ..."]:
-    """For each label, the sum of the values that bear it; labels from `size` on (padding) are left out.
-
-    >>> totals_by(torch.tensor([[0, 2, 0]]), torch.tensor([[1.0, 5.0, 3.0]]), size=2)
-    tensor([4., 0.], dtype=torch.float64)
-    """
-    totals = torch.zeros(size, *values.shape[2:], dtype=torch.float64, device=values.device)
-    for some, theirs in zip(labels.split(BLOCK), values.split(BLOCK), strict=True):
-        block = values.new_zeros(size + 1, *values.shape[2:])
-        totals += block.index_add_(0, some.flatten(), theirs.flatten(0, 1).contiguous())[:size]
-    return totals

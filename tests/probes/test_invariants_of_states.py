@@ -1,0 +1,232 @@
+"""What holds of states and attention, whatever their numbers: decomposition, heads, gates, activations, lexical probe.
+
+That parts sum to states, terms to alignments and shares to one, that halves merge, that neither batches nor padding
+change anything: see test_decomposition_*, test_heads, test_gates and test_activations.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from decomposition_examples import WORDS, Tiny, random_batch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lexical_examples import Added, encoder_decoder
+from torch.testing import assert_close
+
+from attnscope.probes.activations import activations
+from attnscope.probes.alignment import GoldLinks
+from attnscope.probes.decomposition import Fit, Measure, decompose, offset_profile, principal_axes, readout_alignment
+from attnscope.probes.gates import saturation
+from attnscope.probes.heads import Rank, Sentences, formed
+from attnscope.probes.lexical import lexical
+
+few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 4))
+SEEDS = st.integers(0, 10_000)
+BATCHES = [random_batch(6, seed=seed, longest=6) for seed in range(2)]
+
+
+def orthogonal(size, seed):
+    return torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(seed)).double()).Q
+
+
+def taken_apart(traces):
+    fit = Fit()
+    for trace in traces:
+        fit.update(trace)
+    measure = Measure(fit.result())
+    for trace in traces:
+        measure.update(trace)
+    return fit.result(), measure.result()
+
+
+def with_vectors(trace, queries, keys):
+    layer = replace(trace.last, queries=queries, keys=keys, alignment=queries @ keys.mT)
+    return replace(trace, layers=(layer,))
+
+
+def numbers(measured):
+    """What must not depend on axes or on the names of words."""
+    shares, sides = measured.between.shares, (measured.encoder, measured.decoder)
+    return {
+        "absolute": shares.absolute, "signed": shares.signed, "by step": shares.absolute_by_step,
+        "predictability": measured.between.predictability.overall, "cosine": measured.between.cosine,
+        "lengths": torch.stack([side.geometry.lengths for side in sides]),
+        "cosines": torch.stack([side.geometry.cosines for side in sides]),
+        "left": torch.stack([side.variance.mean_over(side.variance.counts > 0) for side in sides]),
+        "explained": torch.stack([axes.explained for side in sides for axes in side.principal]),
+    }  # fmt: skip
+
+
+def assert_alike(one, other):
+    theirs = numbers(other)
+    for name, values in numbers(one).items():
+        assert_close(values, theirs[name], equal_nan=True, msg=lambda text, name=name: f"{name}: {text}")
+
+
+# Decomposition
+
+
+@fewer
+@given(SEEDS, st.integers(1, 8))
+def test_what_is_left_over_is_nothing_on_average_over_a_word_and_over_a_time_step(seed, sentences):
+    trace = Tiny(seed=seed)(random_batch(sentences, seed=seed))
+    fitted, _ = taken_apart([trace])
+    encoder = fitted.encoder, trace.last.keys, trace.source, trace.source_mask
+    decoder = fitted.decoder, trace.last.queries, trace.fed, trace.target_mask
+    for side, vectors, words, mask in (encoder, decoder):
+        parts = side.split(vectors, words)
+        delta, input_delta = (part.transpose(1, 2) for part in (parts.delta, parts.input_delta))
+        for word in words[mask].unique():
+            assert delta[(words == word) & mask].mean(0).abs().max() < 1e-12
+        assert (input_delta * mask[:, :, None, None]).sum(0).abs().max() < 1e-12
+        assert (side.input * side.word_counts[:, None]).sum(1).abs().max() < 1e-11
+
+
+@fewer
+@given(SEEDS)
+def test_axes_of_the_vectors_do_not_matter_nor_their_common_scale(seed):
+    traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
+    turn = orthogonal(traces[0].last.keys.shape[-1], seed)
+    _, plain = taken_apart(traces)
+    _, turned = taken_apart([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
+    _, scaled = taken_apart([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
+    assert_alike(turned, plain)
+    assert_close(scaled.between.shares.absolute, plain.between.shares.absolute)
+    assert_close(scaled.encoder.geometry.lengths, 3 * plain.encoder.geometry.lengths)
+    assert_close(scaled.decoder.geometry.cosines, plain.decoder.geometry.cosines, equal_nan=True)
+
+
+@fewer
+@given(SEEDS)
+def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_matter(seed):
+    traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
+    order = np.random.default_rng(seed).permutation(np.arange(3, WORDS))
+    names = torch.tensor([0, 1, 2, *order])
+    fitted, plain = taken_apart(traces)
+    renamed, other = taken_apart(
+        [replace(one, source=names[one.source], fed=names[one.fed]) for one in reversed(traces)]
+    )
+    assert_alike(other, plain)
+    assert_close(renamed.encoder.temporal, fitted.encoder.temporal)
+    assert_close(renamed.encoder.input[:, names[: fitted.encoder.input.shape[1]]], fitted.encoder.input)
+    readout = torch.randn(WORDS, fitted.encoder.input.shape[-1], generator=torch.Generator().manual_seed(seed)).double()
+    one, two = readout_alignment(readout, fitted.encoder), readout_alignment(7 * readout, renamed.encoder)
+    assert {output: int(names[word]) for output, word in one.dictionary().items()} == two.dictionary()
+
+
+def test_answers_lie_where_they_must():
+    found = decompose(Tiny(), BATCHES, BATCHES[:1])
+    for measured in found.measured.values():
+        between, principal = measured.between, (*measured.encoder.principal, *measured.decoder.principal)
+        for share in (between.predictability.overall, between.shares.temporal_query, between.cosine):
+            assert ((share >= 0) & (share <= 1)).all()
+        assert all((axes.explained.diff() <= 1e-12).all() and axes.explained.sum() <= 1 + 1e-12 for axes in principal)
+        assert all(torch.allclose(axes.axes @ axes.axes.T, torch.eye(3).double()) for axes in principal)
+    ratio = found.in_sample.encoder.variance
+    assert (ratio.after[:, ratio.counts > 1] >= 0).all()
+    near, far = (offset_profile(found.decoder, found.encoder, reach=reach).values for reach in (2, 5))
+    assert_close(far[..., 3:-3], near, equal_nan=True)
+    assert_close(found.mean_attention.weights.sum(-1), torch.ones(2, len(found.mean_attention.steps)).double())
+
+
+@fewer
+@given(SEEDS)
+def test_principal_axes_turn_with_their_vectors(seed):
+    vectors = torch.randn(20, 5, generator=torch.Generator().manual_seed(seed)).double() * torch.tensor([9, 5, 3, 2, 1])
+    plain, turned = principal_axes(vectors), principal_axes(vectors @ orthogonal(5, seed) + 4)
+    assert_close(turned.explained, plain.explained)
+    assert_close(turned.project(vectors @ orthogonal(5, seed) + 4).abs(), plain.project(vectors).abs())
+
+
+# Heads
+
+
+def translator():
+    return encoder_decoder(heads=2, attention="query_key_value", inputs="learned")
+
+
+def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are_only_names():
+    model, names = translator(), torch.tensor([0, 1, 2, 6, 3, 5, 4])
+    found, rank = formed(model, BATCHES), Rank(model)
+    for batch in BATCHES:
+        rank.update(Sentences(batch))
+    table = found.table()
+    assert np.allclose(table[["time", "word", "rest"]].sum(axis=1), 1)
+    assert (
+        table[["entropy", "on specials", "time", "word", "rest"]]
+        .apply(lambda column: column.between(0, 1 + 1e-9))
+        .all(axis=None)
+    )
+    ranked = rank.result()
+    assert all(((effect.changed >= 0) & (effect.changed <= 1)).all() for effect in (ranked.ablated, ranked.uniform))
+    assert (ranked.ranks() >= 1).all(axis=None)
+    other = translator()
+    other.source_inputs.table.data[names] = model.source_inputs.table.data
+    renamed = formed(other, [replace(batch, source=names[batch.source]) for batch in BATCHES])
+    pd.testing.assert_frame_equal(renamed.table(), table)
+
+
+def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
+    model = translator()
+    one, other = (Rank(model, lambda some: [GoldLinks.of([(0, 0)])] * len(some)) for _ in range(2))
+    other.update(Sentences(BATCHES[0]))
+    before = other.result().table()
+    one.merge(other)
+    one.update(Sentences(BATCHES[1]))
+    pd.testing.assert_frame_equal(other.result().table(), before)
+    assert other.align.result()[0, 0].item() == other.align.counts.layers[0][0].result().error_rate  # to the last digit
+
+
+# Gates and activations
+
+
+@few
+@given(SEEDS, st.floats(0, 0.4), st.floats(0.6, 1))
+def test_a_gate_is_closed_open_or_undecided_and_the_other_way_round_when_reversed(seed, low, high):
+    random = torch.Generator().manual_seed(seed)
+    gate, mask = torch.rand(4, 6, 5, generator=random), torch.rand(4, 6, generator=random) < 0.8
+    mask[0, 0] = True
+    found, reversed_ = saturation(gate, mask, low, high), saturation(1 - gate.double(), mask, 1 - high, 1 - low)
+    assert ((found.closed >= 0) & (found.open >= 0) & (found.closed + found.open <= 1)).all()
+    undecided = ((gate >= low) & (gate <= high))[mask].double().mean(0)
+    assert_close(found.closed + undecided + found.open, torch.ones(5).double())
+    assert_close(reversed_.closed, found.open, atol=1e-6, rtol=0)
+    assert 0 <= found.from_axes <= 0.5
+    wider = saturation(gate, mask, low + 0.05, high - 0.05)
+    assert (wider.closed >= found.closed).all()
+    assert (wider.open >= found.open).all()
+    assert np.isnan(found.one_sided) or 0 <= found.one_sided <= 1 + 1e-12
+
+
+@few
+@given(SEEDS, st.floats(-0.5, 0.5))
+def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_order_of_its_steps(seed, by):
+    random = torch.Generator().manual_seed(seed)
+    states, mask = torch.rand(3, 7, 4, generator=random).double() / 2 - 0.25, torch.ones(3, 7).bool()
+    found, moved = activations(states, mask, None), activations((states + by).flip(0, 1), mask, None)
+    assert np.allclose(moved.concentration, found.concentration)
+    assert np.allclose(moved.covered, found.covered)
+    assert ((found.concentration > 0) & (found.concentration <= 1)).all()
+    assert (found.covered <= 0.25).all()
+
+
+# The lexical probe
+
+
+@pytest.mark.parametrize("model", [encoder_decoder(), encoder_decoder(cell="lstm", heads=2), Added()])
+def test_the_words_that_could_be_said_share_a_probability_of_one_at_every_position(model):
+    trace = model(BATCHES[0])
+    said = [lexical(model, replace(trace, target=torch.full_like(trace.target, word))) for word in range(WORDS)]
+    total = sum(one.probability for one in said)
+    assert_close(total, torch.ones_like(total).masked_fill(said[0].values.isnan(), torch.nan), equal_nan=True)
+
+
+def test_of_the_only_word_of_a_sentence_it_is_what_the_model_says():
+    model = Added()
+    batch = replace(BATCHES[0], source=BATCHES[0].source[:, :1], source_mask=BATCHES[0].source_mask[:, :1])
+    trace = model(batch)
+    own = trace.logits.softmax(-1).gather(-1, trace.target[..., None])
+    assert_close(lexical(model, trace).probability[batch.target_mask], own[batch.target_mask])

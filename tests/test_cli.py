@@ -11,8 +11,8 @@ import pytest
 SMALL = ["--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "task.test_size=12"]
 
 
-def attnscope(*words, cwd=None):
-    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+def attnscope(*words, cwd=None, columns=200):
+    environment = {**os.environ, "COLUMNS": str(columns), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "attnscope", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
 
@@ -26,10 +26,15 @@ def test_help_loads_no_torch():
         assert command in shown.stdout
 
 
-def test_list_names_everything():
+def test_list_names_everything_and_the_file_of_each_finding():
     shown = attnscope("list").stdout
     for name in ("fig2-aed", "fig6", "escan", "query_key_value", "ungated_feedforward", "decomposition", "ved"):
         assert name in shown
+    assert "studies/snell2021/fig3.py" in shown
+
+
+def test_list_fits_a_narrow_terminal():
+    assert max(map(len, attnscope("list", columns=80).stdout.splitlines())) <= 80
 
 
 def test_train_then_probe(tmp_path):

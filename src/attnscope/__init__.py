@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attnscope.probes.fragility import fragility
     from attnscope.probes.lexical import lexical
     from attnscope.studies import study
+    from attnscope.studies.reproduce import Progress
     from attnscope.studies.result import Result
     from attnscope.tasks import TASKS
     from attnscope.training import TrainingSettings, evaluate
@@ -82,13 +83,17 @@ def reproduce(
     profile: str = "quick",
     seeds: int | None = None,
     store: str | Path = "runs",
+    engine: str = "local",
     workers: int | None = None,
+    address: str | None = None,
     device: str = "cpu",
+    progress: "Progress | None" = None,
 ) -> "list[Result]":
     """Do the findings of a paper hold? Train, measure and judge those that are named, or all; as the command does.
 
     What is finished is kept in the folder `store`; a second call finds it there. `workers` processes share the work, by
-    default one a core; with 0 it is done in this one.
+    default one a core; with 0 it is done in this one. With engine="ray" a cluster does it, at this address. `progress`
+    is told of each piece of work that is done.
 
     >>> reproduce("aitken2021", "fig9")
     Traceback (most recent call last):
@@ -96,7 +101,7 @@ def reproduce(
     attnscope.errors.BadSetting: there is no finding of aitken2021 'fig9'; choose one of fig2-aed, fig2-ao, ...
     """
     from attnscope.errors import choose
-    from attnscope.lab.engines import engine
+    from attnscope.lab.engines import engine as engine_named
     from attnscope.lab.experiment import check_device
     from attnscope.studies import study as study_named
     from attnscope.studies.reproduce import reproduce as carry_out
@@ -106,4 +111,5 @@ def reproduce(
     asked = [chosen.finding(choose(f"finding of {study}", name, known)) for name in findings or known]
     choose("profile", profile, chosen.profiles)
     check_device(device)
-    return carry_out(chosen, asked, profile, seeds, Path(store), engine("local", workers), device)
+    runner = engine_named(engine, workers, address)
+    return carry_out(chosen, asked, profile, seeds, Path(store), runner, device, progress)

@@ -1,9 +1,12 @@
 """How a person asks: list, reproduce, report, site, verify, train, probe, audit."""
 
 import os
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +56,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """Studies and their findings, tasks, models and probes."""
+    """Studies and their findings, with the file that each is written in; tasks, models and probes."""
     from attnscope.models import ATTENTIONS, CELLS, MODELS
     from attnscope.probes import PROBES
     from attnscope.studies import STUDIES, study
@@ -62,7 +65,7 @@ def list_() -> None:
     for name in STUDIES:
         typer.echo(f"study {name}")
         for finding in study(name).findings:
-            typer.echo(f"  {finding.name:<10} {finding.title} ({finding.section})")
+            _entry(finding.name, f"{finding.title} ({finding.section})", finding.file)
     named: dict[str, Iterable[str]] = {
         "tasks": TASKS,
         "corpora": CORPORA,
@@ -71,8 +74,17 @@ def list_() -> None:
         "attentions": ("none", *ATTENTIONS),
         "probes": PROBES,
     }
+    typer.echo("known by name")
     for kind, names in named.items():
-        typer.echo(f"{kind}: {', '.join(names)}")
+        _entry(kind, ", ".join(names))
+
+
+def _entry(name: str, *paragraphs: str) -> None:
+    """A name, and what is said of it beside; as wide as the terminal."""
+    width = shutil.get_terminal_size().columns
+    lines = [line for text in paragraphs for line in textwrap.wrap(text, max(width - 17, 40), break_on_hyphens=False)]
+    for beginning, line in zip_longest([name], lines, fillvalue=""):
+        typer.echo(f"  {beginning:<14} {line}")
 
 
 @app.command()
@@ -93,23 +105,15 @@ def reproduce(
     store: StoreOption = Path("runs"),
 ) -> None:
     """Train, measure and judge a whole study or some of its findings; the report shows all that the store has."""
-    from attnscope.errors import choose
-    from attnscope.lab.engines import engine as engine_named
-    from attnscope.lab.experiment import check_device
+    from attnscope import reproduce as carry_out
     from attnscope.progress import counting
-    from attnscope.studies import study as study_named
-    from attnscope.studies.reproduce import reproduce as run
 
     _use(data)
-    chosen = study_named(study)
-    choose("profile", profile, chosen.profiles)
-    check_device(device)
-    for name in only or []:
-        choose(f"finding of {study}", name, [finding.name for finding in chosen.findings])
-    findings = [finding for finding in chosen.findings if not only or finding.name in only]
-    runner = engine_named(engine, workers, address)
     with counting(f"{study}, {profile}") as progress:
-        results = run(chosen, findings, profile, seeds, store, runner, device, progress)
+        results = carry_out(
+            study, *(only or ()), profile=profile, seeds=seeds, store=store, engine=engine, workers=workers,
+            address=address, device=device, progress=progress,
+        )  # fmt: skip
     _show(results)
     typer.echo(f"report: {_report(_results(store), store / 'report.html')}")
 

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from small_translations import TINY, write_corpus
 from typer.testing import CliRunner
@@ -12,8 +11,6 @@ from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
 from attnscope.studies.aitken2021.experiments import PROFILES
-from attnscope.studies.aitken2021.fig2 import distance_from_simplex
-from attnscope.studies.aitken2021.fig6 import explained_by_group
 from attnscope.studies.reproduce import Training, carry_out, reproduce
 from attnscope.studies.result import Result
 from attnscope.training import TrainingDiverged
@@ -92,24 +89,11 @@ def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatc
     finding = study("aitken2021").finding("fig5a")
     (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))
     assert all(claim.holds is None for claim in result.claims)
-    assert sum("a run failed: the loss became nan" in note for note in result.notes) == 12
+    (note,) = [note for note in result.notes if note.startswith("Runs failed")]
+    assert note.count("seeds 0, 1") == 6  # networks
+    assert note.endswith(": the loss became nan")
     assert result.figure is None
 
 
 def diverge(experiments, store):
     raise TrainingDiverged("the loss became nan")
-
-
-def test_the_vertices_of_a_simplex_are_at_no_distance_from_one():
-    corner = np.eye(4)
-    assert distance_from_simplex(corner * 3 + 7) == pytest.approx(0)
-    corner[0] *= 5
-    assert distance_from_simplex(corner) > 0.2
-
-
-def test_variance_between_groups_is_all_or_nothing():
-    random = np.random.default_rng(0)
-    apart = {name: np.full((5, 3), value) for name, value in (("run", 0.0), ("walk", 1.0), ("jump", 5.0))}
-    assert explained_by_group(apart) == pytest.approx(1)
-    noise = random.normal(size=(3000, 3))
-    assert explained_by_group({"run": noise[:1000], "walk": noise[1000:2000], "jump": noise[2000:]}) < 0.01

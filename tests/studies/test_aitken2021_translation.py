@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from small_translations import TINY, write_corpus
@@ -22,7 +21,7 @@ from attnscope.studies.aitken2021.experiments import (
     translation,
     translations,
 )
-from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, facing, near_the_diagonal, numbers, translated
+from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, facing, numbers, translated
 from attnscope.studies.aitken2021.fig5b import length_ratio
 from attnscope.studies.aitken2021.look import Look
 from attnscope.studies.reproduce import reproduce
@@ -59,7 +58,7 @@ def carried_out(name, tmp_path):
 
 
 def about_translation(result):
-    names = ("AED:", "AO:") if result.finding == "fig4" else TRANSLATION
+    names = ("AED:", "AO:") if result.finding == "fig4" else tuple(map(str, TRANSLATION))
     return [claim for claim in result.claims if claim.text.startswith(names)]
 
 
@@ -69,7 +68,7 @@ def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
     write_corpus(data)
     result = carried_out(name, tmp_path)
     labels = {row["model"] for row in result.table}
-    assert labels >= ({"AED", "AO"} if name == "fig4" else set(TRANSLATION))
+    assert labels >= ({"AED", "AO"} if name == "fig4" else set(map(str, TRANSLATION)))
     assert all(row["n"] == 2 for row in result.table)
     assert len(about_translation(result)) >= 2
     assert not any(claim.evidence == "not tested" for claim in result.claims)
@@ -78,24 +77,18 @@ def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FINDINGS)
-def test_without_the_corpus_its_claims_are_not_tested_and_all_else_is_as_before(name, data, tmp_path):
+def test_without_the_corpus_that_is_said_its_claims_are_undecided_and_all_else_is_as_before(name, data, tmp_path):
     result = carried_out(name, tmp_path)
-    assert not {row["model"] for row in result.table} & {"AED", "AO", *TRANSLATION}
-    for claim in result.claims:
-        missing = claim in about_translation(result)
-        assert missing == (claim.evidence == "not tested"), claim.text
-        assert missing == ("its corpus is not on this machine" in claim.why), claim.text
+    (note,) = [note for note in result.notes if note.startswith("Runs failed")]
+    assert note.count("seeds 0, 1") == 2
+    assert ": there is no corpus" in note
+    missing = {"AED", "AO"} if name == "fig4" else set(map(str, TRANSLATION))
+    assert all((row["n"] == 0) == (row["model"] in missing) for row in result.table)
+    assert all(claim.why for claim in about_translation(result))
     assert (result.figure is None) == (name == "fig4")
     if result.figure is not None:
         assert len(result.figure) == 4
         assert study("aitken2021").finding(name).draw(result.figure).axes
-
-
-def test_without_the_corpus_only_synthetic_networks_are_asked_for(data):
-    assert not translations(PAPER)
-    assert list(of_figure_5(PAPER)) == [
-        f"{task}, {model}" for task in ("one-to-one", "eSCAN") for model in ("AED", "AO")
-    ]
 
 
 def test_networks_of_translation_have_the_sizes_of_the_paper(data):
@@ -129,14 +122,6 @@ def test_a_sentence_is_translated_in_the_networks_own_words(seen):
     assert trace.fed[0].tolist() == [START, *said[:-1]]
     assert END not in said[:-1]
     assert trace.predictions[0].tolist() == said
-
-
-def test_nearness_to_the_diagonal_counts_three_positions(seen, monkeypatch):
-    steps = seen.steps
-    monkeypatch.setattr("attnscope.studies.aitken2021.fig4.temporal_attention", lambda _: np.ones((steps, 15)) / 15)
-    near = near_the_diagonal(seen)
-    assert near[0] == pytest.approx(2 / 15)
-    assert near[1:].tolist() == pytest.approx([3 / 15] * (steps - 1))
 
 
 def test_words_are_counted_without_end_tokens(seen):

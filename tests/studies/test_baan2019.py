@@ -22,7 +22,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, b
 from attnscope.studies.baan2019.overlap import OVERLAP
 from attnscope.studies.baan2019.recorded import SIGNALS, answers, looked_up, network_of, samples
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
-from attnscope.studies.finding import Finding, Measured, Study
+from attnscope.studies.finding import Finding, Measurements, Study
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
@@ -73,7 +73,7 @@ def run(study, tmp_path_factory) -> Run:
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
     assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "a run failed" in note], result.notes
+    assert not [note for note in result.notes if "Runs failed" in note], result.notes
     assert {row["model"] for row in result.table} == {BASELINE, GUIDED}
     assert all(row["n"] == 2 for row in result.table if "saturated" not in row["quantity"])  # no gate is, so early
     assert result.claims
@@ -181,12 +181,14 @@ def test_published_accuracies_are_the_means_of_five_runs(model):
         assert PUBLISHED(f"table5-6_{model}", split)["published"] == pytest.approx(mean)
 
 
-def words_of(finding: Finding, measured: Measured) -> dict[str, str]:
+def words_of(finding: Finding, measured: Measurements) -> dict[str, str]:
     return {claim.text: claim.word for claim in finding.claims(measured)}
 
 
 def test_the_claims_of_tables_5_and_6_hold_for_the_papers_own_runs():
-    measured = Measured({model: [dict(zip(SPLITS, run, strict=True)) for run in runs] for model, runs in RUNS.items()})
+    measured = Measurements(
+        {model: [dict(zip(SPLITS, run, strict=True)) for run in runs] for model, runs in RUNS.items()}
+    )
     assert set(words_of(TABLE5_6, measured).values()) == {"holds"}
 
 
@@ -201,18 +203,18 @@ def as_published(which: str, names: list[str]) -> dict[str, list[dict[str, float
 @pytest.mark.parametrize(("finding", "readings"), [(TABLE2, ["h_enc", "z_dec", "r_dec"]), (TABLE3, ["time"])])
 def test_the_claims_of_a_table_hold_for_the_papers_own_numbers(finding, readings):
     names = [f"{reading}_{what}" for reading in readings for what in ("group", "full", "size")]
-    assert set(words_of(finding, Measured(as_published(finding.name, names))).values()) == {"holds"}
+    assert set(words_of(finding, Measurements(as_published(finding.name, names))).values()) == {"holds"}
 
 
 def test_no_difference_between_the_networks_supports_no_difference():
     same = as_published("table3", ["time_full", "time_size"])
-    words = words_of(TABLE3, Measured({BASELINE: same[BASELINE], GUIDED: same[BASELINE]}))
+    words = words_of(TABLE3, Measurements({BASELINE: same[BASELINE], GUIDED: same[BASELINE]}))
     assert [word for text, word in words.items() if "needs more" in text] == ["fails", "fails"]
 
 
 def test_the_overlap_claims_hold_for_the_papers_own_number():
     row = {"overlap": 0.93, "chance": 0.05}
-    assert set(words_of(OVERLAP, Measured({GUIDED: [row] * 3})).values()) == {"holds"}
+    assert set(words_of(OVERLAP, Measurements({GUIDED: [row] * 3})).values()) == {"holds"}
 
 
 # Small functions -----------------------------------------------------------------------------------------------------

@@ -13,16 +13,17 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Run, train
 from attnscope.lab.store import Store
+from attnscope.probes.diagnostic.likeness import likeness
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
-from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, by_share, by_weight, followed, number
+from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
 from attnscope.studies.baan2019.experiments import PROFILES, guided
 from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
 from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED, diagnosed
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import HARDEST
-from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of, likeness
+from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of
 from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
-from attnscope.studies.finding import Measured, Study
+from attnscope.studies.finding import Measurements, Study
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.tasks import LookupTables
@@ -90,7 +91,7 @@ def run(study, tmp_path_factory) -> Run:
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
     assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "a run failed" in note], result.notes
+    assert not [note for note in result.notes if "Runs failed" in note], result.notes
     assert result.table
     assert all(row["n"] == 2 for row in result.table)
     assert finding.draw(result.figure).axes
@@ -98,7 +99,7 @@ def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_claims_of_runs_that_failed_are_undecided(finding, study):
-    nothing = Measured({name: [] for name in finding.experiments(TINY)})
+    nothing = Measurements({name: [] for name in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
 
 
@@ -112,15 +113,15 @@ def test_every_dose_that_a_claim_speaks_of_is_trained_in_every_profile(profile):
     assert {0.5, 0.1} <= set(doses.shares)
 
 
-def test_a_dose_is_what_its_row_is_named_for(study):
-    for row, experiment in DOSE.experiments(TINY).items():
+def test_a_dose_is_what_its_label_says(study):
+    for label, experiment in DOSE.experiments(TINY).items():
         guidance = [term for term in experiment.objective.terms if isinstance(term, Guidance)]
-        assert number(row) == (guidance[0].weight * guidance[0].share if guidance else 0.0), row
+        assert [(term.weight, term.share) for term in guidance] == ([] if label == NONE else [label])
 
 
 def test_no_guidance_and_all_of_it_have_one_name_each():
-    assert by_weight(0.0) == by_share(0.0) == NONE
-    assert by_weight(1.0) == by_share(1.0) == FULL
+    assert str(NONE) == str(DoseLabel(0.0)) == "no guidance"
+    assert str(FULL) == str(DoseLabel(share=1.0)) == "weight 1, every step"
 
 
 def test_attention_is_followed_to_where_each_word_comes_from(run):
@@ -128,13 +129,14 @@ def test_attention_is_followed_to_where_each_word_comes_from(run):
     with torch.no_grad():
         attention = model(batch, teacher_forcing=0.0).attention[:, 0]
     diagonal = attention.diagonal(dim1=1, dim2=2)[:, : batch.target.shape[1]]
-    assert followed(model, run) == pytest.approx(diagonal.mean().item())
+    assert dose.measure(run)["attention"] == pytest.approx(diagonal.mean().item())
 
 
 def test_a_dose_does_as_well_only_if_it_is_hardly_below():
-    rows = {row: [{HARDEST: value}] * 3 for row, value in ((FULL, 0.9), ("weight 0.1", 0.8), ("weight 3", 0.7))}
-    assert dose.as_good("a tenth does as well", "weight 0.1", Measured(rows)).holds is True
-    assert dose.as_good("three times does as well", "weight 3", Measured(rows)).holds is False
+    much = DoseLabel(weight=3.0)
+    rows = {label: [{HARDEST: value}] * 3 for label, value in ((FULL, 0.9), (TENTH, 0.8), (much, 0.7))}
+    assert dose.as_good("a tenth does as well", TENTH, Measurements(rows)).holds is True
+    assert dose.as_good("three times does as well", much, Measurements(rows)).holds is False
 
 
 # The same training for both ------------------------------------------------------------------------------------------
@@ -185,9 +187,9 @@ def test_each_ranking_has_a_group_of_each_split(run, study):
     assert all(1 <= len(group) <= TINY.units for each in groups.values() for group in each)
 
 
-def shapley(**values: float) -> Measured:
+def shapley(**values: float) -> Measurements:
     rows = [{f"{name}_{what}": value + 0.001 * i for name in READ for what, value in values.items()} for i in range(3)]
-    return Measured({"guided": rows})
+    return Measurements({"guided": rows})
 
 
 def test_what_footnote_5_says_holds_of_numbers_like_that():
@@ -210,13 +212,13 @@ def test_networks_on_scan_differ_in_guidance_alone(study):
         assert one.task.end
 
 
-def commands(validation: float) -> Measured:
+def commands(validation: float) -> Measurements:
     rows = {}
     for split in guided_scan.SPLITS:
         for kind, test in (("baseline", 0.1), ("guided", 0.4)):
             numbers = {"validation": validation, "test": test, "attention": test}
             rows[guided_scan.label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(3)]
-    return Measured(rows)
+    return Measurements(rows)
 
 
 def test_test_commands_are_compared_once_all_networks_have_learned():

@@ -16,8 +16,8 @@ from attnscope.studies.baan2019 import sec5_2, table4
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, drawn, hardest, trained_on
-from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, Substitution, label, pair, put_together
-from attnscope.studies.finding import Measured, Study
+from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, put_together
+from attnscope.studies.finding import Measurements, Study
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 
@@ -56,14 +56,14 @@ def run(study, tmp_path_factory) -> Run:
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
     assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "a run failed" in note], result.notes
+    assert not [note for note in result.notes if "Runs failed" in note], result.notes
     assert all(row["n"] == 2 for row in result.table)
     assert finding.draw(result.figure).axes
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_claims_of_runs_that_failed_are_undecided(finding, study):
-    nothing = Measured({name: [] for name in finding.experiments(TINY)})
+    nothing = Measurements({name: [] for name in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
 
 
@@ -104,10 +104,10 @@ def test_accuracy_is_that_of_whole_answers_to_new_compositions(run):
     assert hardest(model, run) == pytest.approx((said == batch.target).all(1).double().mean().item())
 
 
-def pruning(**values: float) -> Measured:
+def pruning(**values: float) -> Measurements:
     """Three seeds alike but for a little."""
     given = dict.fromkeys(QUANTITIES, 0.5) | values
-    return Measured({GUIDED: [{name: value + 0.001 * i for name, value in given.items()} for i in range(3)]})
+    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in given.items()} for i in range(3)]})
 
 
 def test_the_papers_own_numbers_would_hold_all_its_claims_on_pruning():
@@ -154,15 +154,15 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def substitutions(guided: dict[str, float], baseline: dict[str, float]) -> Measured:
+def substitutions(guided: dict[str, float], baseline: dict[str, float]) -> Measurements:
     rows = {}
     for receiver, parent, after in ((GUIDED, 0.82, guided), (BASELINE, 0.01, baseline)):
         for part in PARTS:
             value = after.get(part, parent)
-            rows[label(receiver, part)] = [
+            rows[PartLabel(receiver, part)] = [
                 {"before": parent, "donor": 0.5, "operated": 0.1, "retrained": value + 0.001 * i} for i in range(3)
             ]
-    return Measured(rows)
+    return Measurements(rows)
 
 
 def test_the_papers_own_numbers_would_hold_all_its_claims_on_parts():
@@ -177,5 +177,7 @@ def test_one_part_that_rescues_a_baseline_is_enough_to_fail():
 
 
 def test_gain_is_measured_on_the_parent_of_the_same_seed():
-    rows = {label(BASELINE, part): [{"before": b, "retrained": b + 0.05} for b in (0.0, 0.5)] for part in COMPONENTS}
-    np.testing.assert_allclose(table4.best_gains(Measured(rows)), [0.05, 0.05])
+    rows = {
+        PartLabel(BASELINE, part): [{"before": b, "retrained": b + 0.05} for b in (0.0, 0.5)] for part in COMPONENTS
+    }
+    np.testing.assert_allclose(table4.best_gains(Measurements(rows)), [0.05, 0.05])

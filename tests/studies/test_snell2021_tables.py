@@ -15,7 +15,7 @@ from attnscope.models import PRESETS, ClassifierSettings
 from attnscope.probes.agreement import Agree, Agreement, attention_scores, classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
-from attnscope.studies.finding import Measured, Study, Subject
+from attnscope.studies.finding import Measurements, Study, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
@@ -24,7 +24,7 @@ from attnscope.studies.snell2021.experiments import PROFILES
 from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
 from attnscope.studies.snell2021.readings import METRICS, Answers, Checkpoint, readings
 from attnscope.studies.snell2021.tables import BLEU, CLOSE, FINDINGS, FIVE, KENDALL, LOGISTIC, TWO, bleu_of_multi30k
-from attnscope.studies.snell2021.text import PAPER, SEEDS, Sample, TextSizes, case
+from attnscope.studies.snell2021.text import FIRST_SEEDS, PAPER, Sample, TextSizes, case
 from attnscope.tasks import CORPORA, END, Classification, Splits, Translation, Words
 from attnscope.training import evaluate
 
@@ -105,7 +105,7 @@ def reproduced(study, tmp_path_factory):
 def trained(corpus, store, seed=0):
     wanted = case(corpus, TINY).seeded(seed, "cpu")
     runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return Subject(runs, wanted.settings, seed, "cpu")
+    return TrainedCase(runs, wanted.settings, seed, "cpu")
 
 
 @pytest.fixture(scope="module", params=["toy_reviews", "toy_pairs"])
@@ -120,7 +120,7 @@ def subject(request, corpora, tmp_path_factory):
 def test_every_table_leaves_a_well_formed_result_and_a_picture(reproduced, study):
     for name, result in reproduced[1].items():
         assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert not [note for note in result.notes if "Runs failed" in note], result.notes
         assert all(row["n"] == 2 for row in result.table), name
         if result.table:  # table 2 has none of the made-up corpora
             assert study.finding(name).draw(result.figure).axes, name
@@ -140,7 +140,7 @@ def test_translation_tables_show_how_bleu_was_counted(reproduced):
 
 
 def test_a_smaller_network_than_the_papers_is_not_held_to_its_bleu():
-    measured = Measured({"multi30k_en_de": [{"as_published": False}]})
+    measured = Measurements({"multi30k_en_de": [{"as_published": False}]})
     claim = bleu_of_multi30k(BLEU, measured)
     assert claim.evidence == "not tested"
 
@@ -148,15 +148,15 @@ def test_a_smaller_network_than_the_papers_is_not_held_to_its_bleu():
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
     monkeypatch.setitem(CORPORA, "toy_pairs", Translation("nowhere/pairs.jsonl"))
     (result,) = reproduce(study, [study.finding("table6")], "tiny", 1, tmp_path, LocalEngine(0))
-    (note,) = [note for note in result.notes if "a run failed" in note]
-    assert note.startswith("toy_pairs, seed 0: a run failed: there is no corpus nowhere/pairs.jsonl")
+    (note,) = [note for note in result.notes if "Runs failed" in note]
+    assert note.startswith("Runs failed: toy_pairs, seed 0: there is no corpus nowhere/pairs.jsonl")
     assert all(claim.holds is None for claim in result.claims)
     assert all(row["mean"] is None for row in result.table)
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_every_finding_copes_with_a_corpus_that_failed(finding):
-    nothing = Measured({"imdb": [], "sms": [], "multi30k_en_de": []})
+    nothing = Measurements({"imdb": [], "sms": [], "multi30k_en_de": []})
     assert all(claim.holds is None for claim in finding.claims(nothing))
     assert all(row["mean"] is None for row in finding.table(nothing))
     finding.draw(finding.figure(nothing))
@@ -167,7 +167,7 @@ def test_every_finding_copes_with_a_corpus_that_failed(finding):
 
 def test_parts_differ_in_what_they_are_named_for(corpora):
     runs = case("toy_reviews", TINY).runs
-    assert {part: experiment.seed for part, experiment in runs.items()} == SEEDS
+    assert {part: experiment.seed for part, experiment in runs.items()} == FIRST_SEEDS
     standard = runs["standard"]
     assert replace(runs["again"], seed=0) == standard
     assert runs["uniform"].training == replace(standard.training, attention="uniform")
@@ -352,7 +352,7 @@ def test_to_rise_and_then_fall_is_to_be_best_in_between(answers, curve, expected
 
 
 def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers):
-    measured = Measured({"sst": [dict(readings({"validation": answers}))] * 3})
+    measured = Measurements({"sst": [dict(readings({"validation": answers}))] * 3})
     rows = {row["quantity"]: row for row in FIVE.table(measured)}
     assert rows["A(α, β^uf)"]["mean"] == pytest.approx(30)
     assert rows["A(α, β^uf)"]["published"] == 19.85
@@ -364,7 +364,7 @@ def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers)
 
 
 def test_a_picture_has_a_bar_for_every_cell(answers):
-    measured = Measured({corpus: [dict(readings({"validation": answers}))] * 2 for corpus in ("imdb", "sst")})
+    measured = Measurements({corpus: [dict(readings({"validation": answers}))] * 2 for corpus in ("imdb", "sst")})
     above, below = draw(FIVE.figure(measured)).axes
     assert len(above.patches) == 2 * (len(FOUR) + 1)
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["imdb", "sst"]

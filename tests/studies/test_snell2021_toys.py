@@ -11,7 +11,7 @@ from attnscope import plots
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies import snell2021
-from attnscope.studies.finding import Case, Measured, Study, Subject
+from attnscope.studies.finding import Case, Measurements, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.studies.snell2021 import fig6, fig7
@@ -117,7 +117,9 @@ def test_who_never_learns_needed_at_least_all_steps(run):
 
 def test_who_never_learns_counts_as_last_in_the_median():
     steps = [100.0, float("nan"), 300.0]
-    measured = Measured({"half": [{"step_learnt": step} for step in steps], "none": [{"step_learnt": float("nan")}]})
+    measured = Measurements(
+        {"half": [{"step_learnt": step} for step in steps], "none": [{"step_learnt": float("nan")}]}
+    )
     assert median(measured, "half") == 300
     assert median(measured, "none") == float("inf")
 
@@ -170,7 +172,7 @@ def test_a_head_is_good_or_bad_only_if_all_data_agree(run):
 
     def outcome(*histories):
         runs = {str(i): run(*history, head=7) for i, history in enumerate(histories)}
-        found = fig6.measure(Subject(runs, None, 0, "cpu"))
+        found = fig6.measure(TrainedCase(runs, None, 0, "cpu"))
         assert (found["base"], found["head"]) == (6, 7)
         return found["good"], found["bad"], found["low"]
 
@@ -194,7 +196,7 @@ def test_each_head_is_tried_with_each_base_and_several_data():
 
 def test_conditions_are_put_together_from_what_was_found():
     good, bad, neither = (1, 1002), (3, 4, 1005), (6, 7)
-    networks = fig6.follow_up(TINY, Measured(tried(good=good, bad=bad, neither=neither)))
+    networks = fig6.follow_up(TINY, Measurements(tried(good=good, bad=bad, neither=neither)))
     conditions = summed(networks)
     assert list(conditions) == [ALL_BAD, ONE_GOOD, RANDOM]
     for condition, network in conditions.items():
@@ -214,7 +216,7 @@ def test_conditions_are_put_together_from_what_was_found():
 
 
 def test_conditions_differ_from_seed_to_seed_in_nothing_but_seed_and_start():
-    conditions = fig6.follow_up(TINY, Measured(tried(good=[1], bad=[2, 3, 4])))
+    conditions = fig6.follow_up(TINY, Measurements(tried(good=[1], bad=[2, 3, 4])))
     for condition in conditions.values():
         experiments = [condition(seed) for seed in SEEDS]
         assert all(isinstance(experiment, Experiment) for experiment in experiments)
@@ -229,7 +231,7 @@ def test_no_head_is_judged_by_data_that_chose_it():
         for seed in SEEDS
         for run in group(seed).seeded(seed, "cpu").runs.values()
     }
-    condition = summed(fig6.follow_up(TINY, Measured(tried())))[RANDOM]
+    condition = summed(fig6.follow_up(TINY, Measurements(tried())))[RANDOM]
     assert not tries & {condition(seed).seed + seed for seed in SEEDS}
 
 
@@ -238,7 +240,7 @@ def test_no_head_is_judged_by_data_that_chose_it():
     [((), (1, 2, 3), [ALL_BAD, RANDOM]), ((1,), (2,), [ONE_GOOD, RANDOM]), ((1, 2), (), [RANDOM])],
 )
 def test_a_condition_without_enough_heads_is_left_out(good, bad, left):
-    measured = Measured(tried(good=good, bad=bad))
+    measured = Measurements(tried(good=good, bad=bad))
     assert list(summed(fig6.follow_up(TINY, measured))) == left
 
 
@@ -248,10 +250,10 @@ def test_networks_have_the_first_base_that_allows_most_conditions():
         tried(good=[1], bad=[2, 3], base=1),
         tried(good=[1], bad=[2, 3], base=2),
     )
-    conditions = fig6.follow_up(TINY, Measured({**none_bad, **both, **both_too}))
+    conditions = fig6.follow_up(TINY, Measurements({**none_bad, **both, **both_too}))
     assert list(summed(conditions)) == [ALL_BAD, ONE_GOOD, RANDOM]
     assert {condition(seed).start.weights for condition in conditions.values() for seed in SEEDS} == {1}
-    left = fig6.follow_up(TINY, Measured(none_bad))
+    left = fig6.follow_up(TINY, Measurements(none_bad))
     assert {condition(0).start.weights for condition in left.values()} == {0}
 
 
@@ -262,7 +264,7 @@ def test_claims_about_conditions_follow_the_seeds():
     turned = {ALL_BAD: [learnt] * 4, ONE_GOOD: [failed] * 4, RANDOM: [failed] * 4}
     found = {f"{label}, summed": each for label, each in as_published.items()}
     found |= {f"{label}, averaged": each for label, each in turned.items()}
-    words = [verdict.word for verdict in fig6.claims(Measured({**heads, **found}))]
+    words = [verdict.word for verdict in fig6.claims(Measurements({**heads, **found}))]
     assert words[:5] == ["holds"] * 5
     assert words[5:9] == ["fails"] * 4
 
@@ -298,7 +300,7 @@ def keyword_measurements(early, late):
     """Two seeds each: γ at the keyword, after it, on average, at the last word."""
     values = {"start": early, "early": early, "late": late}
     one = {f"{place}_{time}": values[time][i] for time in values for i, place in enumerate(fig7.PLACES)}
-    return Measured({"one direction": [one, {name: value + 0.01 for name, value in one.items()}]})
+    return Measurements({"one direction": [one, {name: value + 0.01 for name, value in one.items()}]})
 
 
 def test_hypothesis_2_and_observation_3_are_what_the_equations_say():

@@ -14,24 +14,23 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.saliency import gradient_times_input
-from attnscope.studies.finding import Absent, Measured, Study, Subject
+from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result, problems
-from attnscope.studies.tutek2020 import ablation, choosing, plausible, table1
+from attnscope.studies.tutek2020 import ablation, plausible, table1
 from attnscope.studies.tutek2020.ablation import ABLATION, QUANTITIES
 from attnscope.studies.tutek2020.choosing import (
     CONICITY,
+    NOT_SQUARED,
     PER_NUMBER,
-    PLAIN,
     WEIGHTS,
+    RemedyLabel,
     as_toml,
     chosen,
     chosen_in,
-    label,
-    named,
 )
-from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, Sizes
+from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, ModelLabel, Sizes
 from attnscope.studies.tutek2020.faithfulness import log_odds
 from attnscope.studies.tutek2020.plausible import CHANCE, MARKED, MEASURES, PLAUSIBLE
 from attnscope.tasks import SPECIALS
@@ -107,13 +106,13 @@ def study(data):
 def asked(case, store):
     wanted = case.seeded(0, "cpu")
     runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return Subject(runs, wanted.settings, 0, "cpu")
+    return TrainedCase(runs, wanted.settings, 0, "cpu")
 
 
 @pytest.fixture(scope="module")
 def subject(data, tmp_path_factory):
     """A model of the ablation, on texts that people marked."""
-    case = ablation.case(PAPER, YELP, "additive", TYING, 10.0)
+    case = ablation.case(PAPER, RemedyLabel(YELP, "additive", TYING, 10.0))
     return asked(case, tmp_path_factory.mktemp("runs"))
 
 
@@ -124,7 +123,7 @@ def subject(data, tmp_path_factory):
 def test_both_findings_leave_a_well_formed_result_and_a_picture(study, tmp_path):
     for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
         assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert not [note for note in result.notes if "Runs failed" in note], result.notes
         assert all(row["n"] == 1 for row in result.table)
         assert study.finding(result.finding).draw(result.figure).axes
 
@@ -143,41 +142,41 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 
 
 def test_the_grid_has_every_weight_of_the_paper_squared_and_plain(data):
-    grid = [named(which) for which in ablation.experiments(TINY)]
+    grid = list(ablation.experiments(TINY))
     assert {of[:2] for of in grid} == {("sst", "additive")}
     assert {(remedy, weight) for _, _, remedy, weight in grid} == {
-        (BASE, 0.0), *product((TYING, PLAIN, PER_NUMBER), (1, 10, 20, 30)), *product((MLM,), (0.1, 0.3, 1, 3, 5)),
+        (BASE, 0.0), *product((TYING, NOT_SQUARED, PER_NUMBER), (1, 10, 20, 30)), *product((MLM,), (0.1, 0.3, 1, 3, 5)),
         *product((CONICITY,), (1, 5)),
     }  # fmt: skip
 
 
 def test_the_profile_paper_has_both_attentions_and_texts_that_people_marked(data):
-    groups = {named(which)[:2] for which in ablation.experiments(PAPER)}
+    groups = {which[:2] for which in ablation.experiments(PAPER)}
     assert groups == {("sst", "additive"), ("sst", "dot"), (YELP, "additive")}
 
 
 def test_models_are_base_of_table_1_but_for_their_objective_and_seeds_of_their_own(data):
     bases = table1.experiments(TINY)
     for which, case in ablation.experiments(TINY).items():
-        corpus, attention, *_ = named(which)
-        base, ours = bases[table1.label(corpus, attention, BASE)].runs["model"], case.runs["model"]
+        corpus, attention, *_ = which
+        base, ours = bases[ModelLabel(corpus, attention, BASE)].runs["model"], case.runs["model"]
         assert replace(ours, objective=base.objective, seed=base.seed) == base
         assert ours.seed == 100 > base.seed + 5
 
 
 def test_tying_is_squared_or_not(data):
     cases = ablation.experiments(TINY)
-    for remedy, squared in ((TYING, True), (PLAIN, False)):
-        objectives = cases[label("sst", "additive", remedy, 20.0)].runs["model"].objective
+    for remedy, squared in ((TYING, True), (NOT_SQUARED, False)):
+        objectives = cases[RemedyLabel("sst", "additive", remedy, 20.0)].runs["model"].objective
         assert Tying(20.0, squared=squared) in objectives.parts
 
 
 def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
     theirs, ours = table1.experiments(TINY), plausible.experiments(TINY)
-    assert [plausible.named(which) for which in ours] == [(YELP, model) for model in plausible.MODELS]
+    assert list(ours) == [ModelLabel(YELP, "additive", model) for model in plausible.MODELS]
     for which, case in ours.items():
         like, found = (
-            theirs[table1.label("sst", "additive", plausible.named(which)[1])].runs["model"],
+            theirs[ModelLabel("sst", "additive", which.model)].runs["model"],
             case.runs["model"],
         )
         steps = {"steps": like.training.steps, "evaluate_every": like.training.evaluate_every}
@@ -192,7 +191,7 @@ def test_long_reviews_are_left_to_the_profile_paper():
 
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
-    cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which]
+    cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which.corpus]
     assert len(cases) == len(plausible.MODELS)
     assert all(isinstance(case.settings, Absent) for case in cases)
 
@@ -265,8 +264,8 @@ def grid(by_model, attentions=ATTENTIONS, **common):
         for weight in weights:
             differs = by_model.get(remedy, lambda _: {})(weight) | common
             seeds = [said(**{name: value + noise / 100 for name, value in differs.items()}) for noise in (-1, 0, 1)]
-            found[label("sst", attention, remedy, weight)] = seeds
-    return Measured(found)
+            found[RemedyLabel("sst", attention, remedy, weight)] = seeds
+    return Measurements(found)
 
 
 BEST_AT = {
@@ -285,7 +284,7 @@ def test_of_equally_good_weights_the_smallest_is_chosen():
 
 def test_nothing_is_chosen_where_a_weight_was_not_tried():
     found = grid(BEST_AT, ["dot"])
-    without = Measured({which: [] if "mlm, weight 5" in which else found[which] for which in found})
+    without = Measurements({**found.by_label, RemedyLabel("sst", "dot", MLM, 5.0): []})
     assert chosen(without) == {"sst": {"dot": {"delta": 20.0}}}
     assert ablation.as_chosen(without, "sst", "dot").holds is None
 
@@ -326,7 +325,7 @@ def verdicts(claims, *parts):
 def test_what_rises_with_the_weight_is_a_claim_that_holds():
     rising = {
         TYING: lambda delta: {"permuted": delta, "information": 2 + delta / 10, "f1": 79.0},
-        PLAIN: lambda delta: {"permuted": delta / 10, "information": 2 + delta / 100},
+        NOT_SQUARED: lambda delta: {"permuted": delta / 10, "information": 2 + delta / 100},
         MLM: lambda eta: {"information": 3 - eta / 10, "f1": 80 - eta},
         CONICITY: lambda weight: {"permuted": 5 + weight},
     }
@@ -351,8 +350,10 @@ def agreeing(**precision):
     for model in plausible.MODELS:
         numbers = dict.fromkeys(plausible.QUANTITIES, 0.3)
         ours = [precision.get(model, 0.4) + noise / 100 for noise in (-1, 0, 1)]
-        found[plausible.label(YELP, model)] = [numbers | {"attention_average_precision": value} for value in ours]
-    return Measured(found)
+        found[ModelLabel(YELP, "additive", model)] = [
+            numbers | {"attention_average_precision": value} for value in ours
+        ]
+    return Measurements(found)
 
 
 def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_seed():
@@ -366,7 +367,7 @@ def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_see
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_every_finding_copes_with_runs_that_failed(data, finding):
-    nothing = Measured({which: [] for which in finding.experiments(TINY)})
+    nothing = Measurements({which: [] for which in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
     assert all(row["mean"] is None for row in finding.table(nothing))
 
@@ -376,8 +377,8 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 
 def test_a_picture_of_the_ablation_has_a_row_for_every_corpus_and_a_ring_around_what_is_chosen():
     plain = grid(BEST_AT).by_label
-    marked = {which.replace("sst", YELP): [seed | {"agreement": 0.3} for seed in plain[which]] for which in plain}
-    axes = ABLATION.draw(ablation.figure(Measured({**plain, **marked}))).axes
+    marked = {which._replace(corpus=YELP): [seed | {"agreement": 0.3} for seed in plain[which]] for which in plain}
+    axes = ABLATION.draw(ablation.figure(Measurements({**plain, **marked}))).axes
     assert len(axes) == 2 * 4
     assert [ax.get_title() for ax in axes[::4]] == ["sst", YELP]
     assert [ax.axison for ax in axes[3::4]] == [False, True]  # agreement only where people marked words
@@ -391,7 +392,6 @@ def test_a_picture_of_plausibility_has_a_bar_for_every_model_and_chance():
     assert len(attention.patches) == len(gradient.patches) == bars
 
 
-def test_a_label_can_be_taken_apart():
-    for which in (label(*of) for of in product(["sst"], ATTENTIONS, [PLAIN], [0.1, 30.0])):
-        assert label(*named(which)) == which
-    assert choosing.named("sst, dot, base, weight 0") == ("sst", "dot", BASE, 0.0)
+def test_a_label_is_what_it_is_called_in_results():
+    assert str(RemedyLabel("sst", "dot", NOT_SQUARED, 30.0)) == "sst, dot, tying, not squared, weight 30"
+    assert str(RemedyLabel("sst", "dot", BASE, 0.0)) == "sst, dot, base, weight 0"

@@ -14,14 +14,14 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.adversary import Search
-from attnscope.studies.finding import Absent, Measured, Study, Subject
+from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
-from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, Sizes
+from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, ModelLabel, Sizes
 from attnscope.studies.tutek2020.faithfulness import blunted, by_range, importance, measure, sample, telling
-from attnscope.studies.tutek2020.fig1 import FIG1, at_equal_jsd, newcomer
+from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, newcomer
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
 from attnscope.studies.tutek2020.telling import heaviest, telling_words
 from attnscope.tasks import SPECIALS
@@ -87,9 +87,9 @@ def reproduced(study, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(data, tmp_path_factory):
-    wanted = jain_wallace.experiments(TINY)[jain_wallace.label("sst", BASE)].seeded(0, "cpu")
+    wanted = jain_wallace.experiments(TINY)[ModelLabel("sst", "additive", BASE)].seeded(0, "cpu")
     store = Store(tmp_path_factory.mktemp("runs"))
-    return Subject({"model": train(wanted.runs["model"], store)}, wanted.settings, 0, "cpu")
+    return TrainedCase({"model": train(wanted.runs["model"], store)}, wanted.settings, 0, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def numbers_of(*words):
 def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, study):
     for name, result in reproduced[1].items():
         assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert not [note for note in result.notes if "Runs failed" in note], result.notes
         assert study.finding(name).draw(result.figure).axes, name
 
 
@@ -137,7 +137,7 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_every_finding_copes_with_runs_that_failed(data, finding):
-    nothing = Measured({label: [] for label in finding.experiments(TINY)})
+    nothing = Measurements({label: [] for label in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
     assert all(row["mean"] is None for row in finding.table(nothing))
 
@@ -159,11 +159,11 @@ def test_telling_words_are_the_heaviest_up_to_a_share_and_at_least_one():
 
 
 def test_deceptive_is_base_but_for_a_price_on_attention_to_telling_words(data):
-    cases = deceptive.experiments(TINY)
-    base, hiding = (cases[jain_wallace.label("sst", model)].runs["model"] for model in (BASE, DECEPTIVE))
+    cases, label = deceptive.experiments(TINY), ModelLabel("sst", "additive", BASE)
+    base, hiding = (cases[label._replace(model=model)].runs["model"] for model in (BASE, DECEPTIVE))
     assert replace(hiding, objective=CrossEntropy()) == base
     assert hiding.objective == CrossEntropy() + Hiding(1.0, numbers_of("good", "bad"))
-    assert cases[jain_wallace.label("sst", BASE)] == jain_wallace.experiments(TINY)[jain_wallace.label("sst", BASE)]
+    assert cases[label] == jain_wallace.experiments(TINY)[label]
 
 
 def test_an_adversary_starts_elsewhere_but_knows_the_same_words(subject, model):
@@ -283,9 +283,9 @@ def test_curves_that_share_no_jsd_are_not_compared():
 
 def adversaries(slopes, jsds=(0.1, 0.5), seeds=3):
     """TVD rises with JSD, for each model by another slope."""
-    return Measured(
+    return Measurements(
         {
-            fig1.label("sst", model, weight): [
+            AdversaryLabel("sst", model, weight): [
                 {"jsd": jsd + 0.01 * seed, "tvd": slope * jsd, "kl": 1.0, "changed": 5.0, "f1": 80.0}
                 for seed in range(seeds)
             ]
@@ -313,8 +313,8 @@ def test_the_table_has_every_adversary_and_the_comparison():
 
 def test_without_all_adversaries_nothing_is_claimed():
     found = adversaries({BASE: 0.5, MLM: 0.9, TYING: 0.2}).by_label
-    last = fig1.label("sst", MLM, TINY.lambdas[-1])
-    claims = fig1.claims(Measured({**found, last: found[last][:1]}))
+    last = AdversaryLabel("sst", MLM, TINY.lambdas[-1])
+    claims = fig1.claims(Measurements({**found, last: found[last][:1]}))
     assert words_of(claims, "higher for mlm") == ["undecided"]
     assert words_of(claims, "higher for tying") == ["fails"]
 
@@ -342,9 +342,9 @@ def measured_as(models):
     """Three seeds of each model, a little apart; by model, what differs from base."""
     rest = dict.fromkeys((*jain_wallace.QUANTITIES, *deceptive.PREMISES, *TESTS), 0.5)
     ranges = {"by_highest": {"change": [0.1, 0.2, float("nan"), 0.4], "texts": [5, 5, 0, 2]}}
-    return Measured(
+    return Measurements(
         {
-            jain_wallace.label("sst", model): [
+            ModelLabel("sst", "additive", model): [
                 {name: value + 0.001 * seed for name, value in (rest | HONEST | changes).items()} | ranges
                 for seed in range(3)
             ]

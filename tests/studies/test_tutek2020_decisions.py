@@ -14,17 +14,28 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
-from attnscope.studies.finding import Absent, Measured, Study, Subject
+from attnscope.probes.entropy import relative_entropy
+from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
-from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
-from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published, relative_entropy
-from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, CONCAT, FREE, MLM, MODELS, TEXTS, TYING
+from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
+from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published
+from attnscope.studies.tutek2020.experiments import (
+    ATTENTIONS,
+    BASE,
+    CONCAT,
+    FREE,
+    MLM,
+    MODELS,
+    TEXTS,
+    TYING,
+    ModelLabel,
+)
 from attnscope.studies.tutek2020.table1 import REGULARISED, REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
-from attnscope.studies.tutek2020.table6 import TABLE6
+from attnscope.studies.tutek2020.table6 import TABLE6, LayersLabel
 from attnscope.tasks import SPECIALS, MissingCorpus
 from attnscope.training.decisions import decide
 from studies import small_texts
@@ -59,12 +70,12 @@ def reproduced(study, tmp_path_factory):
 def asked(case, store, seed=0):
     wanted = case.seeded(seed, "cpu")
     runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return Subject(runs, wanted.settings, seed, "cpu")
+    return TrainedCase(runs, wanted.settings, seed, "cpu")
 
 
 @pytest.fixture(scope="module", params=[("additive", CONCAT), ("dot", BASE)], ids=lambda pair: pair[0])
 def subject(request, data, tmp_path_factory):
-    case = table1.experiments(TINY)[table1.label("20newsgroups", *request.param)]
+    case = table1.experiments(TINY)[ModelLabel("20newsgroups", *request.param)]
     return asked(case, tmp_path_factory.mktemp("runs"))
 
 
@@ -75,7 +86,7 @@ def subject(request, data, tmp_path_factory):
 def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, study):
     for name, result in reproduced[1].items():
         assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "a run failed" in note], result.notes
+        assert not [note for note in result.notes if "Runs failed" in note], result.notes
         assert all(row["n"] in (1, 2) for row in result.table if not row["quantity"].startswith("sd")), name
         assert study.finding(name).draw(result.figure).axes, name
 
@@ -103,7 +114,7 @@ def test_table_1_has_the_published_numbers_beside_ours(reproduced):
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
     monkeypatch.setitem(TEXTS, "sst", replace(TEXTS["sst"], file="nowhere/sst.jsonl.gz"))
     for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
-        failed = [note for note in result.notes if "a run failed" in note]
+        failed = [note for note in result.notes if "Runs failed" in note]
         assert all("there is no corpus nowhere/sst.jsonl.gz" in note for note in failed)
         assert failed
         assert all(claim.holds is None for claim in result.claims)
@@ -116,25 +127,25 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 
 def test_table_1_has_six_models_with_either_attention(data):
     cases = table1.experiments(TINY)
-    assert list(map(table1.named, cases)) == list(product(TINY.corpora, ATTENTIONS, MODELS))
+    assert list(cases) == list(product(TINY.corpora, ATTENTIONS, MODELS))
     words = {which: case.runs["model"].training.trained for which, case in cases.items()}
     assert {which for which, trained in words.items() if trained == "all"} == {
-        table1.label(corpus, attention, FREE) for corpus in TINY.corpora for attention in ATTENTIONS
+        ModelLabel(corpus, attention, FREE) for corpus in TINY.corpora for attention in ATTENTIONS
     }
 
 
 def test_one_layer_of_table_6_is_table_1(data):
     ones, sixes = table1.experiments(TINY), table6.experiments(TINY)
     for corpus, model in product(TINY.corpora, table6.MODELS):
-        assert sixes[table6.label(corpus, model, 1)] == ones[table1.label(corpus, "additive", model)]
+        assert sixes[LayersLabel(corpus, 1, model)] == ones[ModelLabel(corpus, "additive", model)]
     assert {case.runs["model"].model.layers for case in sixes.values()} == set(TINY.layers)
 
 
 def test_queries_of_appendix_c_differ_in_where_they_start_only(data):
     ones, cases = table1.experiments(TINY), appendix_c.experiments(TINY)
     for corpus in TINY.corpora:
-        normal, default = (cases[appendix_c.label(corpus, start)].runs["model"] for start in ("normal", "default"))
-        assert normal == ones[table1.label(corpus, "dot", BASE)].runs["model"]
+        normal, default = (cases[QueryLabel(corpus, start)].runs["model"] for start in ("normal", "default"))
+        assert normal == ones[ModelLabel(corpus, "dot", BASE)].runs["model"]
         assert replace(default, model=replace(default.model, query_start="normal")) == normal
         assert default != normal
 
@@ -188,7 +199,7 @@ def test_a_measurement_has_every_quantity_of_the_tables(subject):
 
 def test_table_5_counts_words_texts_and_vectors(data):
     (settings,) = [case.settings for corpus, case in table5.experiments(TINY).items() if corpus == "sst"]
-    found = table5.measure(Subject({}, settings, 0, "cpu"))
+    found = table5.measure(TrainedCase({}, settings, 0, "cpu"))
     task = TEXTS["sst"]
     sources = [source for split in ("training", "validation", "test") for source in task.part(split).source]
     punctuation = sum((source == task.source_words.words.index("!")).sum() for source in sources)
@@ -222,15 +233,15 @@ def test_a_users_own_copy_joins_the_profile_paper_and_no_other(own_copy):
     paper = replace(TINY, name="paper")
     assert set(table5.experiments(paper)) == {*TINY.corpora, "anemia"}
     assert set(table5.experiments(TINY)) == set(TINY.corpora)
-    assert {table1.named(which)[0] for which in table1.experiments(paper)} == {*TINY.corpora, "anemia"}
+    assert {label.corpus for label in table1.experiments(paper)} == {*TINY.corpora, "anemia"}
 
 
 def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_path):
-    case = table1.experiments(replace(TINY, name="paper"))[table1.label("anemia", "dot", TYING)]
+    case = table1.experiments(replace(TINY, name="paper"))[ModelLabel("anemia", "dot", TYING)]
     found = measure(asked(case, tmp_path))
     assert len(case.runs["model"].task.part("test")) == 30
     assert set(AS_IN_THE_PAPER | BESIDE) <= set(found)
-    assert published(table1.section("anemia, dot, tying"), "permuted")["published"] == 59.7
+    assert table1.stated(ModelLabel("anemia", "dot", TYING), "permuted")["published"] == 59.7
 
 
 def test_what_is_not_there_is_not_asked_for(data):
@@ -254,9 +265,9 @@ def measured_as(**changes):
     found = {}
     for corpus, attention, model in product(TINY.corpora, ATTENTIONS, MODELS):
         numbers = changes.get(model, {}) | changes.get(corpus, {})
-        label = table1.label(corpus, attention, model)
+        label = ModelLabel(corpus, attention, model)
         found[label] = [said(**{"f1": 85 + noise / 10} | numbers) for noise in (-1, 0, 1)]
-    return Measured(found)
+    return Measurements(found)
 
 
 def verdicts(claims, *parts):
@@ -294,7 +305,7 @@ def test_longer_texts_are_more_fragile_by_kendalls_tau():
     falling = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 1.0}})
     assert verdicts(table1.claims(rising), "where texts are longer") == ["holds", "holds"]
     assert verdicts(table1.claims(falling), "where texts are longer") == ["fails", "fails"]
-    one = Measured({which: rising[which] for which in rising if which.startswith("sst")})
+    one = Measurements({which: rising[which] for which in rising if which.corpus == "sst"})
     assert verdicts(table1.claims(one), "where texts are longer") == ["undecided", "undecided"]
 
 
@@ -307,23 +318,23 @@ def test_concordance_is_kendalls_tau():
 def test_more_layers_are_more_robust_where_less_is_lost():
     losses = {1: 5.0, 2: 1.2, 3: 9.0}
     found = {
-        table6.label("sst", model, layers): [said(permuted=loss + noise / 10) for noise in (-1, 0, 1)]
+        LayersLabel("sst", layers, model): [said(permuted=loss + noise / 10) for noise in (-1, 0, 1)]
         for model, (layers, loss) in product(table6.MODELS, losses.items())
     }
-    claims = table6.claims(Measured(found))
+    claims = table6.claims(Measurements(found))
     assert [claim.word for claim in claims] == ["holds", "fails"]
     assert "with 2 layers" in claims[0].text
 
 
 def test_uniform_means_nearly_the_entropy_of_uniform_attention():
     seeds = {"default": said(entropy=0.99, permuted=0.2, uniform=1.4), "normal": said(entropy=0.6)}
-    claims = appendix_c.claims(Measured({appendix_c.label("sst", start): [one] * 3 for start, one in seeds.items()}))
+    claims = appendix_c.claims(Measurements({QueryLabel("sst", start): [one] * 3 for start, one in seeds.items()}))
     assert [claim.word for claim in claims] == ["holds", "holds", "fails", "holds"]
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_every_finding_copes_with_runs_that_failed(data, finding):
-    nothing = Measured({label: [] for label in finding.experiments(TINY)})
+    nothing = Measurements({label: [] for label in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
     assert all(row["mean"] is None for row in finding.table(nothing))
 
@@ -347,10 +358,10 @@ def test_a_picture_of_table_1_has_a_bar_for_every_model_and_a_line_where_the_pap
 
 def test_a_picture_of_table_6_has_a_panel_for_every_corpus_and_attention():
     found = {
-        table6.label(corpus, model, layers): [said(), said(permuted=6.0)]
+        LayersLabel(corpus, layers, model): [said(), said(permuted=6.0)]
         for corpus, model, layers in product(TINY.corpora, table6.MODELS, (1, 2, 3))
     }
-    axes = TABLE6.draw(table6.figure(Measured(found))).axes
+    axes = TABLE6.draw(table6.figure(Measurements(found))).axes
     assert len(axes) == len(TINY.corpora) * len(PERTURBED)
     assert [ax.get_title() for ax in axes] == [*TINY.corpora, "", ""]
 

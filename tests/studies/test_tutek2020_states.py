@@ -8,7 +8,7 @@ import torch
 from attnscope import plots
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
-from attnscope.studies.finding import Measured
+from attnscope.studies.finding import Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
@@ -46,7 +46,7 @@ def test_every_row_has_a_number_a_claim_its_evidence_and_the_figure_can_be_drawn
 
 def test_table_2_has_what_chance_gives_and_the_network_before_training(results):
     rows = {(row["model"], row["quantity"]): row["mean"] for row in results["table2"].table}
-    for model in table2.MEASURED:
+    for model in table2.MODELS:
         for choice in ("frequent", "sampled"):
             shared, most = (rows[model, table2.QUANTITIES[f"{choice}{end}"]] for end in ("", "_most"))
             assert 0 <= shared <= most + 1e-9
@@ -81,9 +81,8 @@ def test_claims_compare_with_base_and_fail_where_base_is_higher():
     def seeds(value):
         return [{"frequent": value + noise, "sampled": value + noise} for noise in (0.0, 0.01)]
 
-    measured = Measured(
-        {"sst, base": seeds(3.0), "sst, residual": seeds(5.0), "sst, tying": seeds(2.0), "sst, mlm": []}
-    )
+    seeds_of = {BASE: seeds(3.0), RESIDUAL: seeds(5.0), TYING: seeds(2.0), MLM: []}
+    measured = Measurements({table2.AdditiveLabel("sst", model): found for model, found in seeds_of.items()})
     words = {verdict.text.split("states of ")[1].split()[0]: verdict.word for verdict in table2.claims(measured)}
     assert words == {"residual": "holds", "tying": "fails", "mlm": "undecided"}
 

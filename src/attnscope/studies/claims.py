@@ -88,6 +88,13 @@ def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -
     return Verdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
 
 
+def no_lower(text: str, values: Values, others: Values, margin: Number) -> Verdict:
+    """Is the mean at most `margin` lower than that of others, seed by seed?"""
+    if len(values) != len(others):
+        return untested(text, "not as many seeds have one as have the other")
+    return at_least(text, np.asarray(values, dtype=float) - np.asarray(others, dtype=float), -margin)
+
+
 def always(text: str, flags: Values) -> Verdict:
     """Is it so in every seed?"""
     n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))

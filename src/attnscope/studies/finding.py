@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnscope.lab.experiment import Experiment, Run
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Measurement = Mapping[str, Any]  # what one run says: numbers, and arrays for pictures
-Stated = Callable[[str, str], dict[str, Any]]  # the published number of an experiment's quantity
+Label = Any  # of an experiment: a text; or, where findings ask for parts of it, a NamedTuple whose str() is that text
+Stated = Callable[[Label, str], dict[str, Any]]  # the published number of an experiment's quantity
+Columns = Callable[[Label], dict[str, Any]]  # what an experiment is called in a table
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def unless_absent(make: Callable[[], Case]) -> Case:
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrainedCase:
     """A case whose runs are trained, for one seed."""
 
     runs: Mapping[str, Run]
@@ -74,40 +77,57 @@ def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """What the runs of each experiment of a finding say, one measurement a seed."""
 
-    by_label: Mapping[str, Sequence[Measurement]]
+    by_label: Mapping[Label, Sequence[Measurement]]
 
-    def __getitem__(self, label: str) -> Sequence[Measurement]:
+    def __getitem__(self, label: Label) -> Sequence[Measurement]:
         return self.by_label[label]
 
     def __iter__(self) -> Any:
         return iter(self.by_label)
 
-    def values(self, label: str, name: str) -> list[float]:
+    def each(self, *parts: str) -> list[Any]:
+        """The values of a part of the labels, or of several parts, each once."""
+        found = [tuple(getattr(label, part) for part in parts) for label in self]
+        return list(dict.fromkeys(values if len(parts) > 1 else values[0] for values in found))
+
+    def where(self, **parts: Any) -> "Measurements":
+        """Those whose labels have these parts."""
+        return self.only(*(label for label in self if all(getattr(label, part) == parts[part] for part in parts)))
+
+    def only(self, *labels: Label) -> "Measurements":
+        return Measurements({label: self[label] for label in labels})
+
+    def values(self, label: Label, name: str) -> list[float]:
         """One number a seed."""
         return [float(measurement[name]) for measurement in self[label]]
 
-    def flags(self, label: str, name: str) -> list[bool]:
+    def flags(self, label: Label, name: str) -> list[bool]:
         return [bool(measurement[name]) for measurement in self[label]]
 
-    def first(self, label: str) -> Measurement:
+    def first(self, label: Label) -> Measurement:
         """The first seed's, for pictures of a single network."""
         return self[label][0]
 
     def pictures(self) -> dict[str, Any]:
         """The first seed's picture of each experiment."""
-        return {label: self.first(label)["picture"] for label in self}
+        return {str(label): self.first(label)["picture"] for label in self}
 
-    def table(self, quantities: Mapping[str, str], stated: Stated | None = None) -> list[Row]:
+    def table(
+        self,
+        quantities: Mapping[str, str],
+        stated: Stated = lambda label, name: {},
+        columns: Columns = lambda label: {"model": str(label)},
+    ) -> list[Row]:
         """A row an experiment and quantity (name to text), with what the paper states of it."""
         return [
             row(
-                model=label,
+                **columns(label),
                 quantity=text,
-                values=[m[name] for m in self[label] if name in m],
-                **(stated(label, name) if stated else {}),
+                values=[m[name] for m in self[label]],
+                **stated(label, name),
             )
             for label in self
             for name, text in quantities.items()
@@ -119,22 +139,28 @@ class Measured:
 class Finding:
     """`experiments` gives, by label, what to train (with any seed); the other functions read what the runs say.
 
-    `measure` is given the Run of an experiment, or the Subject of a case. Where it depends on what was measured what is
-    to be trained next, `follow_up` says so.
+    `measure` is given the Run of an experiment, or the TrainedCase of a case. Where it depends on what was measured
+    what is to be trained next, `follow_up` says so.
     """
 
     name: str
     title: str
     section: str
-    experiments: Callable[[Any], Mapping[str, Wanted | ForSeed]]
+    experiments: Callable[[Any], Mapping[Any, Wanted | ForSeed]]
     measure: Callable[[Any], Measurement]
-    table: Callable[[Measured], list[Row]]
-    claims: Callable[[Measured], list[Verdict]]
+    table: Callable[[Measurements], list[Row]]
+    claims: Callable[[Measurements], list[Verdict]]
     draw: "Callable[[Any], Figure]"
-    figure: Callable[[Measured], Any] = Measured.pictures
+    figure: Callable[[Measurements], Any] = Measurements.pictures
     notes: tuple[str, ...] = ()
-    follow_up: Callable[[Any, Measured], Mapping[str, Wanted | ForSeed]] | None = None
+    follow_up: Callable[[Any, Measurements], Mapping[Any, Wanted | ForSeed]] | None = None
     seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)
+
+    @property
+    def file(self) -> str:
+        """Where it is written, as a path of the package: where its claims are."""
+        claims = self.claims.func if isinstance(self.claims, partial) else self.claims
+        return f"{claims.__module__.removeprefix('attnscope.').replace('.', '/')}.py"
 
 
 @dataclass(frozen=True)

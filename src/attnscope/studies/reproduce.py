@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from attnscope.studies.finding import (
     Case,
     Finding,
     ForSeed,
-    Measured,
+    Label,
     Measurement,
+    Measurements,
     Study,
-    Subject,
+    TrainedCase,
     Wanted,
     plain,
     seeded,
@@ -116,12 +118,12 @@ class Plan:
 
     finding: Finding
     seeds: Sequence[int]
-    questions: Mapping[str, Sequence[Question]]
-    answers: Mapping[str, Sequence[Outcome[Answer]]]
+    questions: Mapping[Label, Sequence[Question]]
+    answers: Mapping[Label, Sequence[Outcome[Answer]]]
 
     @property
-    def measured(self) -> Measured:
-        return Measured(
+    def measured(self) -> Measurements:
+        return Measurements(
             {
                 label: [answer.value.measurement for answer in group if answer.value is not None]
                 for label, group in self.answers.items()
@@ -131,11 +133,6 @@ class Plan:
     def judged(self, study: Study, profile: Any, device: str) -> Result:
         """The result, from what the runs say; a run that failed is named, never passed over."""
         finding, measured = self.finding, self.measured
-        answers = [
-            (f"{label}, seed {seed}", answer)
-            for label, group in self.answers.items()
-            for seed, answer in zip(self.seeds, group, strict=True)
-        ]
         return Result(
             finding=finding.name,
             study=study.name,
@@ -146,15 +143,26 @@ class Plan:
             settings={"profile": asdict(profile), "experiments": self.configs()},
             table=finding.table(measured),
             claims=finding.claims(measured),
-            notes=[*finding.notes, *(f"{which}: a run failed: {a.failure}" for which, a in answers if a.failure)],
-            seconds=round(sum(answer.value.seconds for _, answer in answers if answer.value), 1),
+            notes=[*finding.notes, *self.failures()],
+            seconds=round(sum(one.value.seconds for group in self.answers.values() for one in group if one.value), 1),
             figure=self.figure(measured),
             **provenance(device),
         )
 
-    def figure(self, measured: Measured) -> Any:
+    def failures(self) -> list[str]:
+        """A note for each reason why runs failed."""
+        failed: dict[str, dict[Label, list[int]]] = {}
+        for label, group in self.answers.items():
+            for seed, answer in zip(self.seeds, group, strict=True):
+                if answer.failure:
+                    failed.setdefault(answer.failure, {}).setdefault(label, []).append(seed)
+        return [
+            f"Runs failed: {'; '.join(starmap(seeds_of, by_label.items()))}: {why}" for why, by_label in failed.items()
+        ]
+
+    def figure(self, measured: Measurements) -> Any:
         """Of what there is; none if that is nothing, or if the figure needs all of its experiments."""
-        present = Measured({label: measured[label] for label in measured if measured[label]})
+        present = Measurements({label: measured[label] for label in measured if measured[label]})
         if not present.by_label:
             return None
         try:
@@ -167,7 +175,9 @@ class Plan:
     def configs(self) -> dict[str, Any]:
         """The complete configuration of the first seed of each label."""
         return {
-            label: group[0].config for label, group in self.questions.items() if name_or_failure(group[0])[1] is None
+            str(label): group[0].config
+            for label, group in self.questions.items()
+            if name_or_failure(group[0])[1] is None
         }
 
 
@@ -181,7 +191,7 @@ class Reproduction:
     device: str
     progress: Progress | None
 
-    def carried_out(self, plans: Sequence[Plan], wanted: Mapping[str, Mapping[str, Wanted | ForSeed]]) -> list[Plan]:
+    def carried_out(self, plans: Sequence[Plan], wanted: Mapping[str, Mapping[Label, Wanted | ForSeed]]) -> list[Plan]:
         """The plans with more questions, each asked."""
         new = {
             plan.finding.name: {
@@ -222,7 +232,7 @@ class Reproduction:
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
         groups = [Training(self.study.name, tuple(group), str(self.store)) for group in together(longest)]
-        count = Counted(self.progress, len(groups) + len(distinct))
+        count = Tally(self.progress, len(groups) + len(distinct))
         trained = self.engine.map(carry_out, groups, count.done)
         failures = {
             experiment.key: outcome.failure
@@ -242,6 +252,14 @@ class Reproduction:
         )
 
 
+def seeds_of(label: Label, seeds: Sequence[int]) -> str:
+    """
+    >>> seeds_of("sst, base", [0, 2])
+    'sst, base, seeds 0, 2'
+    """
+    return f"{label}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+
+
 def name_or_failure(question: Question) -> tuple[str, str | None]:
     """The key of a question; or, where its data are missing or have changed, why it has none."""
     try:
@@ -250,7 +268,7 @@ def name_or_failure(question: Question) -> tuple[str, str | None]:
         return f"failed: {error}", str(error)
 
 
-class Counted:
+class Tally:
     """Tells of each piece of work that is done."""
 
     def __init__(self, progress: Progress | None, total: int):
@@ -299,13 +317,13 @@ def answer(question: Question) -> Answer:
     return Answer(**json.loads(path.read_bytes()))
 
 
-def subject(question: Question, runs: Mapping[str, Run]) -> Run | Subject:
+def subject(question: Question, runs: Mapping[str, Run]) -> Run | TrainedCase:
     if isinstance(question.wanted, Experiment):
         return runs[question.wanted.key]
     if isinstance(question.wanted.settings, Absent):
         raise MissingCorpus(question.wanted.settings.message)
     by_part = {part: runs[experiment.key] for part, experiment in question.wanted.runs.items()}
-    return Subject(by_part, question.wanted.settings, question.seed, question.device)
+    return TrainedCase(by_part, question.wanted.settings, question.seed, question.device)
 
 
 def described(wanted: Wanted) -> Any:

@@ -2,7 +2,7 @@
 
 from attnscope.studies.aitken2021.average import AVERAGE
 from attnscope.studies.aitken2021.beyond import OPTIMISER
-from attnscope.studies.aitken2021.cells import CELLS
+from attnscope.studies.aitken2021.cells import CELLS_AND_ATTENTIONS
 from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
 from attnscope.studies.aitken2021.fig2_orders import FIG2G, FIG2H
@@ -31,7 +31,7 @@ STUDY = Study(
         FIG5D,
         FIG6,
         AVERAGE,
-        CELLS,
+        CELLS_AND_ATTENTIONS,
         OPTIMISER,
     ),
     profiles=PROFILES,

@@ -22,7 +22,7 @@ from attnscope.studies.aitken2021.experiments import (
 )
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.claims import Verdict, at_least
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def correlations(measured: Measured) -> list[float]:
+def correlations(measured: Measurements) -> list[float]:
     """Spearman's ρ over tasks and architectures, one a seed."""
     count = min(len(measured[label]) for label in measured)
     points = np.array(
@@ -64,7 +64,7 @@ def correlations(measured: Measured) -> list[float]:
     return [float(spearmanr(points[:, seed, 0], points[:, seed, 1]).statistic) for seed in range(count)]
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         at_least(
             "the better the mean attention predicts a sample's, the larger the temporal share (Spearman's ρ over tasks "
@@ -75,14 +75,14 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return [
         *measured.table(QUANTITIES),
         row(model="all", quantity="Spearman's ρ of the two", values=correlations(measured)),
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {label: [np.mean(measured.values(label, name)) for name in QUANTITIES] for label in measured}
 
 

@@ -10,14 +10,16 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import EncoderDecoderSettings
 from attnscope.probes.decomposition.terms import TERMS
-from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan, one_to_one
+from attnscope.studies.aitken2021.experiments import AED, AO, NetworkLabel, Sizes, escan, one_to_one
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ONE_TO_ONE = "one-to-one"
+TASKS = {ONE_TO_ONE: one_to_one, "eSCAN": escan}
 NETWORKS: dict[str, EncoderDecoderSettings] = {
     "AED, GRU": AED,
     "AED, LSTM": replace(AED, cell="lstm"),
@@ -36,10 +38,11 @@ QUANTITIES = {
 }
 
 
-def experiments(sizes: Sizes) -> dict[str, Experiment]:
-    plain = {f"one-to-one, {name}": one_to_one(model, sizes) for name, model in NETWORKS.items()}
-    long = {f"eSCAN, {name}": escan(model, sizes) for name, model in NETWORKS.items()}
-    return plain | (long if sizes.all_cells else {})
+def experiments(sizes: Sizes) -> dict[NetworkLabel, Experiment]:
+    tasks = TASKS if sizes.all_cells else {ONE_TO_ONE: one_to_one}
+    return {
+        NetworkLabel(task, name): make(model, sizes) for task, make in tasks.items() for name, model in NETWORKS.items()
+    }
 
 
 def measure(run: Run) -> Measurement:
@@ -53,21 +56,22 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         always(f"{label}: temporal · temporal is the largest term", measured.flags(label, "largest_is_temporal"))
         for label in measured
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {
-        label: [np.mean(measured.values(label, name)) for name in ("temporal", "temporal_query")] for label in measured
+        str(label): [np.mean(measured.values(label, name)) for name in ("temporal", "temporal_query")]
+        for label in measured
     }
 
 
 def draw(data: Any) -> "Figure":
-    tasks = list(dict.fromkeys(label.split(", ")[0] for label in data))
+    tasks = [task for task in TASKS if any(label.startswith(task) for label in data)]
     picture, axes = plots.panels(len(tasks), 1, size=(8.4, 3.6))
     for task, ax in zip(tasks, axes, strict=True):
         own = {label.removeprefix(f"{task}, "): pair for label, pair in data.items() if label.startswith(task)}
@@ -78,7 +82,7 @@ def draw(data: Any) -> "Figure":
     return picture
 
 
-CELLS = Finding(
+CELLS_AND_ATTENTIONS = Finding(
     name="cells",
     title="Other cells and another attention",
     section="footnotes 1 and 2",

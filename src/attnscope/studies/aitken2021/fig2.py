@@ -5,28 +5,29 @@ meet; words are vertices of a simplex, at right angles to time, each facing the 
 attention, states must carry what was read before, and word and time no longer tell what a state is.
 """
 
+from collections.abc import Callable
 from functools import partial
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import EncoderDecoderSettings
-from attnscope.probes.decomposition import principal_axes
+from attnscope.probes.decomposition.simplex import distance_from_simplex
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one
-from attnscope.studies.aitken2021.look import Look, between, look, temporal_products
+from attnscope.studies.aitken2021.look import Look, between, look
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths
 from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 published = published_by("aitken2021")
+Numbers = Callable[[str], list[float]]  # of a quantity, one a seed
 
 QUANTITIES = {
     "word_accuracy": "word accuracy",
@@ -54,8 +55,8 @@ def measure_attending(run: Run) -> Measurement:
     encoder, decoder = measured.encoder.geometry, measured.decoder.geometry
     return {
         "word_accuracy": run.summary["word_accuracy"],
-        "matching": matching(seen),
-        "peak_at_own_step": peak_at_own_step(seen),
+        "matching": seen.walks.matching,
+        "peak_at_own_step": seen.walks.peak_at_own_step,
         "temporal_share": seen.between.shares.temporal[0].item(),
         "temporal_share_held_out": between(seen.held_out).shares.temporal[0].item(),
         "orthogonality": seen.between.cosine[0].item(),
@@ -63,31 +64,10 @@ def measure_attending(run: Run) -> Measurement:
         "decoder_input_delta": (decoder.length("input-delta") / decoder.length("temporal"))[0].item(),
         "simplex": distance_from_simplex(np.stack(list(seen.word_components().values()))),
         "dictionary_errors": dictionary_errors(seen),
-        "temporal_principal": temporal_principal(seen),
+        "temporal_principal": seen.walks.in_few_directions(),
         "cloud_principal": measured.encoder.principal[0].explained.sum().item(),
         "picture": {**paths(seen), **cloud(seen)},
     }
-
-
-def matching(seen: Look) -> float:
-    """The mean cosine of μ(t) of encoder and decoder at the same t, each curve centred."""
-    steps = seen.steps
-    curves = [side.temporal[0, :steps] for side in (seen.encoder, seen.decoder)]
-    first, second = (curve - curve.mean(0) for curve in curves)
-    return torch.cosine_similarity(first, second, dim=1).mean().item()
-
-
-def peak_at_own_step(seen: Look) -> float:
-    """How many decoder steps s have the largest μ(s) · μ(t) at t = s."""
-    steps = seen.steps
-    return float((temporal_products(seen)[:steps].argmax(1) == np.arange(steps)).mean())
-
-
-def distance_from_simplex(words: np.ndarray) -> float:
-    """By how much the cosine of two centred words differs from −1 / (N − 1), that of a simplex' vertices, at most."""
-    centred = words - words.mean(0)
-    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
-    return max(abs(float(a @ b) + 1 / (len(words) - 1)) for a, b in combinations(unit, 2))
 
 
 def dictionary_errors(seen: Look) -> int:
@@ -96,57 +76,57 @@ def dictionary_errors(seen: Look) -> int:
     return sum(output != word for output, word in dictionary.items())  # the same number on both sides
 
 
-def temporal_principal(seen: Look) -> float:
-    both = torch.cat([seen.encoder.temporal[0], seen.decoder.temporal[0]])
-    return principal_axes(both, 3).explained.sum().item()
-
-
-def claims_attending(model: str, measured: Measured) -> list[Verdict]:
+def claims_attending(model: str, measured: Measurements) -> list[Verdict]:
     values = partial(measured.values, model)
     return [
         at_least(f"{model} learns the task: word accuracy at least 0.98", values("word_accuracy"), 0.98),
-        at_least(
-            "temporal components of encoder and decoder trace matching curves: cosine at s = t at least 0.5",
-            values("matching"),
-            0.5,
-        ),
-        at_least(
-            "they are closest to alignment at s = t: at least 90 % of the decoder steps",
-            values("peak_at_own_step"),
-            0.9,
-        ),
-        at_least(
-            "temporal · temporal dominates the alignment: more than the other eight terms together",
-            values("temporal_share"),
-            0.5,
-        ),
-        at_most("temporal and input-delta parts are orthogonal: |cosine| at most 0.2", values("orthogonality"), 0.2),
-        at_most(
-            "the encoder's delta is small: at most half as long as the input component", values("encoder_delta"), 0.5
-        ),
-        at_most(
-            "the decoder's input-delta is small: at most half as long as the temporal component",
-            values("decoder_input_delta"),
-            0.5,
-        ),
-        at_most("input components sit on the vertices of a simplex: cosines within 0.2", values("simplex"), 0.2),
-        always(
-            "input components align with the readout of their translation: the dictionary is read off without an error",
-            [errors == 0 for errors in values("dictionary_errors")],
-        ),
+        *time_meets_time(values),
+        *time_and_words_are_apart(values),
+        *words_face_their_translations(values),
         at_least("3 PCs hold over 90 % of the variance of temporal components", values("temporal_principal"), 0.9),
         at_least("3 PCs hold over 90 % of the variance of input-delta clouds", values("cloud_principal"), 0.9),
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def time_meets_time(values: Numbers) -> list[Verdict]:
+    matching = "temporal components of encoder and decoder trace matching curves: cosine at s = t at least 0.5"
+    dominates = "temporal · temporal dominates the alignment: more than the other eight terms together"
+    closest = "they are closest to alignment at s = t: at least 90 % of the decoder steps"
+    return [
+        at_least(matching, values("matching"), 0.5),
+        at_least(closest, values("peak_at_own_step"), 0.9),
+        at_least(dominates, values("temporal_share"), 0.5),
+    ]
+
+
+def time_and_words_are_apart(values: Numbers) -> list[Verdict]:
+    encoder = "the encoder's delta is small: at most half as long as the input component"
+    decoder = "the decoder's input-delta is small: at most half as long as the temporal component"
+    return [
+        at_most("temporal and input-delta parts are orthogonal: |cosine| at most 0.2", values("orthogonality"), 0.2),
+        at_most(encoder, values("encoder_delta"), 0.5),
+        at_most(decoder, values("decoder_input_delta"), 0.5),
+    ]
+
+
+def words_face_their_translations(values: Numbers) -> list[Verdict]:
+    dictionary = (
+        "input components align with the readout of their translation: the dictionary is read off without an error"
+    )
+    return [
+        at_most("input components sit on the vertices of a simplex: cosines within 0.2", values("simplex"), 0.2),
+        always(dictionary, [errors == 0 for errors in values("dictionary_errors")]),
+    ]
+
+
+def table(measured: Measurements) -> list[Row]:
     in_three = ("temporal_principal", "cloud_principal")
     return measured.table(
         QUANTITIES, lambda label, name: published("one_to_one", "principal_3") if name in in_three else {}
     )
 
 
-def figure(model: str, measured: Measured) -> Any:
+def figure(model: str, measured: Measurements) -> Any:
     return measured.first(model)["picture"]
 
 
@@ -158,6 +138,9 @@ def draw_attending(data: Any) -> "Figure":
     return picture
 
 
+# Without: VED ------------------------------------------------------------------------------------------------------
+
+
 QUANTITIES_VED = {
     "word_accuracy": "word accuracy",
     "encoder_delta": "encoder delta / input component",
@@ -165,8 +148,6 @@ QUANTITIES_VED = {
     "meeting_step": "encoder step nearest to the decoder's first",
     "temporal_principal": "variance of temporal components in 3 PCs",
 }
-
-# Without: VED ------------------------------------------------------------------------------------------------------
 
 
 def experiments_ved(sizes: Sizes) -> dict[str, Experiment]:
@@ -179,37 +160,14 @@ def measure_ved(run: Run) -> Measurement:
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "encoder_delta": (encoder.length("delta") / encoder.length("input"))[0].item(),
-        "adjacent": adjacent(seen),
-        "meeting_step": meeting_step(seen),
-        "temporal_principal": temporal_principal(seen),
+        "adjacent": seen.walks.adjacent,
+        "meeting_step": seen.walks.meeting_step,
+        "temporal_principal": seen.walks.in_few_directions(),
         "picture": {**paths(seen), **cloud(seen)},
     }
 
 
-def chain(seen: Look) -> np.ndarray:
-    """Temporal components in the order in which the network walks them: the encoder's, then the decoder's."""
-    both: np.ndarray = torch.cat([seen.encoder.temporal[0], seen.decoder.temporal[0]]).cpu().numpy()
-    return both
-
-
-def adjacent(seen: Look) -> float:
-    """How many temporal components have the one before or after them, on the same side, as nearest neighbour."""
-    points, ends = chain(seen), seen.encoder.temporal.shape[1]
-    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    side = np.arange(len(points)) >= ends
-    nearest = distances.argmin(1)
-    own = np.arange(len(points))
-    return float(((abs(nearest - own) == 1) & (side[nearest] == side)).mean())
-
-
-def meeting_step(seen: Look) -> int:
-    """The encoder step whose temporal component is nearest to the decoder's first."""
-    distances = (seen.encoder.temporal[0] - seen.decoder.temporal[0, 0]).norm(dim=1)
-    return int(distances.argmin())
-
-
-def claims_ved(measured: Measured) -> list[Verdict]:
+def claims_ved(measured: Measurements) -> list[Verdict]:
     values = measured.values
     shortest = 15  # of the task: no sentence ends before this step
     return [

@@ -14,10 +14,10 @@ from attnscope.probes.decomposition import TEMPORAL
 from attnscope.probes.decomposition.terms import TERMS
 from attnscope.probes.decomposition.terms import name as term_name
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, reversed_one_to_one, sorting
-from attnscope.studies.aitken2021.look import look, temporal_products
+from attnscope.studies.aitken2021.look import look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
 from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import ReversedOneToOne
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def measure_reversed(run: Run) -> Measurement:
     seen = look(run)
     assert isinstance(run.task, ReversedOneToOne)
     steps = run.task.shortest  # steps of words in every sentence: the end token, which answers the end token, is none
-    peaks = temporal_products(seen)[:steps].argmax(1)
+    peaks = seen.walks.products[:steps].argmax(1)
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "direction": float(np.corrcoef(np.arange(steps), peaks)[0, 1]) if peaks.std() > 0 else 0.0,
@@ -54,7 +54,7 @@ def measure_reversed(run: Run) -> Measurement:
     }
 
 
-def claims_reversed(measured: Measured) -> list[Verdict]:
+def claims_reversed(measured: Measurements) -> list[Verdict]:
     verdicts = []
     for model in measured:
         learnt = f"{model} learns the reversed task: word accuracy at least 0.98"
@@ -66,7 +66,7 @@ def claims_reversed(measured: Measured) -> list[Verdict]:
     return verdicts
 
 
-def figure_reversed(measured: Measured) -> Any:
+def figure_reversed(measured: Measurements) -> Any:
     return {model: measured.first(model)["picture"] for model in ("AED", FIXED)}
 
 
@@ -102,7 +102,7 @@ def measure_sorting(run: Run) -> Measurement:
     }
 
 
-def claims_sorting(measured: Measured) -> list[Verdict]:
+def claims_sorting(measured: Measurements) -> list[Verdict]:
     return [
         at_least("AED learns to sort: word accuracy at least 0.98", measured.values("AED", "word_accuracy"), 0.98),
         at_most(

@@ -15,12 +15,11 @@ from attnscope.lab.experiment import Run
 from attnscope.models import Trace
 from attnscope.probes.decomposition.shares import FEW
 from attnscope.studies.aitken2021.experiments import ATTENDING, translations
-from attnscope.studies.aitken2021.fig2 import matching
-from attnscope.studies.aitken2021.look import ENDS, Look, look, temporal_attention
+from attnscope.studies.aitken2021.look import ENDS, Look, look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
-from attnscope.studies.aitken2021.untrained import NOTE, claims_about
+from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.claims import Verdict, always, at_least, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import END, Batch, Translation, Vocabulary
 from attnscope.tasks.text import UNKNOWN
 
@@ -32,7 +31,7 @@ LONGEST = 20  # words of its translation
 COMMON = 20  # words of either language that are shown, the most frequent ones
 
 ARTICLES = {"la": "the", "le": "the", "les": "the"}
-PLAIN = {
+PLAIN_WORDS = {
     **ARTICLES, "je": "i", "tu": "you", "vous": "you", "nous": "we", "elle": "she", "un": "a", "une": "a",
     "est": "is", "mon": "my", "dans": "in", "avec": "with", "et": "and",
 }  # fmt: skip
@@ -49,24 +48,16 @@ QUANTITIES = {
 
 def measure(run: Run) -> Measurement:
     seen = look(run)
-    near = near_the_diagonal(seen)
+    near = seen.walks.near_the_diagonal
     return {
         "word_accuracy": run.log.sort_values("loss")["word_accuracy"].iloc[0],  # these weights were kept
         "articles": facing(seen, ARTICLES, most_common(seen.run.task.source_words)),
-        "dictionary": facing(seen, PLAIN, often_read(seen)) / len(PLAIN),
-        "matching": matching(seen),
+        "dictionary": facing(seen, PLAIN_WORDS, often_read(seen)) / len(PLAIN_WORDS),
+        "matching": seen.walks.matching,
         "diagonal_first": float(near[:ENDS].mean()),
         "diagonal_last": float(near[-ENDS:].mean()),
         "picture": {"example": matrix(seen, translated(seen, SENTENCE)), **paths(seen), "dictionary": common(seen)},
     }
-
-
-def near_the_diagonal(seen: Look) -> np.ndarray:
-    """For each decoder step, how much of the temporal attention lies within one position of it."""
-    weights = temporal_attention(seen)[: seen.steps]
-    steps, positions = np.indices(weights.shape)
-    near: np.ndarray = (weights * (abs(steps - positions) <= 1)).sum(1)
-    return near
 
 
 # The dictionary ----------------------------------------------------------------------------------------------------
@@ -136,7 +127,7 @@ def translated(seen: Look, text: str) -> Trace:
 # The finding -------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     verdicts = []
     for model in ATTENDING:
         articles = [count == len(ARTICLES) for count in measured.values(model, "articles")]
@@ -171,8 +162,7 @@ FIG4 = Finding(
     title="How AED and AO translate from English to French",
     section="§4 and §4.1, figure 4",
     experiments=translations, measure=measure, table=lambda measured: measured.table(QUANTITIES),
-    claims=lambda measured: claims_about(tuple(ATTENDING), claims, measured),
-    figure=lambda measured: measured.pictures() or None, draw=draw,
+    claims=claims, draw=draw,
     notes=(
         NOTE,
         "The figure of the paper is of AO; AED stands beside it. The sentence is ours, and so is its translation: the "

@@ -8,16 +8,17 @@ import pandas as pd
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.decomposition.terms import TERMS
-from attnscope.studies.aitken2021.experiments import TRANSLATION, of_figure_5
+from attnscope.studies.aitken2021.experiments import ATTENDING, TRANSLATION, NetworkLabel, of_figure_5
 from attnscope.studies.aitken2021.look import ENDS, Look, between, look
-from attnscope.studies.aitken2021.untrained import NOTE, claims_about
+from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, spread
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 published = published_by("aitken2021")
 
 QUANTITIES = {
@@ -50,7 +51,7 @@ def measure(run: Run) -> Measurement:
 
 def measure_translation(seen: Look) -> Measurement:
     """Whether any term dominates, over all decoder steps and over the first ones."""
-    by_step = seen.between.shares.absolute_by_step[: seen.steps, 0]  # target x 3 x 3
+    by_step = seen.between.shares.absolute_by_step[: seen.walks.steps, 0]  # target x 3 x 3
     early = by_step[:ENDS].mean(0)
     return {
         "largest": seen.between.shares.absolute[0].max().item(),
@@ -62,27 +63,27 @@ def measure_translation(seen: Look) -> Measurement:
     }
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    return claims_escan(measured) + claims_about(TRANSLATION, claims_translation, measured)
+def claims(measured: Measurements) -> list[Verdict]:
+    return claims_escan(measured) + claims_translation(measured)
 
 
-def claims_escan(measured: Measured) -> list[Verdict]:
+def claims_escan(measured: Measurements) -> list[Verdict]:
     stated = (
         ("temporal · temporal captures over 77 %", "temporal", 0.77),
         ("with two further terms (μ·χ, μ·Δ) over 87 %", "temporal_query", 0.87),
     )
     return [
         at_least(f"{label}: {text} of the alignment", measured.values(label, name), threshold)
-        for label in ("eSCAN, AED", "eSCAN, AO")
+        for label in (NetworkLabel("eSCAN", model) for model in ATTENDING)
         for text, name, threshold in stated
     ]
 
 
-def claims_translation(measured: Measured) -> list[Verdict]:
+def claims_translation(measured: Measurements) -> list[Verdict]:
     verdicts = []
     for label in TRANSLATION:
         smaller = f"{label}: temporal · temporal is a smaller part of the alignment than in eSCAN"
-        in_escan = measured.values(label.replace("translation", "eSCAN"), "temporal")
+        in_escan = measured.values(label._replace(task="eSCAN"), "temporal")
         verdicts += [
             at_most(
                 f"{label}: none of the nine terms dominates, that is, outweighs the other eight together",
@@ -95,10 +96,10 @@ def claims_translation(measured: Measured) -> list[Verdict]:
     return [*verdicts, always(early, measured.flags(TRANSLATION[0], "largest_early_is_temporal"))]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     shown = ("temporal", "temporal_query", "by_step")
     return {
-        label: {name: [m[name] for m in measured[label]] for name in shown if name in measured.first(label)}
+        str(label): {name: [m[name] for m in measured[label]] for name in shown if name in measured.first(label)}
         for label in measured
     }
 
@@ -143,7 +144,7 @@ FIG5A = Finding(
     experiments=of_figure_5,
     measure=measure,
     table=lambda measured: measured.table(
-        QUANTITIES, lambda label, name: published("escan", name) if label.startswith("eSCAN") else {}
+        QUANTITIES, lambda label, name: published("escan", name) if label.task == "eSCAN" else {}
     ),
     claims=claims, figure=figure, draw=draw,
     notes=(

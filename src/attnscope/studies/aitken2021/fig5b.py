@@ -8,13 +8,14 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.studies.aitken2021.experiments import TRANSLATION, of_figure_5
 from attnscope.studies.aitken2021.look import ENDS, Look, look
-from attnscope.studies.aitken2021.untrained import NOTE, claims_about
+from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.claims import Verdict, at_most, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 published = published_by("aitken2021")
 
 QUANTITIES = {
@@ -34,7 +35,7 @@ def measure(run: Run) -> Measurement:
     seen = look(run)
     profile = seen.decomposition.offsets
     assert profile is not None
-    table = profile.table().iloc[: seen.steps]
+    table = profile.table().iloc[: seen.walks.steps]
     largest, expected = table["largest"].to_numpy(float), table["expected"].to_numpy(float)
     curves = table[profile.offsets.tolist()].to_numpy(float)  # steps x offsets
     shown = [int(step) for step in np.linspace(0, len(table) - 1, 5)]
@@ -83,11 +84,11 @@ def length_ratio(seen: Look) -> float:
     return float(targets / sources)
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    return claims_expected(measured) + claims_about(TRANSLATION, claims_translation, measured)
+def claims(measured: Measurements) -> list[Verdict]:
+    return claims_expected(measured) + claims_translation(measured)
 
 
-def claims_expected(measured: Measured) -> list[Verdict]:
+def claims_expected(measured: Measurements) -> list[Verdict]:
     return [
         at_most(
             f"{label}: the maximum of μ(s)·μ(t) follows the expected offset, within one position on average",
@@ -99,7 +100,7 @@ def claims_expected(measured: Measured) -> list[Verdict]:
     ]
 
 
-def claims_translation(measured: Measured) -> list[Verdict]:
+def claims_translation(measured: Measurements) -> list[Verdict]:
     verdicts = []
     for label in TRANSLATION:
         first, last, fall_first, fall_last = (

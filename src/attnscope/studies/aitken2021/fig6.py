@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.decomposition import Parts, terms
 from attnscope.probes.decomposition.pictures import input_plane
+from attnscope.probes.decomposition.word_in_time import (
+    TakenApart,
+    explained_by_group,
+    falling_back,
+    leaning,
+    states_after,
+)
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
 from attnscope.studies.aitken2021.look import Look, look
 from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks.escan import VERBS
 
 if TYPE_CHECKING:
@@ -49,54 +54,32 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 
 def measure(run: Run) -> Measurement:
     seen = look(run)
-    after = states_of_twice(seen)
-    by_offset = {part: leaning(seen, part) for part in ("temporal", "full")}
-    lookback = falls_back(seen)
+    number = {word: seen.source_words.index(word) for word in (*WORDS, *VERBS)}
+    known = {word: number[word] for word in WORDS if seen.encoder.counts[number[word]].any()}
+    after = states_after(sentences(seen), number["twice"], {verb: number[verb] for verb in VERBS})
+    lookback = falling_back(sentences(seen), number["twice"], OFFSETS)
+    leanings = {part: leaning(sentences(seen), known, OFFSETS, part == "temporal") for part in ("temporal", "full")}
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "split_by_verb": explained_by_group(after),
         "nearest_is_own_verb": nearest_is_own_verb(seen, after),
         "distance_to_own_verb": distance_to_own_verb(seen, after),
-        **{f"{word}_at_s": by_offset["temporal"][word][-OFFSETS[0]] for word in by_offset["temporal"]},
-        **{f"{word}_gain_{part}": gain(curves[word]) for part, curves in by_offset.items() for word in curves},
-        **{f"{word}_largest_{part}": max(curves[word]) for part, curves in by_offset.items() for word in curves},
-        "falls_on_word_before": lookback["share"],
-        "picture": {"leaning": by_offset, "lookback": lookback, "twice": picture_of_twice(seen, after)},
+        **{f"{word}_at_s": leanings["temporal"].at(word) for word in known},
+        **{f"{word}_gain_{part}": found.gain(word) for part, found in leanings.items() for word in known},
+        **{f"{word}_largest_{part}": found.largest(word) for part, found in leanings.items() for word in known},
+        "falls_on_word_before": lookback.share,
+        "picture": {
+            "leaning": {part: found.curves for part, found in leanings.items()},
+            "lookback": {"curves": lookback.curves, "share": lookback.share},
+            "twice": picture_of_twice(seen, after),
+        },
     }
 
 
-def sentences(seen: Look) -> Iterator[tuple[Tensor, Tensor, Tensor, Parts, Parts]]:
-    """Source words, masks, and the parts of queries and keys, batch by batch."""
+def sentences(seen: Look) -> Iterator[TakenApart]:
     for batch in seen.run.task.batches("test", 250):
         trace = seen.trace(batch)
-        queries, keys = seen.parts(trace)
-        yield trace.source, trace.source_mask, trace.target_mask, queries, keys
-
-
-def number(seen: Look, word: str) -> int:
-    return seen.source_words.index(word)
-
-
-# (a) Does 'twice' know the verb before it? -------------------------------------------------------------------------
-
-
-def states_of_twice(seen: Look) -> dict[str, np.ndarray]:
-    """χ + Δ of every 'twice', by the verb that it follows."""
-    found: dict[str, list[np.ndarray]] = {verb: [] for verb in VERBS}
-    for source, _, _, _, keys in sentences(seen):
-        here = source[:, 1:] == number(seen, "twice")
-        for verb in VERBS:
-            after = here & (source[:, :-1] == number(seen, verb))
-            found[verb].append(keys.input_delta[:, 0, 1:][after].cpu().numpy())
-    return {verb: np.concatenate(states) for verb, states in found.items()}
-
-
-def explained_by_group(groups: dict[str, np.ndarray]) -> float:
-    """The share of the variance that lies between the groups (η²)."""
-    everything = np.concatenate(list(groups.values()))
-    total = ((everything - everything.mean(0)) ** 2).sum()
-    between = sum(len(g) * ((g.mean(0) - everything.mean(0)) ** 2).sum() for g in groups.values())
-    return float(between / total) if total > 0 else 0.0
+        yield TakenApart(trace.source, trace.source_mask, trace.target_mask, *seen.parts(trace))
 
 
 def nearest_is_own_verb(seen: Look, after: dict[str, np.ndarray]) -> bool:
@@ -129,99 +112,61 @@ def picture_of_twice(seen: Look, after: dict[str, np.ndarray]) -> Any:
     }
 
 
-# (b) With 'twice' at t = s, does attention fall on the word before? ------------------------------------------------
+# The finding -------------------------------------------------------------------------------------------------------
 
 
-def falls_back(seen: Look) -> Any:
-    """Where 'twice' is read at t = s: the alignment and its parts by offset, and how often t = s − 1 is the largest."""
-    total = {name: np.zeros(len(OFFSETS)) for name in ("alignment", "μ·μ", "μ·(χ + Δ)", "rest")}
-    steps = hits = 0
-    for source, source_mask, target_mask, queries, keys in sentences(seen):
-        nine = terms(queries, keys)[:, :, :, 0]  # 3 x 3 x batch x target x source
-        whole = nine.sum((0, 1))
-        largest = whole.masked_fill(~source_mask[:, None], -torch.inf).argmax(-1)
-        for sentence, step in (source == number(seen, "twice")).nonzero().tolist():
-            reach = range(step + OFFSETS[0], step + OFFSETS[-1] + 1)
-            if reach[0] < 0 or reach[-1] >= int(source_mask[sentence].sum()) or not target_mask[sentence, step]:
-                continue
-            window = nine[:, :, sentence, step, reach[0] : reach[-1] + 1].cpu().numpy()
-            total["alignment"] += window.sum((0, 1))
-            total["μ·μ"] += window[0, 0]
-            total["μ·(χ + Δ)"] += window[0, 1] + window[0, 2]
-            total["rest"] += window[1:].sum((0, 1))
-            steps, hits = steps + 1, hits + int(largest[sentence, step] == step - 1)
-    return {"curves": {name: values / max(steps, 1) for name, values in total.items()}, "share": hits / max(steps, 1)}
+def claims(measured: Measurements) -> list[Verdict]:
+    parts = {"temporal": "temporal part", "full": "full state"}
+    by_offset = [verdict for part, text in parts.items() for verdict in at_every_offset(measured, part, text)]
+    return [*twice_and_its_verb(measured), *at_their_own_step(measured), *by_offset]
 
 
-# (c, d) Which words lean towards the decoder's time, and which away from it? ---------------------------------------
-
-
-def leaning(seen: Look, part: str) -> dict[str, list[float]]:
-    """For each word and offset, the mean dot product of χ + Δ with the decoder's temporal part, or its full state."""
-    names = [word for word in WORDS if seen.encoder.counts[number(seen, word)].any()]
-    sums = {word: np.zeros((len(OFFSETS), 2)) for word in names}
-    for source, _, target_mask, queries, keys in sentences(seen):
-        nine = terms(queries, keys)[:, 1:, :, 0].sum(1)  # 3 x batch x target x source: decoder part · (χ + Δ)
-        dots = nine[0] if part == "temporal" else nine.sum(0)
-        for place, offset in enumerate(OFFSETS):
-            values, words = shifted(dots, source, target_mask, offset)
-            for word in names:
-                chosen = values[words == number(seen, word)]
-                sums[word][place] += [chosen.sum().item(), len(chosen)]
-    return {word: (total[:, 0] / np.maximum(total[:, 1], 1)).tolist() for word, total in sums.items()}
-
-
-def shifted(dots: Tensor, source: Tensor, target_mask: Tensor, offset: int) -> tuple[Tensor, Tensor]:
-    """All pairs with t = s + offset: their dot products, and the words at t."""
-    steps, positions = dots.shape[1:]
-    own = torch.arange(max(0, -offset), min(steps, positions - offset), device=dots.device)
-    real = target_mask[:, own]
-    return dots[:, own, own + offset][real], source[:, own + offset][real]
-
-
-def gain(curve: list[float]) -> float:
-    """The slope over offsets: how much a step ahead adds."""
-    return float(np.polyfit(list(OFFSETS), curve, 1)[0])
-
-
-def claims(measured: Measured) -> list[Verdict]:
-    value = measured.values
-    verdicts = [
-        at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", value("AED", "split_by_verb"), 0.5),
+def twice_and_its_verb(measured: Measurements) -> list[Verdict]:
+    split = "split_by_verb"
+    return [
+        at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", measured.values("AED", split), 0.5),
         always(
             "AED: 'twice' after a verb lies closest to that verb of all words",
             measured.flags("AED", "nearest_is_own_verb"),
         ),
         at_most(
             "AED: and close to it, at most half as far as two verbs are apart",
-            value("AED", "distance_to_own_verb"),
+            measured.values("AED", "distance_to_own_verb"),
             0.5,
         ),
-        at_most("AO: 'twice' does not split by verb (η² at most 0.05)", value("AO", "split_by_verb"), 0.05),
-        at_most("AO: 'twice' at t = s leans away from the decoder's time", value("AO", "twice_at_s"), 0.0),
-        at_most(
-            "AO, T = S: 'twice' at t = s leans away from the decoder's time", value(SAME_LENGTH, "twice_at_s"), 0.0
-        ),
+        at_most("AO: 'twice' does not split by verb (η² at most 0.05)", measured.values("AO", split), 0.05),
+    ]
+
+
+def at_their_own_step(measured: Measurements) -> list[Verdict]:
+    away = "'twice' at t = s leans away from the decoder's time"
+    return [
+        *(at_most(f"{label}: {away}", measured.values(label, "twice_at_s"), 0.0) for label in ("AO", SAME_LENGTH)),
         at_least(
             "AO, T = S: where 'twice' is read at t = s, attention falls on t = s − 1 (at least 80 % of the cases)",
-            value(SAME_LENGTH, "falls_on_word_before"),
+            measured.values(SAME_LENGTH, "falls_on_word_before"),
             0.8,
         ),
-        at_most("AO: 'left' is negative at t = s", value("AO", "left_at_s"), 0.0),
-        at_most("AO: 'and' is negative at t = s", value("AO", "and_at_s"), 0.0),
+        *(
+            at_most(f"AO: '{word}' is negative at t = s", measured.values("AO", f"{word}_at_s"), 0.0)
+            for word in ("left", "and")
+        ),
     ]
-    for part, text in (("temporal", "temporal part"), ("full", "full state")):
-        gains = value("AO", f"left_gain_{part}")
-        verdicts.append(at_least(f"AO: 'left' gains with offset (decoder's {text})", gains, 0.0))
-        verdicts += [
+
+
+def at_every_offset(measured: Measurements, part: str, text: str) -> list[Verdict]:
+    gains = measured.values("AO", f"left_gain_{part}")
+    return [
+        at_least(f"AO: 'left' gains with offset (decoder's {text})", gains, 0.0),
+        *(
             at_most(
                 f"AO: '{word}' is negative at all offsets from −5 to 5 (decoder's {text})",
-                value("AO", f"{word}_largest_{part}"),
+                measured.values("AO", f"{word}_largest_{part}"),
                 0.0,
             )
             for word in ("and", "twice")
-        ]
-    return verdicts
+        ),
+    ]
 
 
 def draw(data: Any) -> "Figure":

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
-import torch
 
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
 from attnscope.models.asking import as_it_was
 from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
+from attnscope.probes.decomposition.walks import Walks, walks
 from attnscope.tasks import SPECIALS, Batch, Translation
 
 ENDS = 3  # steps that stand for the beginning of a sentence, and for its end
@@ -69,11 +69,9 @@ class Look:
         assert self.decomposition.decoder is not None
         return self.decomposition.decoder
 
-    @property
-    def steps(self) -> int:
-        """How many decoder steps at least half of the sentences have: averages beyond are of few."""
-        counts = self.decoder.counts.sum(0)
-        return int((counts >= counts.max() / 2).sum())
+    @cached_property
+    def walks(self) -> Walks:
+        return walks(self.encoder, self.decoder)
 
     @property
     def source_words(self) -> tuple[str, ...]:
@@ -119,14 +117,3 @@ def between(measured: Measured) -> BetweenMeasured:
 def look(run: Run) -> Look:
     """The same look for all findings that ask about one run in turn."""
     return Look(run)
-
-
-def temporal_products(seen: Look) -> np.ndarray:
-    """μ(s) · μ(t), a row a decoder step."""
-    products: np.ndarray = (seen.decoder.temporal[0] @ seen.encoder.temporal[0].T).cpu().numpy()
-    return products
-
-
-def temporal_attention(seen: Look) -> np.ndarray:
-    """The softmax over encoder steps of μ(s) · μ(t): the attention that time alone would give."""
-    return torch.from_numpy(temporal_products(seen)).softmax(-1).numpy()

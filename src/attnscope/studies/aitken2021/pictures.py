@@ -8,7 +8,7 @@ from attnscope import plots
 from attnscope.models import Trace
 from attnscope.probes.decomposition import Term, rebuilt_attention, temporal_paths, terms
 from attnscope.probes.decomposition.pictures import centres, input_plane
-from attnscope.studies.aitken2021.look import Look, temporal_attention
+from attnscope.studies.aitken2021.look import Look
 from attnscope.tasks import SPECIALS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def paths(seen: Look) -> dict[str, Any]:
     """Temporal components of both sides in their common plane, and the attention that they give alone."""
     picture: dict[str, Any] = {"paths": temporal_paths(seen.encoder, seen.decoder)}
     if seen.attends:
-        picture["temporal attention"] = temporal_attention(seen)
+        picture["temporal attention"] = seen.walks.attention
     return picture
 
 

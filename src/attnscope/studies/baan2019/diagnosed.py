@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attnscope import plots
@@ -16,12 +15,14 @@ from attnscope.probes.diagnostic import DiagnosticSettings, FunctionalGroup, fun
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import network_of, samples
+from attnscope.studies.bars import cell, draw_bars
 from attnscope.studies.claims import Verdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NETWORK = "network"  # the part that the one network of a case plays
@@ -44,7 +45,7 @@ PERFECT = 0.99  # "perfectly predict", 1. in table 2
 AROUND_HALF = 0.6  # "only around 50 %", .53 and .52 in table 2
 TWO_UNITS = 2.5  # a mean that is 2 when rounded
 ORDER = 10  # of magnitude: 35 against 2 and 40 against 2
-PUBLISHED = published_by("baan2019")
+published = published_by("baan2019")
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
@@ -52,7 +53,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {model: Case({NETWORK: experiment}, how) for model, experiment in both(sizes).items()}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """Tables 2 and 3, and of the encoder's group for the current table the share among the strongest units."""
     run = subject.runs[NETWORK]
     groups = {name: group_of(run, name, subject.settings) for name in READINGS}
@@ -84,7 +85,7 @@ def curve(group: FunctionalGroup) -> dict[str, Any]:
 # Tables and claims ---------------------------------------------------------------------------------------------------
 
 
-def table(which: str, measured: Measured) -> list[Row]:
+def table(which: str, measured: Measurements) -> list[Row]:
     quantities = {
         f"{name}_{what}": f"{NAMES[name]}: {text}"
         for name in IN_TABLE[which]
@@ -94,29 +95,27 @@ def table(which: str, measured: Measured) -> list[Row]:
             ("size", "units in the functional group"),
         )
     }
-    return measured.table(quantities, lambda model, name: PUBLISHED(f"{which}_{model}", name))
+    return measured.table(quantities, lambda model, name: published(f"{which}_{model}", name))
 
 
-def few_units(measured: Measured, name: str, published: str) -> list[Verdict]:
+def few_units(measured: Measurements, name: str, paper: str) -> list[Verdict]:
     """A small group in guided networks, a large one in the baseline."""
     without, with_guidance = (measured.values(model, f"{name}_size") for model in (BASELINE, GUIDED))
     return [
         at_most(f"{NAMES[name]}, guided: two units are enough", with_guidance, TWO_UNITS),
         more_than(f"{NAMES[name]}: the baseline needs more units than the guided network", without, with_guidance),
-        more_than(
-            f"{NAMES[name]}: it needs more by an order of magnitude ({published})", without, with_guidance, ORDER
-        ),
+        more_than(f"{NAMES[name]}: it needs more by an order of magnitude ({paper})", without, with_guidance, ORDER),
     ]
 
 
-def known(measured: Measured, name: str) -> list[Verdict]:
+def known(measured: Measurements, name: str) -> list[Verdict]:
     return [
         at_least(f"{NAMES[name]}, {model}: all units tell it", measured.values(model, f"{name}_full"), READABLE)
         for model in (BASELINE, GUIDED)
     ]
 
 
-def gates_know(measured: Measured, gate: str) -> list[Verdict]:
+def gates_know(measured: Measurements, gate: str) -> list[Verdict]:
     full, size = f"{gate}_full", f"{gate}_size"
     return [
         at_least(f"{NAMES[gate]}, guided: it is perfectly predicted", measured.values(GUIDED, full), PERFECT),
@@ -129,19 +128,19 @@ def gates_know(measured: Measured, gate: str) -> list[Verdict]:
     ]
 
 
-def claims_of_table2(measured: Measured) -> list[Verdict]:
+def claims_of_table2(measured: Measurements) -> list[Verdict]:
     encoder = [*known(measured, "h_enc"), *few_units(measured, "h_enc", "35 against 2")]
     return [*encoder, *gates_know(measured, "z_dec"), *gates_know(measured, "r_dec")]
 
 
-def claims_of_table3(measured: Measured) -> list[Verdict]:
+def claims_of_table3(measured: Measurements) -> list[Verdict]:
     return [*known(measured, "time"), *few_units(measured, "time", "40 against 2")]
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-def figure(which: str, measured: Measured) -> dict[str, Any]:
+def figure(which: str, measured: Measurements) -> dict[str, Any]:
     """The sizes of all seeds; curves of the first."""
     return {
         model: {
@@ -160,32 +159,26 @@ def draw(which: str, data: Any) -> "Figure":
     """Units and accuracies with a dot a seed, and how accuracy grows with the group."""
     names = IN_TABLE[which]
     picture, (units, accuracies, *curves) = plots.panels(1, 2 + len(names), size=(4.4, 3.2))
-    draw_bars(data, "sizes", "size", which, units, "units in the functional group")
-    draw_bars(data, "full", "full", which, accuracies, "accuracy of all units")
+    draw_groups(data, which, "sizes", "size", units, "units in the functional group")
+    draw_groups(data, which, "full", "full", accuracies, "accuracy of all units")
     for name, ax in zip(names, curves, strict=True):
         draw_curves({model: content[name]["curve"] for model, content in data.items()}, ax)
         ax.set_title(f"{NAMES[name]}, first seed")
     return picture
 
 
-def draw_bars(data: Any, content: str, quantity: str, which: str, ax: Any, ylabel: str) -> None:
-    names = IN_TABLE[which]
-    count = min(len(data[model][name][content]) for model in data for name in names)
-    seeds = [
-        pd.DataFrame({model: {name: data[model][name][content][seed] for name in names} for model in data})
-        for seed in range(count)
-    ]
-    stated = pd.DataFrame(
-        {
-            model: {name: PUBLISHED(f"{which}_{model}", f"{name}_{quantity}")["published"] for name in names}
+def draw_groups(data: Any, which: str, content: str, quantity: str, ax: "Axes", ylabel: str) -> None:
+    found = {
+        name: {
+            model: cell(data[model][name][content], published(f"{which}_{model}", f"{name}_{quantity}"))
             for model in data
         }
-    )
-    means = pd.DataFrame(sum(seeds[1:], seeds[0]) / count)
-    plots.bars(means, ax=ax, ylabel=ylabel, published=stated, seeds=seeds)
+        for name in IN_TABLE[which]
+    }
+    draw_bars(found, ax, ylabel, dots=True)
 
 
-def draw_curves(curves: Any, ax: Any) -> None:
+def draw_curves(curves: Any, ax: "Axes") -> None:
     """A line a model over the sizes that were tried, and a dotted one at the size of its group."""
     paint = plots.colours(curves)
     for model, each in curves.items():
@@ -209,7 +202,7 @@ CHOICES = (
 )
 
 
-def finding(which: str, title: str, section: str, claims: Callable[[Measured], list[Verdict]]) -> Finding:
+def finding(which: str, title: str, section: str, claims: Callable[[Measurements], list[Verdict]]) -> Finding:
     return Finding(
         name=which,
         title=title,

@@ -10,7 +10,7 @@ from attnscope.probes.weights import Embedding, embedding
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import END, PAD, START
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def numbers(table: Embedding) -> dict[str, float]:
     return {"strong": table.strong_dimensions, "largest": float(sizes.max()), "mean": float(sizes.mean())}
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     def compared(text: str, name: str) -> Verdict:
         return more_than(text, measured.values(GUIDED, name), measured.values(BASELINE, name))
 

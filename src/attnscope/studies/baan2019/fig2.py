@@ -11,7 +11,7 @@ from attnscope.probes.weights import THRESHOLDS, Matrices, WeightGraph, gate_mat
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, side_by_side
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.claims import Verdict, at_most, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MODELS = (BASELINE, GUIDED)
 # Where the paper finds strongly connected units: matrix to the layer that they are in.
 MATRICES = {"encoder.Whz": "next", "encoder.Whr": "next", "decoder.Wiz": "previous", "decoder.Wir": "previous"}
 DRAWN = ("encoder.Whz", "decoder.Wiz")
-GATES = {"encoder": ("encoder.Whz", "encoder.Whr"), "decoder": ("decoder.Wiz", "decoder.Wir")}
+GATES_OF = {"encoder": ("encoder.Whz", "encoder.Whr"), "decoder": ("decoder.Wiz", "decoder.Wir")}
 
 QUANTITIES = {
     "edges": "connections (of the pooled strongest 1 %)",
@@ -33,7 +33,7 @@ QUANTITIES = {
 }
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     models = {part: gate_matrices(network_of(run)) for part, run in subject.runs.items()}
     pooled = weight_graphs(models).graphs
     above = weight_graphs(models, THRESHOLDS).graphs
@@ -42,7 +42,7 @@ def measure(subject: Subject) -> Measurement:
         for matrix, layer in MATRICES.items():
             each = numbers(pooled[model, matrix], layer) | {"published_edges": above[model, matrix].edges}
             found |= {f"{model}_{matrix}_{name}": value for name, value in each.items()}
-        found |= {f"{model}_{side}_polarity": inverse(models[model], side) for side in GATES}
+        found |= {f"{model}_{side}_polarity": inverse(models[model], side) for side in GATES_OF}
     picture = {f"{model} {matrix}": lines(pooled[model, matrix]) for matrix in DRAWN for model in MODELS}
     return found | {"picture": picture}
 
@@ -59,7 +59,7 @@ def numbers(graph: WeightGraph, layer: str) -> dict[str, float]:
 
 def inverse(matrices: Matrices, side: str) -> float:
     """How the units' mean weights in update and reset gate correlate."""
-    update, reset = GATES[side]
+    update, reset = GATES_OF[side]
     return polarity(matrices[update], matrices[reset], MATRICES[update]).correlation
 
 
@@ -67,7 +67,7 @@ def lines(graph: WeightGraph) -> dict[str, Any]:
     return {"bottom": graph.previous, "top": graph.next, "weights": graph.weights, "sizes": graph.shape[::-1]}
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     connections = [
         row(model=model, quantity=f"{matrix}: {text}", values=values(measured, model, matrix, name))
         for matrix in MATRICES
@@ -80,17 +80,17 @@ def table(measured: Measured) -> list[Row]:
             quantity=f"{side}: correlation of units' mean weights in update and reset gate",
             values=values(measured, model, side, "polarity"),
         )
-        for side in GATES
+        for side in GATES_OF
         for model in MODELS
     ]
     return connections + polarities
 
 
-def values(measured: Measured, model: str, where: str, name: str) -> Sequence[float]:
+def values(measured: Measurements, model: str, where: str, name: str) -> Sequence[float]:
     return measured.values(BOTH, f"{model}_{where}_{name}")
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     def compared(text: str, matrix: str, name: str, more: str = GUIDED, less: str = BASELINE) -> Verdict:
         return more_than(text, values(measured, more, matrix, name), values(measured, less, matrix, name))
 
@@ -111,7 +111,7 @@ def claims(measured: Measured) -> list[Verdict]:
             values(measured, model, side, "polarity"),
             0.0,
         )
-        for side in GATES
+        for side in GATES_OF
         for model in MODELS
     ]
     return [*fewer, *stronger, *gathered, *inverse]

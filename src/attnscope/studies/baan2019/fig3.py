@@ -12,7 +12,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS
 from attnscope.studies.baan2019.recorded import answers
 from attnscope.studies.claims import Verdict, always, at_least, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,8 +70,8 @@ def sampled(units: Activations) -> dict[str, Any]:
     return {"units": drawn[order], "quantiles": values[:, order]}
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    some = [
+def claims(measured: Measurements) -> list[Verdict]:
+    keeping = [
         always(
             f"{side}, guided: some units keep to a range of values",
             [share > 0 for share in measured.values(GUIDED, f"{side}_narrow")],
@@ -87,7 +87,7 @@ def claims(measured: Measured) -> list[Verdict]:
         for side in SIDES
     ]
     most = "decoder, guided: most units cover the whole range of values"
-    return [*some, *more, at_least(most, measured.values(GUIDED, "decoder_wide"), 0.5)]
+    return [*keeping, *more, at_least(most, measured.values(GUIDED, "decoder_wide"), 0.5)]
 
 
 def draw(data: Any) -> "Figure":

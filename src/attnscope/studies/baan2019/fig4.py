@@ -12,7 +12,7 @@ from attnscope.probes.gates import Saturate, Saturation
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import answers
 from attnscope.studies.claims import Verdict, always, more_than
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def numbers(gate: Saturation) -> dict[str, float]:
     }
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     hugged = [
         more_than(
             f"{side}, {gate}: guided gates keep closer to the axes (more of their saturation is on one side)",

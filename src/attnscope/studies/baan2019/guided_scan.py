@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.baan2019.dose import followed
+from attnscope.probes.guidance import followed
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, training
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import Verdict, more_than, spread, untested
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.bars import cell, draw_bars
+from attnscope.studies.claims import Verdict, more_than, untested
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row
 from attnscope.tasks import Scan
 from attnscope.training import CrossEntropy, Objective, evaluate
@@ -81,18 +81,18 @@ def measure(run: Run) -> Measurement:
         "validation": validation["sentence_accuracy"],
         "test": test["sentence_accuracy"],
         "test_words": test["word_accuracy"],
-        "attention": followed(model, run, "test"),
+        "attention": followed(model, run.task.batches("test")),
     }
 
 
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [verdict for split in SPLITS for verdict in claims_about(split, measured)]
 
 
-def claims_about(split: str, measured: Measured) -> list[Verdict]:
+def claims_about(split: str, measured: Measurements) -> list[Verdict]:
     def values(kind: str, name: str) -> list[float]:
         return measured.values(label(split, kind), name)
 
@@ -108,11 +108,11 @@ def claims_about(split: str, measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES)
 
 
-def figure(measured: Measured) -> dict[str, dict[str, list[float]]]:
+def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
     return {row: {name: measured.values(row, name) for name in QUANTITIES} for row in measured}
 
 
@@ -121,11 +121,8 @@ def draw(data: Any) -> "Figure":
     whole, both_axes = plots.panels(1, len(SPLITS), size=(4.6, 3.4))
     for ax, split in zip(both_axes, SPLITS, strict=True):
         rows = {kind: data[label(split, kind)] for kind in OBJECTIVES if label(split, kind) in data}
-        means, errors = (
-            pd.DataFrame({kind: {text: of(row[name]) for name, text in texts.items()} for kind, row in rows.items()})
-            for of in (np.mean, spread)
-        )
-        plots.bars(means, ax=ax, errors=errors, ylabel="share that is right")
+        shares = {text: {kind: cell(row[name]) for kind, row in rows.items()} for name, text in texts.items()}
+        draw_bars(shares, ax, "share that is right")
         ax.set_ylim(0, 1.05)
         ax.set_title(SPLITS[split])
     return whole

@@ -10,21 +10,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.diagnostic import RELEASED, DiagnosticSettings, control, functional_group, read
-from attnscope.studies.baan2019.diagnosed import AROUND_HALF, NAMES, NETWORK, ORDER, PUBLISHED, READINGS
+from attnscope.studies.baan2019.diagnosed import AROUND_HALF, NAMES, NETWORK, ORDER, READINGS, published
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of, samples
-from attnscope.studies.claims import Verdict, at_most, more_than, spread
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.bars import cell, draw_bars
+from attnscope.studies.claims import Verdict, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row
 from attnscope.training import evaluate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SELECTED, CONVERGED, IN_THE_END = "baseline, selected", "baseline, converged", "guided, converged"
@@ -63,7 +62,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {model: Case({NETWORK: run}, how) for model, run in runs.items()}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     run = subject.runs[NETWORK]
     right = evaluate(network_of(run), run.task.batches("train"))["sentence_accuracy"]
     read_off = [diagnosed(run, name, subject.settings) for name in READINGS]
@@ -90,7 +89,7 @@ def diagnosed(run: Run, name: str, how: Classifiers) -> dict[str, float]:
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, stated)
 
 
@@ -98,10 +97,10 @@ def stated(model: str, quantity: str) -> dict[str, Any]:
     """The paper's numbers, beside what they came from: its baseline was selected, its sizes are of the released way."""
     kind = {SELECTED: BASELINE, IN_THE_END: GUIDED}.get(model)
     which = "table3" if quantity.startswith("time") else "table2"
-    return PUBLISHED(f"{which}_{kind}", quantity.replace("_size_released", "_size"))
+    return published(f"{which}_{kind}", quantity.replace("_size_released", "_size"))
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         more_than(
             "the selected baseline knows fewer of its training sentences than the converged one",
@@ -113,7 +112,7 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def fewer_units(measured: Measured, name: str) -> list[Verdict]:
+def fewer_units(measured: Measurements, name: str) -> list[Verdict]:
     """The direction under each way to rank units, and the size of the gap."""
 
     def sizes(model: str, how: str) -> list[float]:
@@ -137,7 +136,7 @@ def fewer_units(measured: Measured, name: str) -> list[Verdict]:
     return [*direction, gap]
 
 
-def gates_differ(measured: Measured, gate: str) -> list[Verdict]:
+def gates_differ(measured: Measurements, gate: str) -> list[Verdict]:
     return [
         at_most(
             f"{NAMES[gate]}: about half is right in a converged baseline, too",
@@ -160,7 +159,7 @@ def gates_differ(measured: Measured, gate: str) -> list[Verdict]:
 # Drawing -----------------------------------------------------------------------------------------------------------
 
 
-def figure(measured: Measured) -> dict[str, dict[str, list[float]]]:
+def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
     return {
         model: {name: measured.values(model, name) for name in QUANTITIES if name in measured.first(model)}
         for model in measured
@@ -168,24 +167,17 @@ def figure(measured: Measured) -> dict[str, dict[str, list[float]]]:
 
 
 def draw(data: Any) -> "Figure":
-    whole, (sizes, accuracies, selective) = plots.panels(1, 3, size=(5.0, 3.6))
-    columns = {f"{name}_size_all_classes": NAMES[name] for name in READINGS}
-    draw_groups(data, columns, sizes, "units in the functional group")
-    draw_groups(data, {f"{name}_full": NAMES[name] for name in READINGS}, accuracies, "accuracy of all units")
-    columns = {f"{name}_selectivity": NAMES[name] for name in READINGS}
-    draw_groups(data, columns, selective, "accuracy less that of the control task")
-    return whole
-
-
-def draw_groups(data: Any, quantities: dict[str, str], ax: "Axes", ylabel: str) -> None:
     """A group a feature, a bar a model."""
-
-    def cells(of: Any) -> pd.DataFrame:
-        return pd.DataFrame(
-            {model: {text: of(data[model][name]) for name, text in quantities.items()} for model in data}
-        )
-
-    plots.bars(cells(np.mean), ax=ax, errors=cells(spread), ylabel=ylabel)
+    panels = {
+        "size_all_classes": "units in the functional group",
+        "full": "accuracy of all units",
+        "selectivity": "accuracy less that of the control task",
+    }
+    whole, axes = plots.panels(1, len(panels), size=(5.0, 3.6))
+    for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
+        found = {NAMES[name]: {model: cell(data[model][f"{name}_{what}"]) for model in data} for name in READINGS}
+        draw_bars(found, ax, ylabel)
+    return whole
 
 
 MATCHED = Finding(

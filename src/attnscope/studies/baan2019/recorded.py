@@ -13,7 +13,7 @@ from torch import Tensor
 from attnscope.errors import choose
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
-from attnscope.models.asking import as_it_was
+from attnscope.models.asking import traced
 from attnscope.probes.diagnostic import Samples, last_words
 from attnscope.tasks import END, NOWHERE, Batch, LookupTables, PublishedLookupTables
 
@@ -37,11 +37,8 @@ def answers(
 ) -> Iterator[tuple[Batch, Trace]]:
     """What the run's network, or another one in its place, does on each batch of these splits."""
     asked = network_of(run) if model is None else model
-    with as_it_was(asked):
-        for split in splits:
-            for batch in run.task.batches(split):
-                there = batch.to(run.experiment.device)
-                yield there, asked(there, teacher_forcing=0.0, gates=True)
+    for split in splits:
+        yield from traced(asked, run.task.batches(split), teacher_forcing=0.0, gates=True)
 
 
 def samples(

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from torch import nn
 
 from attnscope import plots
@@ -17,8 +16,9 @@ from attnscope.lab.experiment import Run, threads
 from attnscope.probes.surgery import Operated, pruned, retrained, with_neurons
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import Verdict, at_least, more_than, spread
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.bars import cell, draw_bars
+from attnscope.studies.claims import Verdict, more_than, no_lower
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.tasks.finite import FiniteTask
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 HARDEST = "new_compositions"  # NC: what all of §5 is measured on
 AS_GOOD = 0.12  # no further below: the deviation of guided networks on new compositions (table 4)
+published = published_by("baan2019")
 EPOCHS = {"paper": 20, "quick": 20}  # of training on
 QUANTITIES = {
     "before": "accuracy on new compositions, the whole network",
@@ -52,7 +53,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {GUIDED: Case({GUIDED: guided(sizes)}, Pruning(0.05, EPOCHS[sizes.name]))}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     run, pruning = subject.runs[GUIDED], subject.settings
     model = network_of(run)
     strongest = pruned(model, pruning.share)
@@ -96,63 +97,42 @@ def drawn(units: int, share: float, seed: int) -> dict[str, tuple[int, ...]]:
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def table(measured: Measured) -> list[Row]:
-    published = published_by("baan2019")
+def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, lambda label, name: published("pruning", name))
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    def values(name: str) -> list[float]:
-        return measured.values(GUIDED, name)
-
-    left = np.array(values("strongest_retrained")) - np.array(values("before"))
+def claims(measured: Measurements) -> list[Verdict]:
+    before, cut, retrained, at_random = (
+        measured.values(GUIDED, name) for name in ("before", "strongest_cut", "strongest_retrained", "random_retrained")
+    )
+    less_than_half = "without the weakly connected neurons, less than half of the accuracy is left"
+    not_any = "our question: the strongest neurons do better than as many others, after training on"
     return [
-        more_than(
-            "without the weakly connected neurons, less than half of the accuracy is left",
-            values("before"),
-            values("strongest_cut"),
-            factor=2,  # published: 0.823 against 0.124
-        ),
-        at_least("training on restores it: accuracy less that of the whole network", left, -AS_GOOD),
-        more_than(
-            "and even yields better performance than the whole network",
-            values("strongest_retrained"),
-            values("before"),
-        ),
-        more_than(
-            "our question: the strongest neurons do better than as many others, after training on",
-            values("strongest_retrained"),
-            values("random_retrained"),
-        ),
+        more_than(less_than_half, before, cut, factor=2),  # published: 0.823 against 0.124
+        no_lower("training on restores it: accuracy less that of the whole network", retrained, before, AS_GOOD),
+        more_than("and even yields better performance than the whole network", retrained, before),
+        more_than(not_any, retrained, at_random),
     ]
 
 
-def figure(measured: Measured) -> dict[str, list[float]]:
+def figure(measured: Measurements) -> dict[str, list[float]]:
     return {name: measured.values(GUIDED, name) for name in QUANTITIES}
 
 
 BARS = {
-    ("strongest", "cut"): "strongest_cut",
-    ("strongest", "trained on"): "strongest_retrained",
-    ("strongest", "trained on, cut ones free"): "strongest_free",
-    ("random", "cut"): "random_cut",
-    ("random", "trained on"): "random_retrained",
+    "before": "whole network",
+    "strongest_cut": "strongest: cut",
+    "strongest_retrained": "strongest: trained on",
+    "strongest_free": "strongest: trained on, cut ones free",
+    "random_cut": "random: cut",
+    "random_retrained": "random: trained on",
 }
 
 
 def draw(data: Any) -> "Figure":
-    published = published_by("baan2019")
-    labels = ["whole network", *(f"{which}: {when}" for which, when in BARS)]
-    names = ["before", *BARS.values()]
-    stated = [published("pruning", name).get("published", np.nan) for name in names]
     whole, (ax,) = plots.panels(size=(6.4, 3.8))
-    plots.bars(
-        pd.DataFrame({"NC": [np.mean(data[name]) for name in names]}, index=labels),
-        ax=ax,
-        errors=pd.DataFrame({"NC": [spread(data[name]) for name in names]}, index=labels),
-        published=pd.DataFrame({"NC": stated}, index=labels),
-        ylabel="accuracy, new compositions",
-    )
+    accuracies = {text: {"NC": cell(data[name], published("pruning", name))} for name, text in BARS.items()}
+    draw_bars(accuracies, ax, "accuracy, new compositions")
     ax.set_ylim(0, 1.05)
     return whole
 

@@ -5,31 +5,29 @@ linear classifier whose units are taken as independent they are exact: weight ×
 assumption is left to blame. How consistent a ranking is, is how alike the groups are that come of different splits.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.diagnostic import DiagnosticSettings, functional_group, read
+from attnscope.probes.diagnostic.likeness import likeness
 from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import samples
-from attnscope.studies.claims import Verdict, at_least, more_than, spread
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.bars import cell, draw_bars
+from attnscope.studies.claims import Verdict, at_least, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 READ = ("h_enc", "time")  # what the groups of tables 2 and 3 are small for
 RANKINGS = {"all_classes": "by weight", "shapley": "by Shapley values"}
-SPLITS = 3  # groups that are compared with each other
+TRIES = 3  # groups that are compared with each other
 MOST = 0.5  # of the units that the weights name, at the least, for Shapley values to confirm them
 QUANTITIES = {
     **{
@@ -48,7 +46,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {model: Case({NETWORK: experiment}, how) for model, experiment in both(sizes).items()}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     found: dict[str, float] = {}
     for name in READ:
         groups = groups_of(subject.runs[NETWORK], name, subject.settings)
@@ -63,27 +61,18 @@ def measure(subject: Subject) -> Measurement:
 def groups_of(run: Run, name: str, how: DiagnosticSettings) -> dict[str, list[set[int]]]:
     """Of each ranking, the groups that different splits give."""
     recorded = samples(run, *READINGS[name])
-    readings = [read(recorded, replace(how, seed=seed)) for seed in range(SPLITS)]
+    readings = [read(recorded, replace(how, seed=seed)) for seed in range(TRIES)]
     return {ranking: [set(functional_group(reading, ranking).units) for reading in readings] for ranking in RANKINGS}
-
-
-def likeness(groups: Sequence[set[int]]) -> float:
-    """The mean share of common units, of all units of two groups (Jaccard); 1 if all groups are the same.
-
-    >>> round(likeness([{1, 2}, {1, 2}, {2, 3}]), 3)
-    0.556
-    """
-    return float(np.mean([len(one & other) / len(one | other) for one, other in combinations(groups, 2)]))
 
 
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [verdict for name in READ for verdict in claims_about(name, measured)]
 
 
-def claims_about(name: str, measured: Measured) -> list[Verdict]:
+def claims_about(name: str, measured: Measurements) -> list[Verdict]:
     def values(quantity: str) -> list[float]:
         return measured.values(GUIDED, f"{name}_{quantity}")
 
@@ -96,33 +85,28 @@ def claims_about(name: str, measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES)
 
 
-def figure(measured: Measured) -> dict[str, dict[str, list[float]]]:
+def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
     return {model: {name: measured.values(model, name) for name in QUANTITIES} for model in measured}
 
 
 def draw(data: Any) -> "Figure":
-    whole, (sizes, alike) = plots.panels(1, 2, size=(5.0, 3.6))
-    draw_rankings(data, "size", sizes, "units in the functional group")
-    draw_rankings(data, "alike", alike, "likeness of groups (Jaccard)")
-    return whole
-
-
-def draw_rankings(data: Any, what: str, ax: "Axes", ylabel: str) -> None:
     """A group a model and feature, a bar a ranking."""
-    rows = {(model, name): f"{model}: {NAMES[name].split(' from')[0]}" for name in READ for model in data}
-
-    def cells(of: Any) -> pd.DataFrame:
-        columns = {
-            by: [of(data[model][f"{name}_{what}_{ranking}"]) for model, name in rows]
-            for ranking, by in RANKINGS.items()
+    panels = {"size": "units in the functional group", "alike": "likeness of groups (Jaccard)"}
+    whole, axes = plots.panels(1, len(panels), size=(5.0, 3.6))
+    for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
+        found = {
+            f"{model}: {NAMES[name].split(' from')[0]}": {
+                by: cell(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
+            }
+            for name in READ
+            for model in data
         }
-        return pd.DataFrame(columns, index=list(rows.values()))
-
-    plots.bars(cells(np.mean), ax=ax, errors=cells(spread), ylabel=ylabel)
+        draw_bars(found, ax, ylabel)
+    return whole
 
 
 SHAPLEY = Finding(
@@ -133,7 +117,7 @@ SHAPLEY = Finding(
     notes=(
         "A unit's importance is the mean |Shapley value| over steps and classes, those of the steps learned from; of "
         "a linear classifier this is exact, and |weight| × mean |state − mean state|.",
-        f"Groups are found on {SPLITS} splits each by itself; sizes are their mean. Two groups are as alike as the "
+        f"Groups are found on {TRIES} splits each by itself; sizes are their mean. Two groups are as alike as the "
         "share of their units that both have. A larger group is alike by chance more often.",
         "No penalty, a tenth of the sentences held out, classifiers fitted anew on each group, as in table 2.",
         *NOTES,

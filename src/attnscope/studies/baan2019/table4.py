@@ -7,10 +7,10 @@ nothing is replaced: a network may change by being trained on alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
 from attnscope.models import EncoderDecoder
@@ -18,8 +18,9 @@ from attnscope.probes.surgery import COMPONENTS, Operated, substituted
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, hardest, trained_on
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than, spread
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.bars import cell, draw_bars
+from attnscope.studies.claims import Verdict, at_least, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 PARTS = (NOTHING, *COMPONENTS)
 OTHER = {GUIDED: BASELINE, BASELINE: GUIDED}
-MODELS = 3  # a row of the paper's table
+NETWORKS_A_ROW = 3  # a row of the paper's table
 EPOCHS = {"paper": 25, "quick": 10}  # the paper: at most 100; guided networks have settled after 25
 RESCUED = 0.1  # a baseline gains more than this: its five published ones are between 0 and 0.06
 WORDS = {
@@ -51,6 +52,23 @@ QUANTITIES = {
 }
 
 
+published = published_by("baan2019")
+
+
+class PartLabel(NamedTuple):
+    """A network that receives a part of one of the other kind.
+
+    >>> str(PartLabel(GUIDED, "encoder_wih"))
+    'guided: encoder Wih'
+    """
+
+    receiver: str
+    component: str
+
+    def __str__(self) -> str:
+        return f"{self.receiver}: {WORDS[self.component]}"
+
+
 @dataclass(frozen=True)
 class Substitution:
     """Which network receives what from one of the other kind, and how long it is trained on."""
@@ -60,16 +78,9 @@ class Substitution:
     epochs: int
 
 
-def experiments(sizes: Sizes) -> dict[str, Callable[[int], Case]]:
-    return {
-        label(receiver, component): pair(sizes, Substitution(receiver, component, EPOCHS[sizes.name]))
-        for receiver in (GUIDED, BASELINE)
-        for component in PARTS
-    }
-
-
-def label(receiver: str, component: str) -> str:
-    return f"{receiver}: {WORDS[component]}"
+def experiments(sizes: Sizes) -> dict[PartLabel, Callable[[int], Case]]:
+    labels = [PartLabel(*parts) for parts in product((GUIDED, BASELINE), PARTS)]
+    return {label: pair(sizes, Substitution(*label, EPOCHS[sizes.name])) for label in labels}
 
 
 def pair(sizes: Sizes, substitution: Substitution) -> Callable[[int], Case]:
@@ -88,7 +99,7 @@ def pair(sizes: Sizes, substitution: Substitution) -> Callable[[int], Case]:
     return of_seed
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     receiver, donor = network_of(subject.runs["receiver"]), network_of(subject.runs["donor"])
     run, substitution = subject.runs["receiver"], subject.settings
     operated = put_together(receiver, donor, substitution.component)
@@ -107,13 +118,15 @@ def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def table(measured: Measured) -> list[Row]:
-    published = published_by("baan2019")
-    sections = {label(receiver, part): f"{receiver}_{part}" for receiver in OTHER for part in PARTS}
-    return measured.table(QUANTITIES, lambda row, name: published(sections[row], name))
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, stated)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def stated(label: PartLabel, name: str) -> dict[str, Any]:
+    return published("_".join(label), name)
+
+
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         *(matters(measured, part, factor=2) for part in ("encoder", "decoder")),  # published: 0.17 and 0.12 of 0.82
         *(matters(measured, part) for part in ("decoder_embedding", "decoder_wih")),
@@ -131,67 +144,61 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def matters(measured: Measured, component: str, factor: int = 1) -> Verdict:
-    row, rest = label(GUIDED, component), ", with which less than half is left" if factor == 2 else ""
+def matters(measured: Measurements, component: str, factor: int = 1) -> Verdict:
+    row, rest = PartLabel(GUIDED, component), ", with which less than half is left" if factor == 2 else ""
     text = f"the {WORDS[component]} matters: the guided parent does better than with the baseline's{rest}"
     return more_than(text, measured.values(row, "before"), measured.values(row, "retrained"), factor)
 
 
-def improves(measured: Measured, component: str) -> list[Verdict]:
+def improves(measured: Measurements, component: str) -> list[Verdict]:
     """Than the parent, says the paper; but does it compared with a parent that was trained on as well?"""
     text = f"the baseline's {WORDS[component]} improves a guided network"
-    with_part = measured.values(label(GUIDED, component), "retrained")
+    with_part = measured.values(PartLabel(GUIDED, component), "retrained")
     return [
-        more_than(text, with_part, measured.values(label(GUIDED, component), "before")),
+        more_than(text, with_part, measured.values(PartLabel(GUIDED, component), "before")),
         more_than(
             f"our question: {text} more than training on without it does",
             with_part,
-            measured.values(label(GUIDED, NOTHING), "retrained"),
+            measured.values(PartLabel(GUIDED, NOTHING), "retrained"),
         ),
     ]
 
 
-def gains(measured: Measured, receiver: str, component: str) -> np.ndarray:
-    row = label(receiver, component)
+def gains(measured: Measurements, receiver: str, component: str) -> np.ndarray:
+    row = PartLabel(receiver, component)
     return np.asarray(np.array(measured.values(row, "retrained")) - np.array(measured.values(row, "before")))
 
 
-def best_gains(measured: Measured) -> np.ndarray:
+def best_gains(measured: Measurements) -> np.ndarray:
     """Of each seed, the most that any part did for a baseline; where a run failed, only of parts without failures."""
     each = [gains(measured, BASELINE, component) for component in COMPONENTS]
     most = max(map(len, each))
     return np.asarray(np.max([gain for gain in each if len(gain) == most], axis=0))
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     return {
-        row: {name: measured.values(row, name) for name in ("before", "retrained")} for row in measured if measured[row]
+        str(row): {name: measured.values(row, name) for name in ("before", "retrained")}
+        for row in measured
+        if measured[row]
     }
 
 
 def draw(data: Any) -> "Figure":
+    columns = {"before": "parent", "retrained": "retrained"}
     whole, both_axes = plots.panels(1, 2, size=(6.2, 4.0))
     for ax, receiver in zip(both_axes, (GUIDED, BASELINE), strict=True):
-        shown = [part for part in PARTS if label(receiver, part) in data]
-        rows = [data[label(receiver, part)] for part in shown]
-        names, columns = [WORDS[part] for part in shown], {"before": "parent", "retrained": "retrained"}
-        means = {text: [np.mean(row[name]) for row in rows] for name, text in columns.items()}
-        errors = {text: [spread(row[name]) for row in rows] for name, text in columns.items()}
-        plots.bars(
-            pd.DataFrame(means, index=names),
-            ax=ax,
-            errors=pd.DataFrame(errors, index=names),
-            published=pd.DataFrame({text: stated(receiver, shown, name) for name, text in columns.items()}, names),
-            ylabel="sequence accuracy, new compositions",
-        )
+        labels = [PartLabel(receiver, part) for part in PARTS if str(PartLabel(receiver, part)) in data]
+        accuracies = {
+            WORDS[label.component]: {
+                text: cell(data[str(label)][name], stated(label, name)) for name, text in columns.items()
+            }
+            for label in labels
+        }
+        draw_bars(accuracies, ax, "sequence accuracy, new compositions")
         ax.set_ylim(0, 1.05)
         ax.set_title(f"parts of {OTHER[receiver]} in {receiver} networks")
     return whole
-
-
-def stated(receiver: str, parts: list[str], name: str) -> list[float]:
-    published = published_by("baan2019")
-    return [published(f"{receiver}_{part}", name).get("published", np.nan) for part in parts]
 
 
 TABLE4 = Finding(
@@ -199,7 +206,7 @@ TABLE4 = Finding(
     title="Parts of a baseline in guided networks, and the other way round",
     section="§5.1, table 4",
     experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
-    seeds=lambda sizes: min(MODELS, sizes.seeds),
+    seeds=lambda sizes: min(NETWORKS_A_ROW, sizes.seeds),
     notes=(
         "Receiver and donor are of different seeds, so that they started apart. Each row is compared with its own "
         "receiver; the 0.82 of the paper is the mean of its first three guided networks.",

@@ -3,19 +3,20 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
+from attnscope.studies.bars import cell, draw_bars
 from attnscope.studies.claims import Verdict, at_least, at_most, spread
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 from attnscope.tasks.lookup_tables import LENGTHS
 from attnscope.training import evaluate
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HARDER = {
@@ -24,13 +25,13 @@ HARDER = {
     "heldout_tables": "HT",
     "new_compositions": "NC",
 }
-LONGER = {
+THREE_TABLES = {
     "longer_seen": "three tables, all composed in training",
     "longer_incremental": "three tables, some never composed in training",
     "longer_new": "three tables, none composed in training",
 }
 SEEN = {"train": "training", "validation": "validation"}
-QUANTITIES = {split: f"sequence accuracy, {text}" for split, text in (HARDER | LONGER | SEEN).items()} | {
+QUANTITIES = {split: f"sequence accuracy, {text}" for split, text in (HARDER | THREE_TABLES | SEEN).items()} | {
     "step": "step of the lowest validation loss"
 }
 MANY = tuple(LENGTHS)[::2]  # tables: 4, 6, 8 and 10
@@ -39,7 +40,7 @@ MUCH_LONGER = {"heldout_compositions": "none of the last two tables", "new_compo
 SOLVED = 0.99  # 1.0 in all five runs of table 6, to two digits
 FAILED = 0.5  # more sentences wrong than right
 LOWEST = {"heldout_tables": 0.85, "new_compositions": 0.69}  # of the guided runs of table 6
-PUBLISHED = published_by("baan2019")
+published = published_by("baan2019")
 
 
 def measure(run: Run) -> Measurement:
@@ -51,13 +52,13 @@ def measure(run: Run) -> Measurement:
     steps, losses = log["step"].to_numpy(), log["loss"].to_numpy()
     longer = {kind: [right(f"{kind}{length}") for length in MANY] for kind in MUCH_LONGER}
     return {
-        **{split: right(split) for split in HARDER | LONGER | SEEN},
+        **{split: right(split) for split in HARDER | THREE_TABLES | SEEN},
         "step": int(steps[losses.argmin()]),
         "picture": {kind: [right(kind), *rest] for kind, rest in longer.items()},
     }
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     def accuracies(model: str, split: str) -> list[float]:
         return measured.values(model, split)
 
@@ -76,11 +77,11 @@ def claims(measured: Measured) -> list[Verdict]:
     return [*solved, *in_range, *failed]
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """Every seed's accuracies, and by length the mean of seeds and their spread."""
     return {
         model: {
-            "splits": [{split: each[split] for split in HARDER | LONGER} for each in measured[model]],
+            "splits": [{split: each[split] for split in HARDER | THREE_TABLES} for each in measured[model]],
             "longer": {kind: by_length([each["picture"][kind] for each in measured[model]]) for kind in MUCH_LONGER},
         }
         for model in measured
@@ -109,19 +110,17 @@ def draw(data: Any) -> "Figure":
     return picture
 
 
-def draw_splits(data: Any, ax: Any) -> None:
+def draw_splits(data: Any, ax: "Axes") -> None:
     names = HARDER | {"longer_seen": "three: seen", "longer_incremental": "three: some new", "longer_new": "three: new"}
-    seeds = [
-        pd.DataFrame({model: content["splits"][seed] for model, content in data.items()}).rename(index=names)
-        for seed in range(min(len(content["splits"]) for content in data.values()))
-    ]
-    means = pd.DataFrame({model: pd.DataFrame(content["splits"]).mean() for model, content in data.items()})
-    stated = pd.DataFrame(
-        {model: {split: PUBLISHED(f"table5-6_{model}", split)["published"] for split in names} for model in data}
-    )
-    plots.bars(
-        means.rename(index=names), ax=ax, ylabel="sequence accuracy", published=stated.rename(index=names), seeds=seeds
-    )
+    found = {
+        text: {model: cell([seed[split] for seed in data[model]["splits"]], stated(model, split)) for model in data}
+        for split, text in names.items()
+    }
+    draw_bars(found, ax, "sequence accuracy", dots=True)
+
+
+def stated(model: str, split: str) -> dict[str, Any]:
+    return published(f"table5-6_{model}", split)
 
 
 TABLE5_6 = Finding(
@@ -129,7 +128,7 @@ TABLE5_6 = Finding(
     title="Whether guidance teaches a network to compose",
     section="appendix A, tables 5 and 6",
     experiments=both, measure=measure,
-    table=lambda measured: measured.table(QUANTITIES, lambda model, name: PUBLISHED(f"table5-6_{model}", name)),
+    table=lambda measured: measured.table(QUANTITIES, stated),
     claims=claims, figure=figure, draw=draw,
     notes=(
         "Sequence accuracy: the input, every intermediate result and the last one are right. NC has 32 sentences.",

@@ -19,8 +19,9 @@ from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.lexical import lexical
 from attnscope.probes.optimal import OptimalAttention, minimise, optimal
 from attnscope.probes.optimal.problem import one_head
+from attnscope.studies.bars import cell, draw_bars
 from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
@@ -66,7 +67,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 # What is measured ---------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     if isinstance(subject.settings, CounterExample):
         return solved(subject.settings)
     return agreed(subject.runs["network"], subject.settings)
@@ -147,7 +148,7 @@ IN_CORPUS = {
 SHOWN = {"agreement": "A(α^opt, β)", "attention_lexical": "A(α, β)", "chance": "by chance"}
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         always(
             "counter-example: the best attention is (0, ½, ½)",
@@ -172,7 +173,7 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def as_published(measured: Measured) -> list[Verdict]:
+def as_published(measured: Measurements) -> list[Verdict]:
     """The paper's two numbers, which a network of half the size or a tenth of the steps cannot be asked for."""
     asked = [
         (at_least, "Multi30k: A(α^opt, β) is about .53 (at least .48)", "agreement", 0.48),
@@ -184,11 +185,11 @@ def as_published(measured: Measured) -> list[Verdict]:
     return [judge(text, measured.values(CORPUS, name), threshold) for judge, text, name, threshold in asked]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     signatures = {m["signature"] for m in measured[CORPUS]}
     return [
-        *Measured({EXAMPLE: measured[EXAMPLE]}).table(IN_EXAMPLE, lambda _, name: published("counter_example", name)),
-        *Measured({CORPUS: measured[CORPUS]}).table(IN_CORPUS, lambda _, name: published("optimal_multi30k", name)),
+        *measured.only(EXAMPLE).table(IN_EXAMPLE, lambda _, name: published("counter_example", name)),
+        *measured.only(CORPUS).table(IN_CORPUS, lambda _, name: published("optimal_multi30k", name)),
         row(
             model=CORPUS,
             quantity=f"BLEU ({'; '.join(signatures)})" if signatures else "BLEU",
@@ -198,7 +199,7 @@ def table(measured: Measured) -> list[Row]:
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {
         "example": measured.first(EXAMPLE),
         "corpus": {text: measured.values(CORPUS, name) for name, text in SHOWN.items()},
@@ -214,10 +215,9 @@ def draw(data: Any) -> "Figure":
     }
     plots.bars(pd.DataFrame(example), ax=left, ylabel="probability")
     left.set_title("the counter-example of eq. 29")
-    values = pd.DataFrame(data["corpus"]).T  # a column a seed
-    seeds = [values[i].to_frame("ours") for i in values]
-    stated = pd.DataFrame({"ours": data["published"]})
-    plots.bars(values.mean(axis=1).to_frame("ours"), ax=right, seeds=seeds, ylabel="agreement", published=stated)
+    theirs = {name: {"published": value} for name, value in data["published"].items()}
+    agreements = {name: {"ours": cell(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
+    draw_bars(agreements, right, "agreement", dots=True)
     right.set_title("Multi30k, p = σ(W(c + d))")
     return picture
 

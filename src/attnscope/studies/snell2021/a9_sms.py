@@ -7,7 +7,7 @@ the other classification corpora are the yardstick.
 from typing import Any
 
 from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.caveats import ELSEWHERE
@@ -26,7 +26,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return cases(sizes.text, (*sizes.text.classification, SMS))
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         more_than(
             f"two seeds agree less on {SMS} than on {corpus}, by {layout.agreement(*TWO_SEEDS)}",
@@ -39,11 +39,11 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return [row for layout in LAYOUTS for row in layout.table(measured)]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {ylabel: panel for layout in LAYOUTS for ylabel, panel in layout.figure(measured).items()}
 
 

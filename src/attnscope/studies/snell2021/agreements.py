@@ -14,12 +14,12 @@ from torch import Tensor
 
 from attnscope.lab.experiment import Run
 from attnscope.models import BagOfWords, EncoderDecoder, Model, Trace
-from attnscope.models.asking import as_it_was
+from attnscope.models.asking import traced
 from attnscope.models.logistic import Regression, logistic_regression
 from attnscope.probes.agreement import Agree, Agreement, Scores, attention_scores
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
-from attnscope.studies.finding import Measurement, Subject
+from attnscope.studies.finding import Measurement, TrainedCase
 from attnscope.studies.snell2021.readings import METRICS, Answers, Checkpoint, best, readings
 from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
 from attnscope.tasks.task import trimmed
@@ -27,7 +27,7 @@ from attnscope.training.bleu import Bleu, bleu
 
 SPLITS = ("validation", "training")
 TOGETHER = 128  # sentences in a batch
-DRAWN = 0  # the seed of the sentences that are measured on: the same for all seeds of training
+SAMPLE_SEED = 0  # the seed of the sentences that are measured on: the same for all seeds of training
 
 Values = list[Tensor]  # a score of every sentence, batch x target x source, a batch after the other
 Scored = Mapping[str, Values]  # by the name of the score
@@ -37,7 +37,7 @@ Course = Mapping[str, Sequence[Checkpoint]]
 Ask = Callable[[Model, Trace], Scores]
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """Everything that the tables say about a corpus, for one seed."""
     samples = {split: sample(subject, split) for split in SPLITS}
     finished = most_accurate(subject.runs["standard"], samples["validation"])
@@ -53,16 +53,16 @@ def measure(subject: Subject) -> Measurement:
 # The sentences, and what a network says of them ----------------------------------------------------------------------
 
 
-def sample(subject: Subject, split: str) -> list[Batch]:
+def sample(subject: TrainedCase, split: str) -> list[Batch]:
     """Sentences drawn by seed, in batches of similar lengths."""
-    drawn = task_of(subject).draw(split, subject.settings.sentences, DRAWN)
+    drawn = task_of(subject).draw(split, subject.settings.sentences, SAMPLE_SEED)
     order = (drawn.source_mask.sum(1) + drawn.target_mask.sum(1)).argsort(stable=True)
     ordered = replace(drawn, **{name: value[order] for name, value in drawn.tensors().items()})
     starts = range(0, len(ordered), TOGETHER)
     return [trimmed(ordered, slice(start, start + TOGETHER)).to(subject.device) for start in starts]
 
 
-def task_of(subject: Subject) -> TextTask:
+def task_of(subject: TrainedCase) -> TextTask:
     task = subject.runs["standard"].task
     assert isinstance(task, TextTask)
     return task
@@ -78,12 +78,10 @@ class Shown:
 
 def shown(model: Model, batches: Sequence[Batch], ask: Ask, **forward: Any) -> Shown:
     values, right, words = list[Tensor](), 0, 0
-    with as_it_was(model):
-        for batch in batches:
-            trace = model(batch, **forward)
-            values.append(ask(model, trace).values)
-            right += int((trace.predictions == batch.target)[batch.target_mask].sum())
-            words += int(batch.target_mask.sum())
+    for batch, trace in traced(model, batches, **forward):
+        values.append(ask(model, trace).values)
+        right += int((trace.predictions == batch.target)[batch.target_mask].sum())
+        words += int(batch.target_mask.sum())
     return Shown(values, right / words)
 
 
@@ -108,7 +106,7 @@ def most_accurate(run: Run, batches: Sequence[Batch]) -> int:
     return max(accuracies, key=accuracies.__getitem__)
 
 
-def fixed_scores(subject: Subject, finished: int, batches: Sequence[Batch]) -> dict[str, Values]:
+def fixed_scores(subject: TrainedCase, finished: int, batches: Sequence[Batch]) -> dict[str, Values]:
     """α, β and Δ of the standard network; β^px; and, of classes, β^log."""
     standard, proxy = subject.runs["standard"].model(finished), subject.runs["proxy"].model()
     assert not isinstance(standard, BagOfWords)
@@ -155,7 +153,7 @@ WATCHED: dict[str, dict[str, tuple[str, Ask]]] = {
 }
 
 
-def course(part: str, subject: Subject, samples: Samples, fixed: Fixed) -> Course:
+def course(part: str, subject: TrainedCase, samples: Samples, fixed: Fixed) -> Course:
     """At each checkpoint of a part, how what it says agrees with what stays, and how well the network does."""
     run, found = subject.runs[part], {split: list[Checkpoint]() for split in samples}
     for step in run.checkpoints:
@@ -170,7 +168,7 @@ def course(part: str, subject: Subject, samples: Samples, fixed: Fixed) -> Cours
     return found
 
 
-def translated(model: Model, subject: Subject, split: str) -> Bleu | None:
+def translated(model: Model, subject: TrainedCase, split: str) -> Bleu | None:
     """BLEU on the sentences that agreement is measured on; a class has none."""
     task = task_of(subject)
     if not isinstance(task, Translation) or not isinstance(model, EncoderDecoder):
@@ -179,7 +177,7 @@ def translated(model: Model, subject: Subject, split: str) -> Bleu | None:
 
 
 def answers_on(
-    subject: Subject, batches: Sequence[Batch], fixed: Scored, courses: Mapping[str, Sequence[Checkpoint]]
+    subject: TrainedCase, batches: Sequence[Batch], fixed: Scored, courses: Mapping[str, Sequence[Checkpoint]]
 ) -> Answers:
     """All agreements on one split."""
     uniform, again = courses["uniform"], subject.runs["again"]

@@ -24,7 +24,7 @@ from attnscope.probes.alignment import Align, AlignmentQuality, argmax_links
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
 from attnscope.studies.claims import Verdict, always, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 NETWORK, COUNTS = "network", "IBM Model 1"
 METHODS = {"attention": "attention α", "lexical": "lexical probe β", "saliency": "saliency Δ"}
-MODELS = {
+BY_COUNTING = {
     "step": "IBM Model 1, one step (eq. 19)",
     "em": "IBM Model 1, EM",
     "step_all": "IBM Model 1, one step, with the gold pairs and all words",
@@ -59,15 +59,18 @@ class Gold:
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     chosen = sizes.counting.aligner
-    network = Experiment(chosen.task, chosen.network(PRESETS["translation"]), chosen.training)
-    gold = Gold(chosen.sentences, checksum())
-    return {
-        NETWORK: Case({"network": network}, gold),
-        COUNTS: Case(settings=replace(gold, task=identified(chosen.task))),
-    }
+
+    def network() -> Case:
+        trained = Experiment(chosen.task, chosen.network(PRESETS["translation"]), chosen.training)
+        return Case({"network": trained}, Gold(chosen.sentences, checksum()))
+
+    def counts() -> Case:
+        return Case(settings=Gold(chosen.sentences, checksum(), identified(chosen.task)))
+
+    return {NETWORK: unless_absent(network), COUNTS: unless_absent(counts)}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     if subject.settings.task is None:
         return aligned_over_training(subject.runs["network"], subject.settings.sentences)
     return aligned_by_counts(subject.settings.task, subject.settings.sentences, subject.seed)
@@ -102,9 +105,9 @@ def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, Align
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     counts = {name: Align() for name in METHODS}
-    for batch, some in in_batches(task, pairs, TOGETHER):
+    for batch, group in in_batches(task, pairs, TOGETHER):
         for name, scores in scores_of(model, batch.to(run.experiment.device)).items():
-            for links, pair in zip(links_of(scores, batch), some, strict=True):
+            for links, pair in zip(links_of(scores, batch), group, strict=True):
                 pair.score(links, counts[name])
     return {name: count.result() for name, count in counts.items()}
 
@@ -207,7 +210,7 @@ def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         always(
             "IBM Model 1 aligns better after EM than by its first step (AER, trained as the network)",
@@ -230,7 +233,7 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     network, counts = measured[NETWORK], measured[COUNTS]
     quantities = {
         "last": "AER at the end of training",
@@ -245,7 +248,7 @@ def table(measured: Measured) -> list[Row]:
         for name, text in METHODS.items()
         for key, said in quantities.items()
     ]
-    rows += [row(aligner=text, quantity="AER", values=[m[name] for m in counts]) for name, text in MODELS.items()]
+    rows += [row(aligner=text, quantity="AER", values=[m[name] for m in counts]) for name, text in BY_COUNTING.items()]
     return [
         *rows,
         row(aligner="a source word at random", quantity="AER", values=[m["chance"] for m in counts]),
@@ -253,13 +256,13 @@ def table(measured: Measured) -> list[Row]:
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     curves = {name: np.array([m["curves"][name] for m in measured[NETWORK]]) for name in METHODS}
     return {
         "steps": measured.first(NETWORK)["steps"],
         "mean": {name: curve.mean(0) for name, curve in curves.items()},
         "spread": {name: curve.std(0) for name, curve in curves.items()},
-        "levels": {name: measured.first(COUNTS)[name] for name in (*MODELS, "chance")},
+        "levels": {name: measured.first(COUNTS)[name] for name in (*BY_COUNTING, "chance")},
     }
 
 
@@ -274,7 +277,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     paint = plots.colours([*curves, *data["levels"]])
     for name, level in data["levels"].items():
         lines.append(ax.axhline(level, color=paint[name], linewidth=1.2, linestyle="--"))
-        names.append(MODELS.get(name, "a source word at random"))
+        names.append(BY_COUNTING.get(name, "a source word at random"))
     with plots.style():
         legend(ax, lines, names)
     return picture

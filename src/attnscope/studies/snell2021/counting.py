@@ -5,10 +5,8 @@ from typing import TypeVar
 
 from attnscope.models import EncoderDecoderSettings
 from attnscope.probes.agreement import translation_checkpoints
-from attnscope.tasks import CORPORA, Classification, MissingCorpus, Preparation, TextTask, Translation, Words
+from attnscope.tasks import CORPORA, Classification, Preparation, TextTask, Translation, Words
 from attnscope.tasks.text import CLASSIFICATIONS, TRANSLATIONS
-from attnscope.tasks.text.hugging_face import PREFIX
-from attnscope.tasks.text.places import find
 from attnscope.training import TrainingSettings
 
 T = TypeVar("T", bound=TextTask)
@@ -66,17 +64,9 @@ def backwards(task: Translation) -> Translation:
     return replace(task, source=task.target, target=task.source)
 
 
-def is_here(task: TextTask) -> bool:
-    """Is the corpus on this machine? Findings on several corpora go on without those that are not."""
-    try:
-        return task.file.startswith(PREFIX) or find(task.file, task.expected).exists()
-    except MissingCorpus:
-        return False
-
-
 def identified(task: T) -> T:
-    """The same settings with the checksum of the data, where it is here: other data are measured anew."""
-    return replace(task, fingerprint=task.resolved().fingerprint) if is_here(task) else task
+    """The same settings with the checksum of the data: other data are measured anew."""
+    return replace(task, fingerprint=task.resolved().fingerprint)
 
 
 MULTI30K = TRANSLATIONS["multi30k_en_de"]

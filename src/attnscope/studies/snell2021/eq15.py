@@ -5,7 +5,6 @@ grows (eq. 53; the mean is over output words). θ is the softmax of We, uniform 
 number |O| of output words. Equation 15 prints it without |O|.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +17,18 @@ from attnscope import plots
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, Pair
 from attnscope.plots.style import axes, legend, name_axes
+from attnscope.probes.gradient_flow import first_derivative, through_softmax
 from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.counting import MULTI30K, identified, in_words, is_here
+from attnscope.studies.snell2021.counting import MULTI30K, identified, in_words
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.tasks import Batch, Copying, Task, TextTask, pad
+from attnscope.tasks import Copying, Task, TextTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MADE_UP, REAL = "made up", "Multi30k"
-CELLS = 1 << 24  # numbers in the embeddings of the sentences that are held at a time
 POINTS = 200  # entries of the tables in a picture: the largest, and others
 
 ERRORS = {
@@ -49,18 +48,21 @@ class Flow:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    """Five words of twenty, copied; and sentences of a corpus, in words, if it is here."""
-    counting, corpus = sizes.counting, in_words(MULTI30K)
-    tasks: dict[str, Task] = {MADE_UP: Copying(distribution="sampled", words=20, length=5)}
-    if is_here(corpus):
-        tasks[REAL] = identified(corpus)
-    return {label: Case(settings=Flow(task, counting.pairs, counting.widths)) for label, task in tasks.items()}
+    """Five words of twenty, copied; and sentences of a corpus, in words."""
+
+    def flow(task: Task) -> Case:
+        return Case(settings=Flow(task, sizes.counting.pairs, sizes.counting.widths))
+
+    return {
+        MADE_UP: flow(Copying(distribution="sampled", words=20, length=5)),
+        REAL: unless_absent(lambda: flow(identified(in_words(MULTI30K)))),
+    }
 
 
 # What is measured ---------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     flow: Flow = subject.settings
     pairs, sources, targets = renumbered(first_pairs(flow.task, flow.pairs))
     counts = torch.from_numpy(Bags.of(pairs, sources, targets).cooccurrences().toarray()).to(subject.device)
@@ -76,7 +78,7 @@ def measure(subject: Subject) -> Measurement:
 
 
 def compared(
-    pairs: list[Pair], expected: Float[Tensor, "sources targets"], width: int, subject: Subject
+    pairs: list[Pair], expected: Float[Tensor, "sources targets"], width: int, subject: TrainedCase
 ) -> dict[str, Any]:
     """How far the derivatives of one proxy are from what is expected, relative to it (Frobenius norm)."""
     torch.manual_seed(subject.seed)
@@ -98,23 +100,6 @@ def shown(expected: Float[np.ndarray, " entries"]) -> Int[np.ndarray, " shown"]:
     """The largest entries, most of all being close to zero, and as many at random."""
     random = np.random.default_rng(0).permutation(len(expected))
     return np.unique([*np.argsort(-np.abs(expected))[:POINTS], *random[:POINTS]])
-
-
-def first_derivative(proxy: BagOfWords, pairs: list[Pair]) -> Float[Tensor, "sources targets"]:
-    """d(We)/dτ under gradient flow: de/dτ = −dL/de and dW/dτ = −dL/dW, for the loss summed over all pairs."""
-    for batch in batches(pairs, proxy.settings.size):
-        proxy.total_loss(batch.to(proxy.embedding.device)).backward()
-    e, w = proxy.embedding, proxy.output.weight
-    assert e.grad is not None
-    assert w.grad is not None
-    return -(e.grad @ w.T + e @ w.grad.T).detach()
-
-
-def through_softmax(
-    probabilities: Float[Tensor, "sources targets"], logits: Float[Tensor, "sources targets"]
-) -> Float[Tensor, "sources targets"]:
-    """dθ/dτ, given θ and the derivative of its logits."""
-    return probabilities * (logits - (probabilities * logits).sum(1, keepdim=True))
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
@@ -146,53 +131,42 @@ def numbers_of(sentences: list[Any]) -> tuple[list[np.ndarray], int]:
     return np.split(numbers, np.cumsum([len(sentence) for sentence in sentences])[:-1]), len(words)
 
 
-def batches(pairs: list[Pair], width: int) -> Iterator[Batch]:
-    """All pairs, as many at a time as memory allows."""
-    longest = max(len(source) for source, _ in pairs)
-    size = max(1, CELLS // (width * longest))
-    for start in range(0, len(pairs), size):
-        sources, targets = zip(*pairs[start : start + size], strict=True)
-        yield Batch(*pad(sources), *pad(targets))
-
-
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [verdict for label in measured for verdict in claims_of(label, measured)]
 
 
-def claims_of(label: str, measured: Measured) -> list[Verdict]:
-    verdicts = [
-        always(
-            f"{label}: the error of eq. 53 falls with every doubling of d",
-            [bool((np.diff(m["logits"]) < 0).all()) for m in measured[label]],
-        )
-    ]
-    for name in ("logits", "probabilities"):
-        slopes = [m["slope"][name] for m in measured[label]]
-        text = f"{label}: {ERRORS[name]}: the error falls like 1/√d"
-        verdicts += [
-            at_most(f"{text} (as d to a power of at most −0.4)", slopes, -0.4),
-            at_least(f"{text} (as d to a power of at least −0.6)", slopes, -0.6),
-        ]
+def claims_of(label: str, measured: Measurements) -> list[Verdict]:
+    found = measured[label]
+    falls = f"{label}: the error of eq. 53 falls with every doubling of d"
+    alike = f"{label}: at the largest d, d(We)/dτ and the counts correlate by at least 0.95"
+    printed = (
+        f"{label}: without the softmax, as eq. 15 is printed, dθ/dτ does not converge (relative error at the largest d "
+        "at least 0.9)"
+    )
     return [
-        *verdicts,
-        at_least(
-            f"{label}: at the largest d, d(We)/dτ and the counts correlate by at least 0.95",
-            [m["correlation"][-1] for m in measured[label]],
-            0.95,
+        always(falls, [bool((np.diff(m["logits"]) < 0).all()) for m in found]),
+        *(
+            verdict
+            for name in ("logits", "probabilities")
+            for verdict in like_a_root(f"{label}: {ERRORS[name]}", [m["slope"][name] for m in found])
         ),
-        at_least(
-            f"{label}: without the softmax, as eq. 15 is printed, dθ/dτ does not converge (relative error at the "
-            "largest d at least 0.9)",
-            [m["printed"][-1] for m in measured[label]],
-            0.9,
-        ),
+        at_least(alike, [m["correlation"][-1] for m in found], 0.95),
+        at_least(printed, [m["printed"][-1] for m in found], 0.9),
     ]
 
 
-def table(measured: Measured) -> list[Row]:
+def like_a_root(what: str, slopes: list[float]) -> list[Verdict]:
+    text = f"{what}: the error falls like 1/√d"
+    return [
+        at_most(f"{text} (as d to a power of at most −0.4)", slopes, -0.4),
+        at_least(f"{text} (as d to a power of at least −0.6)", slopes, -0.6),
+    ]
+
+
+def table(measured: Measurements) -> list[Row]:
     rows = []
     for label in measured:
         rows += [row(corpus=label, d="", quantity="output words", values=[m["outputs"] for m in measured[label]])]
@@ -207,7 +181,7 @@ def table(measured: Measured) -> list[Row]:
     return rows
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {
         label: {
             "widths": measured.first(label)["widths"],

@@ -9,7 +9,7 @@ from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
 from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.count_tables import bags_of, entries, without_ends
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 published = published_by("snell2021")
 
-SHOWN = 5  # words, as in figure 1
+WORDS_SHOWN = 5  # words, as in figure 1
 # Unless words are named: of at least four letters, and in at most one sentence in ten, so that few are articles.
 LETTERS, ONE_IN = 4, 10
 CHECKED = 500  # validation sentences
@@ -38,10 +38,11 @@ class Counted:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {"corpus": Case(settings=Counted(identified(sizes.counting.translation), sizes.counting.words))}
+    counting = sizes.counting
+    return {"corpus": unless_absent(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     task, words = subject.settings.task, subject.settings.words
     bags = bags_of(task, task.batches("training"))
     counted, fitted = IBMModel1.counted(bags), IBMModel1.fitted(bags)
@@ -72,7 +73,7 @@ def frequent_words(task: Translation, bags: Bags) -> list[int]:
     words, sentences = task.source_words.words, np.asarray((bags.source > 0).sum(0)).ravel()
     plain = (sentences * ONE_IN > bags.source.shape[0]) | (np.array([len(word) for word in words]) < LETTERS)
     spelled = [i for i in range(UNKNOWN + 1, len(words)) if words[i].isalpha()]
-    return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:SHOWN]
+    return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:WORDS_SHOWN]
 
 
 def translated(model: IBMModel1, sources: list[int]) -> list[int]:
@@ -103,7 +104,7 @@ def worked_row() -> dict[str, float]:
     return {"translation": float(trans), "alignment": float(trans / (trans + sum(others)))}
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     worked = {"translation": "Trans(movie | Film), eq. 17", "alignment": "α of Film for movie, eq. 19"}
     corpus = {"alike": "output words aligned by counts alone as after EM", "chance": "the same by chance: 1 / L"}
     return [
@@ -112,7 +113,7 @@ def table(measured: Measured) -> list[Row]:
     ] + measured.table(corpus)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         always(
             "counts alone (eq. 19) point at the word that EM ends with more often than chance would",

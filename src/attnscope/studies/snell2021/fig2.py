@@ -8,8 +8,8 @@ import numpy as np
 from attnscope import plots
 from attnscope.probes.agreement import LearningCurve
 from attnscope.studies.claims import Verdict, always, more_than
-from attnscope.studies.finding import Finding, Measured
-from attnscope.studies.result import Row, row
+from attnscope.studies.finding import Finding, Measurements
+from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.caveats import CHOICES, ELSEWHERE
 from attnscope.studies.snell2021.text import cases
@@ -27,21 +27,18 @@ QUANTITIES = {
 }
 
 
-def table(measured: Measured) -> list[Row]:
-    return [
-        row(corpus=corpus, quantity=text, values=measured.values(corpus, f"validation.top.{name}"))
-        for corpus in measured
-        for name, text in QUANTITIES.items()
-    ]
+def table(measured: Measurements) -> list[Row]:
+    quantities = {f"validation.top.{name}": text for name, text in QUANTITIES.items()}
+    return measured.table(quantities, columns=lambda corpus: {"corpus": corpus})
 
 
-def ends(measured: Measured, corpus: str, curve: str) -> tuple[list[float], list[float]]:
+def ends(measured: Measurements, corpus: str, curve: str) -> tuple[list[float], list[float]]:
     """A curve when training ends and when it begins, one number a seed."""
     curves = [m["curves"]["validation"][curve] for m in measured[corpus]]
     return [curve[-1] for curve in curves], [curve[0] for curve in curves]
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     rising = {"again_top": "A(α, α̂(τ))", "xi": "p̂(τ)"}
     return [
         *(
@@ -59,11 +56,11 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return {corpus: picture(measured, corpus) for corpus in measured if measured[corpus]}
 
 
-def picture(measured: Measured, corpus: str) -> dict[str, Any]:
+def picture(measured: Measurements, corpus: str) -> dict[str, Any]:
     """The curves of all seeds, and the agreements that are put in context, as means."""
     names = ("attention_uniform", "attention_lexical", "chance_attention_uniform")
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.claims import Verdict, always, more_than
-from attnscope.studies.finding import Finding, Measured
+from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
@@ -40,11 +40,11 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
     return {label: copying(sizes.toys, distribution) for label, distribution in DISTRIBUTIONS.items()}
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, lambda label, name: published(f"copying_{label}", name)) + medians(measured)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     verdicts = [
         always(
             f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps",

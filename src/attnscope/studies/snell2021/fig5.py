@@ -12,9 +12,9 @@ from torch import Tensor
 from attnscope import plots
 from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.snell2021.count_tables import bags_of, without_ends
-from attnscope.studies.snell2021.counting import identified, is_here
+from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Keyword, Task, TextTask
 from attnscope.tasks.text import UNKNOWN
@@ -42,13 +42,16 @@ class Classified:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    tasks: dict[str, Task] = {MADE_UP: Keyword()}
-    if is_here(sizes.counting.classification):
-        tasks[CORPUS] = identified(sizes.counting.classification)
-    return {label: Case(settings=Classified(task, sizes.counting.sentences)) for label, task in tasks.items()}
+    def classified(task: Task) -> Case:
+        return Case(settings=Classified(task, sizes.counting.sentences))
+
+    return {
+        MADE_UP: classified(Keyword()),
+        CORPUS: unless_absent(lambda: classified(identified(sizes.counting.classification))),
+    }
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     task = subject.settings.task
     bags = bags_of(task, training(subject))
     model = IBMModel1.counted(bags)
@@ -59,7 +62,7 @@ def measure(subject: Subject) -> Measurement:
     return found
 
 
-def training(subject: Subject) -> Iterable[Batch]:
+def training(subject: TrainedCase) -> Iterable[Batch]:
     task = subject.settings.task
     if isinstance(task, TextTask):
         return task.batches("training")
@@ -99,22 +102,18 @@ def shown(task: Task, bags: Bags, polarity: Float[np.ndarray, " words"]) -> dict
     }
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    verdicts = [
+def claims(measured: Measurements) -> list[Verdict]:
+    return [
         always(
             "keyword: no word is as positive as the keyword",
             [value == 0 for value in measured.values(MADE_UP, "more_positive")],
-        )
+        ),
+        always(
+            "corpus: the counted polarity of its words (eq. 17) tells the class of a sentence more often than naming "
+            "the largest class does",
+            [m["accuracy"] > m["largest_class"] for m in measured[CORPUS]],
+        ),
     ]
-    if CORPUS in measured.by_label:
-        verdicts.append(
-            always(
-                "corpus: the counted polarity of its words (eq. 17) tells the class of a sentence more often than "
-                "naming the largest class does",
-                [m["accuracy"] > m["largest_class"] for m in measured[CORPUS]],
-            )
-        )
-    return verdicts
 
 
 def draw(data: Any) -> "Figure":

@@ -16,7 +16,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.claims import Verdict, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, ForSeed, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, ForSeed, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.learning import BLUE, GREEN, RED, Curve, draw_curves, last_step, pictures
@@ -73,11 +73,11 @@ def trial(sizes: ToySizes, base: int, first: int, seed: int) -> Case:
     return Case({part: with_heads(sizes, base, head, sizes.heads.steps, begin) for part, begin in data.items()})
 
 
-def measure(what: Run | Subject) -> Measurement:
-    return outcome_of_head(what) if isinstance(what, Subject) else outcome(what)
+def measure(what: Run | TrainedCase) -> Measurement:
+    return outcome_of_head(what) if isinstance(what, TrainedCase) else outcome(what)
 
 
-def outcome_of_head(tried: Subject) -> Measurement:
+def outcome_of_head(tried: TrainedCase) -> Measurement:
     """Good or bad if all data say so; otherwise neither."""
     runs = list(tried.runs.values())
     outcomes = [outcome(run) for run in runs]
@@ -104,7 +104,7 @@ def outcome(run: Run) -> Measurement:
     }
 
 
-def tried(measured: Measured) -> dict[int, list[Measurement]]:
+def tried(measured: Measurements) -> dict[int, list[Measurement]]:
     """The heads that were tried, by base."""
     heads = [each for label in measured for each in measured[label] if "head" in each]
     bases = dict.fromkeys(int(each["base"]) for each in heads)
@@ -119,7 +119,7 @@ def pool(heads: Sequence[Measurement], kind: str) -> list[int]:
 # Then: what becomes of eight? --------------------------------------------------------------------------------------
 
 
-def follow_up(sizes: Sizes, measured: Measured) -> dict[str, ForSeed]:
+def follow_up(sizes: Sizes, measured: Measurements) -> dict[str, ForSeed]:
     """The conditions for which enough heads were found, with the first base that allows most of them."""
     possible = {base: choices(heads, sizes.toys.heads.together) for base, heads in tried(measured).items()}
     base = max(possible, key=lambda base: len(possible[base]), default=sizes.toys.heads.bases[0])
@@ -165,64 +165,70 @@ def one_good_head(good: Sequence[int], bad: Sequence[int], count: int, seed: int
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def networks(measured: Measured, text: str) -> Measured:
+def networks(measured: Measurements, text: str) -> Measurements:
     """Those of several heads whose contexts are summed, or averaged, by condition."""
     labels = {condition: f"{condition}, {text}" for condition in PAINT}
-    return Measured({condition: measured[label] for condition, label in labels.items() if label in measured})
+    return Measurements({condition: measured[label] for condition, label in labels.items() if label in measured})
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     alone = [
         row(model=f"one head, base {base}", quantity=text, values=[each[name] for each in heads])
         for base, heads in tried(measured).items()
         for name, text in HEAD_QUANTITIES.items()
     ]
-    several = Measured({label: measured[label] for label in measured if "base" not in label})
+    several = Measurements({label: measured[label] for label in measured if "base" not in label})
     return alone + several.table(QUANTITIES)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+ONE_HEAD = "one head, of any kind"
+Learnt = Mapping[str, Sequence[float]]  # by condition: 1 for every seed that converges
+# What is claimed, of which conditions, and how it is judged.
+CLAIMS: tuple[tuple[str, set[str], Callable[[str, Learnt], Verdict]], ...] = (
+    (
+        "if all heads start badly, the network is likely to fail: at most half of the seeds converge",
+        {ALL_BAD},
+        lambda text, learnt: at_most(text, learnt[ALL_BAD], 0.5),
+    ),
+    (
+        "if one of them starts well, it is likely to learn: at least half of the seeds converge",
+        {ONE_GOOD},
+        lambda text, learnt: at_least(text, learnt[ONE_GOOD], 0.5),
+    ),
+    (
+        "if they start at random, it learns with high chance: at least 90 % of the seeds converge",
+        {RANDOM},
+        lambda text, learnt: at_least(text, learnt[RANDOM], 0.9),
+    ),
+    (
+        "one good head helps: more seeds converge than if all are bad",
+        {ONE_GOOD, ALL_BAD},
+        lambda text, learnt: more_than(text, learnt[ONE_GOOD], learnt[ALL_BAD]),
+    ),
+    (
+        "several random heads converge more often than one",
+        {RANDOM},
+        lambda text, learnt: more_than(text, learnt[RANDOM], learnt[ONE_HEAD]),
+    ),
+)
+
+
+def claims(measured: Measurements) -> list[Verdict]:
     heads = tried(measured)
     return [
         verdict for text in COMBINATIONS.values() for verdict in claims_about(networks(measured, text), heads, text)
     ]
 
 
-def claims_about(found: Measured, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[Verdict]:
+def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[Verdict]:
     """Each claim with the conditions that it is about; untested where one of them is missing."""
-    learnt = {condition: found.values(condition, "learnt") for condition in found}
     bases = {int(each["base"]) for condition in found for each in found[condition]}
     alone = [each["share_learnt"] for base in bases for each in heads[base]]
-    judged: list[tuple[str, set[str], Callable[[str], Verdict]]] = [
-        (
-            "if all heads start badly, the network is likely to fail: at most half of the seeds converge",
-            {ALL_BAD},
-            lambda text: at_most(text, learnt[ALL_BAD], 0.5),
-        ),
-        (
-            "if one of them starts well, it is likely to learn: at least half of the seeds converge",
-            {ONE_GOOD},
-            lambda text: at_least(text, learnt[ONE_GOOD], 0.5),
-        ),
-        (
-            "if they start at random, it learns with high chance: at least 90 % of the seeds converge",
-            {RANDOM},
-            lambda text: at_least(text, learnt[RANDOM], 0.9),
-        ),
-        (
-            "one good head helps: more seeds converge than if all are bad",
-            {ONE_GOOD, ALL_BAD},
-            lambda text: more_than(text, learnt[ONE_GOOD], learnt[ALL_BAD]),
-        ),
-        (
-            "several random heads converge more often than one",
-            {RANDOM},
-            lambda text: more_than(text, learnt[RANDOM], alone),
-        ),
-    ]
+    learnt = {condition: found.values(condition, "learnt") for condition in found} | {ONE_HEAD: alone}
     missing = untested_for_lack_of(heads)
     return [
-        (judge if needed <= learnt.keys() else missing)(f"contexts {how}: {text}") for text, needed, judge in judged
+        judge(f"contexts {how}: {text}", learnt) if needed <= learnt.keys() else missing(f"contexts {how}: {text}")
+        for text, needed, judge in CLAIMS
     ]
 
 
@@ -232,7 +238,7 @@ def untested_for_lack_of(heads: Mapping[int, Sequence[Measurement]]) -> Callable
     return partial(untested, why=f"too few heads were found with any base to build such networks ({found})")
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     several = {text: networks(measured, text) for text in COMBINATIONS.values()}
     return {text: pictures(found, list(found)) for text, found in several.items()}
 

@@ -17,7 +17,7 @@ from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Classifier
 from attnscope.probes.lexical import lexical_of
 from attnscope.studies.claims import Values, Verdict, finite, more_than, spread
-from attnscope.studies.finding import Finding, Measured, Measurement
+from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.toys import keyword
 from attnscope.tasks import NOWHERE, Batch
@@ -115,7 +115,7 @@ def at_places(gamma: Float[Tensor, "positives source"], place: Int[Tensor, " pos
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         verdict
         for label in measured
@@ -127,7 +127,7 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def hypothesis_2(measured: Measured, label: str, time: str) -> Iterable[Verdict]:
+def hypothesis_2(measured: Measurements, label: str, time: str) -> Iterable[Verdict]:
     """γ at l* ≫ γ at l* + 1 ≫ mean ≈ γ at L (eq. 23)."""
     keyword, after, mean, last = four(measured, label, time)
     when = f"{label}, {TIMES[time]}"
@@ -136,7 +136,7 @@ def hypothesis_2(measured: Measured, label: str, time: str) -> Iterable[Verdict]
     yield nearer(f"{when}: γ at the last word is near the average", last, after, mean)
 
 
-def observation_3(measured: Measured, label: str) -> Iterable[Verdict]:
+def observation_3(measured: Measurements, label: str) -> Iterable[Verdict]:
     """γ at L ≫ γ at l* + 1 ≫ mean ≈ γ at l* (eq. 24)."""
     keyword, after, mean, last = four(measured, label, "late")
     when = f"{label}, {TIMES['late']}"
@@ -145,7 +145,7 @@ def observation_3(measured: Measured, label: str) -> Iterable[Verdict]:
     yield nearer(f"{when}: γ at the keyword is near the average", keyword, after, mean)
 
 
-def four(measured: Measured, label: str, time: str) -> list[np.ndarray]:
+def four(measured: Measurements, label: str, time: str) -> list[np.ndarray]:
     return [np.array(measured.values(label, f"{place}_{time}")) for place in PLACES]
 
 
@@ -154,7 +154,7 @@ def nearer(text: str, value: np.ndarray, after: np.ndarray, mean: np.ndarray) ->
     return more_than(f"{text}, nearer than γ one word after the keyword is above it", after - mean, abs(value - mean))
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     return {label: over_seeds(measured[label]) for label in measured}
 
 

@@ -1,18 +1,16 @@
 """What stands in a table of agreements, what is said of it, how is it drawn? (snell2021 tables 2 to 8, 10 and 11)"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
 from attnscope import plots
-from attnscope.studies.claims import Verdict, more_than, spread
-from attnscope.studies.finding import Measured
+from attnscope.studies.bars import Panel, cell, draw_bars
+from attnscope.studies.claims import Verdict, more_than
+from attnscope.studies.finding import Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.text import MULTI30K
+from attnscope.studies.snell2021.text import MULTI30K_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +75,7 @@ class Layout:
         columns = {f"{self.performance}_{pair}": f"ξ{PAIRS[pair]}" for pair in self.contexts}
         return columns | ({f"{self.performance}_final": "ξ*"} if self.contexts else {})
 
-    def values(self, measured: Measured, corpus: str, what: str) -> list[float]:
+    def values(self, measured: Measurements, corpus: str, what: str) -> list[float]:
         """One number a seed, in percent where the paper has percent; BLEU is so anyway."""
         factor = 100.0 if self.percent and not what.startswith("bleu_") else 1.0
         return [factor * value for value in measured.values(corpus, f"{self.split}.{self.metric}.{what}")]
@@ -93,12 +91,12 @@ class Layout:
         """What the paper gives; a column as in its text and as in the author's code has the same number beside it."""
         pair = "chance" if what == CHANCE else what.removeprefix(f"{self.performance}_")
         column = next((column for column, by_author in AUTHOR.items() if by_author == pair), pair)
-        source = MULTI30K[0] if corpus in MULTI30K else corpus  # the paper has one of the two directions
+        source = MULTI30K_NAMES[0] if corpus in MULTI30K_NAMES else corpus  # the paper has one of the two directions
         return published(f"table{self.number}_{source}", column if pair in (what, "chance") else f"xi_{column}")
 
     # Rows ------------------------------------------------------------------------------------------------------------
 
-    def table(self, measured: Measured) -> list[Row]:
+    def table(self, measured: Measurements) -> list[Row]:
         columns = self.agreements | self.in_context
         extra = {pair: self.agreement(pair) for pair in self.beside}
         return [
@@ -113,13 +111,13 @@ class Layout:
             for what, text in (columns | self.by_author | extra).items()
         ]
 
-    def in_full(self, measured: Measured, corpus: str, what: str, text: str) -> str:
+    def in_full(self, measured: Measurements, corpus: str, what: str, text: str) -> str:
         """With the unit of ξ, and for BLEU with the way it was counted."""
         counted = {m["signature"] for m in measured[corpus]} if what == "bleu_final" else ()
         unit = " (BLEU)" if what.startswith("bleu_") else " (accuracy)" if what.startswith("xi_") else ""
         return " ".join([f"{text}{unit}", *counted])
 
-    def asterisk(self, measured: Measured, corpus: str, what: str) -> str:
+    def asterisk(self, measured: Measurements, corpus: str, what: str) -> str:
         """In how many seeds ξ is ξ*, since no checkpoint of the other seed agreed more."""
         pair = what.removeprefix(f"{self.performance}_")
         if what == pair or pair == "final":
@@ -129,7 +127,7 @@ class Layout:
 
     # Claims ----------------------------------------------------------------------------------------------------------
 
-    def above_chance(self, measured: Measured) -> list[Verdict]:
+    def above_chance(self, measured: Measurements) -> list[Verdict]:
         """Each agreement against the chance level of its own second score."""
         baseline = "above chance" if self.metric == "top" else "above zero"
         return [
@@ -142,7 +140,7 @@ class Layout:
             for corpus in measured
         ]
 
-    def non_trivial(self, measured: Measured) -> list[Verdict]:
+    def non_trivial(self, measured: Measurements) -> list[Verdict]:
         """Caption of table 2; what is trivial, the paper does not say: we take the performance before training."""
         return [
             more_than(
@@ -157,7 +155,7 @@ class Layout:
 
     # The figure ------------------------------------------------------------------------------------------------------
 
-    def figure(self, measured: Measured) -> dict[str, Any]:
+    def figure(self, measured: Measurements) -> dict[str, Any]:
         """Per panel, corpus and column: our values, one a seed, and the published one."""
         times = {"top": "%", "kendall": "× 100"}[self.metric] if self.percent else ""
         agreement = " ".join([{"top": "agreement A", "kendall": "Kendall's τ"}[self.metric], times]).strip()
@@ -165,13 +163,10 @@ class Layout:
         panels = {agreement: self.agreements, performance: self.in_context}
         return {ylabel: self.panel(measured, columns) for ylabel, columns in panels.items() if columns}
 
-    def panel(self, measured: Measured, columns: Mapping[str, str]) -> dict[str, Any]:
+    def panel(self, measured: Measurements, columns: Mapping[str, str]) -> Panel:
         return {
             corpus: {
-                text: {
-                    "ours": self.values(measured, corpus, what),
-                    "published": self.stated(corpus, what).get("published"),
-                }
+                text: cell(self.values(measured, corpus, what), self.stated(corpus, what))
                 for what, text in columns.items()
             }
             for corpus in measured
@@ -184,17 +179,6 @@ def draw(data: Any) -> "Figure":
     groups = max((len(panel) for panel in data.values()), default=1)
     cells = max((len(columns) for panel in data.values() for columns in panel.values()), default=1)
     picture, axes = plots.panels(len(data), 1, size=(3.2 + 0.24 * groups * max(cells, 4), 3.3))
-    for ax, (ylabel, panel) in zip(axes, data.items(), strict=True):
-        means, errors = (frame(panel, "ours", summary) for summary in (np.mean, spread))
-        stated = frame(panel, "published", lambda value: np.nan if value is None else value)
-        published = stated if stated.notna().any(axis=None) else None
-        plots.bars(means, ax=ax, errors=errors, published=published, ylabel=ylabel)
+    for ax, (ylabel, content) in zip(axes, data.items(), strict=True):
+        draw_bars(content, ax, ylabel)
     return picture
-
-
-def frame(panel: Mapping[str, Any], part: str, summary: Callable[[Any], Any]) -> pd.DataFrame:
-    """A row a corpus, a column a quantity."""
-    numbers = {
-        corpus: {text: summary(cell[part]) for text, cell in columns.items()} for corpus, columns in panel.items()
-    }
-    return pd.DataFrame.from_dict(numbers, orient="index", dtype=float)

@@ -9,7 +9,7 @@ import numpy as np
 from attnscope.lab.experiment import Run
 from attnscope.plots.style import axes, legend, name_axes, styled
 from attnscope.studies.claims import Values, Verdict
-from attnscope.studies.finding import Measured, Measurement
+from attnscope.studies.finding import Measurement, Measurements
 from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEARNT = 0.99  # of the words are right; the paper speaks of perfect accuracy
 WINDOW = 300  # steps, within which the paper looks (§6.2)
-SEEDS = 20  # of the paper
+SEEDS_OF_THE_PAPER = 20  # of the paper
 
 QUANTITIES = {
     "learnt_in_time": f"seeds that have learnt (99 % of the words) within {WINDOW} steps",
@@ -71,13 +71,13 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def medians(measured: Measured) -> list[Row]:
+def medians(measured: Measurements) -> list[Row]:
     """The median over all seeds of the step at which a task is learnt: none where more than half never get there."""
     text = "step at which they have, median of all seeds (one number)"
     return [row(model=label, quantity=text, values=[median(measured, label)]) for label in measured]
 
 
-def median(measured: Measured, label: str) -> float:
+def median(measured: Measurements, label: str) -> float:
     steps = np.array(measured.values(label, "step_learnt"))
     return float(np.median(np.where(np.isnan(steps), np.inf, steps))) if len(steps) else float("nan")
 
@@ -90,15 +90,15 @@ def sometimes(text: str, flags: Values) -> Verdict:
     """
     n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
     evidence = f"in {true} of {n} seeds"
-    if true == 0 and n < SEEDS:
-        return Verdict(text, None, evidence, f"{n} seeds may miss what the paper saw in some of {SEEDS}")
+    if true == 0 and n < SEEDS_OF_THE_PAPER:
+        return Verdict(text, None, evidence, f"{n} seeds may miss what the paper saw in some of {SEEDS_OF_THE_PAPER}")
     return Verdict(text, true > 0, evidence)
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------
 
 
-def pictures(measured: Measured, labels: Sequence[str]) -> dict[str, Any]:
+def pictures(measured: Measurements, labels: Sequence[str]) -> dict[str, Any]:
     """The curves of all seeds."""
     return {label: [each["picture"] for each in measured[label]] for label in labels}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.claims import Verdict, always, at_most
-from attnscope.studies.finding import Finding, Measured
+from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 published = published_by("snell2021")
 
-PLAIN = "in order"
+IN_ORDER = "in order"
 FAILED = 0.6  # word accuracy; author's code calls less than this a failure
 
 
@@ -39,27 +39,27 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
     """The control of figure 3, and the same words in orders of their own."""
     orders = range(sizes.toys.reorderings)
     reordered = {f"order {order + 1}": copying(sizes.toys, "sampled", reordering=order) for order in orders}
-    return {PLAIN: copying(sizes.toys, "sampled"), **reordered}
+    return {IN_ORDER: copying(sizes.toys, "sampled"), **reordered}
 
 
-def reordered(measured: Measured) -> list[str]:
-    return [label for label in measured if label != PLAIN]
+def reordered(measured: Measurements) -> list[str]:
+    return [label for label in measured if label != IN_ORDER]
 
 
-def table(measured: Measured) -> list[Row]:
+def table(measured: Measurements) -> list[Row]:
     def stated(label: str, name: str) -> dict[str, Any]:
-        return published("copying_control" if label == PLAIN else "copying_reordered", name)
+        return published("copying_control" if label == IN_ORDER else "copying_reordered", name)
 
     return measured.table(QUANTITIES, stated) + medians(measured)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     others = reordered(measured)
     learnt = [flag for label in others for flag in measured.flags(label, "learnt_in_time")]
     return [
         always(
             f"copying in order is always learnt: 99 % of the words within {WINDOW} steps",
-            measured.flags(PLAIN, "learnt_in_time"),
+            measured.flags(IN_ORDER, "learnt_in_time"),
         ),
         always(
             f"in a fixed other order it is never learnt within {WINDOW} steps (over orders and seeds)",
@@ -77,8 +77,8 @@ def draw(data: Any) -> "Figure":
     """All orders in one colour: none is more of a permutation than another."""
     last = last_step(data)
     groups = {
-        "in order": data[PLAIN],
-        "in a fixed other order": [curve for label, curves in data.items() if label != PLAIN for curve in curves],
+        "in order": data[IN_ORDER],
+        "in a fixed other order": [curve for label, curves in data.items() if label != IN_ORDER for curve in curves],
     }
     ends = [WINDOW, last] if last > WINDOW else [last]
     picture, axes = plots.panels(1, len(ends), size=(5.6, 3.0))

@@ -1,17 +1,18 @@
 """How large are the corpora as they are prepared? (snell2021 A.5, A.9, table 9)"""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from attnscope import plots
+from attnscope.studies.bars import cell, draw_bars
 from attnscope.studies.claims import Verdict, untested
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.published import published_by
-from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.counting import identified, is_here
+from attnscope.studies.result import Row
+from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import CORPORA, SPECIALS, TextTask, Words, statistics
 
@@ -55,10 +56,6 @@ QUANTITIES = {
 }
 
 
-def section(label: str) -> str:
-    return f"table9_{label.split(',')[0]}"
-
-
 def experiments(sizes: Sizes) -> dict[str, Case]:
     messages = CORPORA["20newsgroups"]
     whole = replace(messages.preparation, strip_headers=False, longest=None)
@@ -67,10 +64,14 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
         tasks[name] = CORPORA[name]
         if name == "20newsgroups":
             tasks[WITH_HEADERS] = replace(messages, preparation=whole)
-    return {label: Case(settings=identified(task)) for label, task in tasks.items() if is_here(task)}
+    return {label: unless_absent(partial(counted, task)) for label, task in tasks.items()}
 
 
-def measure(subject: Subject) -> Measurement:
+def counted(task: TextTask) -> Case:
+    return Case(settings=identified(task))
+
+
+def measure(subject: TrainedCase) -> Measurement:
     found = statistics(subject.settings)
     numbers: dict[str, Any] = {"vocabulary": found.loc["training", "source_vocabulary"]}
     for split in ("training", "validation"):
@@ -90,47 +91,42 @@ def spoken_length(task: TextTask) -> float:
     return float(np.median([spoken[sentence].sum() for sentence in task.part("training").source]))
 
 
-def table(measured: Measured) -> list[Row]:
-    return [
-        row(
-            corpus=label,
-            here=HELD.get(label, "not in the paper"),
-            quantity=text,
-            values=[m[name] for m in measured[label]],
-            **published(section(label), name),
-        )
-        for label in measured
-        for name, text in QUANTITIES.items()
-        if all(name in m for m in measured[label])
-    ]
+def stated(label: str, name: str) -> dict[str, Any]:
+    return published(f"table9_{label.split(',')[0]}", name)
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(
+        QUANTITIES, stated, lambda label: {"corpus": label, "here": HELD.get(label, "not in the paper")}
+    )
+
+
+def claims(measured: Measurements) -> list[Verdict]:
     sizes = [(label, name) for label, names in SAME_SIZES.items() for name in names]
     return [same_size(label, name, measured) for label, name in sizes] + [
         same_length(label, measured) for label in SAME_TEXTS
     ]
 
 
-def same_size(label: str, name: str, measured: Measured) -> Verdict:
+def same_size(label: str, name: str, measured: Measurements) -> Verdict:
     text = f"{label}: as many {QUANTITIES[name]} as in table 9"
     if not is_measured(label, measured):
         return not_here(text)
-    ours, theirs = measured.first(label)[name], published(section(label), name)["published"]
+    ours, theirs = measured.first(label)[name], stated(label, name)["published"]
     return Verdict(text, ours == theirs, f"{ours:,.0f} against {theirs:,}")
 
 
-def same_length(label: str, measured: Measured) -> Verdict:
+def same_length(label: str, measured: Measurements) -> Verdict:
     text = f"{label}: median training lengths within 10 % of those published"
     if not is_measured(label, measured):
         return not_here(text)
     names = [name for name in ("source_training", "target_training") if name in measured.first(label)]
-    pairs = [(measured.first(label)[name], published(section(label), name)["published"]) for name in names]
+    pairs = [(measured.first(label)[name], stated(label, name)["published"]) for name in names]
     evidence = "; ".join(f"{ours:g} against {theirs}" for ours, theirs in pairs)
     return Verdict(text, all(abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs), evidence)
 
 
-def is_measured(label: str, measured: Measured) -> bool:
+def is_measured(label: str, measured: Measurements) -> bool:
     return label in measured.by_label and bool(measured[label])
 
 
@@ -138,13 +134,11 @@ def not_here(text: str) -> Verdict:
     return untested(text, "the corpus is not on this machine, or not part of this profile")
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     """Ours and the published number of each corpus that the paper has."""
     return {
         name: {
-            label: {"ours": measured.first(label)[name], **published(section(label), name)}
-            for label in measured
-            if label in HELD
+            label: {"ours": measured.first(label)[name], **stated(label, name)} for label in measured if label in HELD
         }
         for name in ("training", "source_training")
     }
@@ -153,9 +147,7 @@ def figure(measured: Measured) -> Any:
 def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(1, 2, size=(6.4, 4.2))
     for ax, (name, found) in zip(axes, data.items(), strict=True):
-        ours = pd.DataFrame({"ours": {label: numbers["ours"] for label, numbers in found.items()}})
-        theirs = pd.DataFrame({"ours": {label: numbers["published"] for label, numbers in found.items()}})
-        plots.bars(ours, ax=ax, ylabel=QUANTITIES[name], published=theirs)
+        draw_bars({label: {"ours": cell([both["ours"]], both)} for label, both in found.items()}, ax, QUANTITIES[name])
     axes[0].set_yscale("log")
     return picture
 

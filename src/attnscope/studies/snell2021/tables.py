@@ -7,16 +7,16 @@ from collections.abc import Callable
 from functools import partial
 
 from attnscope.studies.claims import Verdict, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.snell2021.a9_sms import A9_SMS
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.caveats import CHOICES, DATA, ELSEWHERE, LIMIT
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import BESIDE, FOUR, THREE, Layout, draw
-from attnscope.studies.snell2021.text import IN_TABLE_2, MULTI30K, cases
+from attnscope.studies.snell2021.text import IN_TABLE_2, MULTI30K_NAMES, cases
 
-Claims = Callable[[Layout, Measured], list[Verdict]]
+Claims = Callable[[Layout, Measurements], list[Verdict]]
 
 TWO = Layout(2, FOUR, contexts=("attention_uniform", "attention_lexical"))
 FIVE = Layout(5, FOUR, FOUR, BESIDE)
@@ -54,17 +54,21 @@ def translations(sizes: Sizes) -> dict[str, Case]:
 # What is claimed -----------------------------------------------------------------------------------------------------
 
 
-def above_chance_and_not_trivial(layout: Layout, measured: Measured) -> list[Verdict]:
+def above_chance(layout: Layout, measured: Measurements) -> list[Verdict]:
+    return layout.above_chance(measured)
+
+
+def above_chance_and_not_trivial(layout: Layout, measured: Measurements) -> list[Verdict]:
     return [*layout.above_chance(measured), *layout.non_trivial(measured)]
 
 
-def multi30k_is_translated(layout: Layout, measured: Measured) -> list[Verdict]:
-    present = [corpus for corpus in MULTI30K if corpus in measured] or MULTI30K[:1]
+def multi30k_is_translated(layout: Layout, measured: Measurements) -> list[Verdict]:
+    present = [corpus for corpus in MULTI30K_NAMES if corpus in measured] or MULTI30K_NAMES[:1]
     bleus = [bleu_of_multi30k(layout, measured, corpus) for corpus in present]
     return [*above_chance_and_not_trivial(layout, measured), *bleus]
 
 
-def bleu_of_multi30k(layout: Layout, measured: Measured, corpus: str = MULTI30K[0]) -> Verdict:
+def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI30K_NAMES[0]) -> Verdict:
     """That of the other seed, whose last one is ξ*, against the published one."""
     what = "bleu_final"
     stated = layout.stated(corpus, what)["published"]
@@ -76,7 +80,7 @@ def bleu_of_multi30k(layout: Layout, measured: Measured, corpus: str = MULTI30K[
     return at_most(text, [abs(value - stated) for value in values], BLEU_REACH)
 
 
-def frozen_agrees_less(layout: Layout, measured: Measured) -> list[Verdict]:
+def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[Verdict]:
     return [
         more_than(
             f"{corpus}: A(α, α^fr) is less than A(α, β^uf)",
@@ -87,7 +91,7 @@ def frozen_agrees_less(layout: Layout, measured: Measured) -> list[Verdict]:
     ]
 
 
-def both_are_close(layout: Layout, measured: Measured) -> list[Verdict]:
+def both_are_close(layout: Layout, measured: Measurements) -> list[Verdict]:
     return [
         at_most(
             f"{corpus}: logistic regression agrees with β^uf as much as the proxy does, within {CLOSE}",
@@ -142,7 +146,7 @@ TABLES = (
         "The same agreements on every corpus, in full",
         "A.4, table 5",
         all_corpora,
-        Layout.above_chance,
+        above_chance,
         (*CHOICES, *DATA, LIMIT),
     ),
     finding(
@@ -150,7 +154,7 @@ TABLES = (
         "The same agreements as rank correlations",
         "A.4, table 3",
         all_corpora,
-        Layout.above_chance,
+        above_chance,
         ("Kendall's τ-b × 100, over all positions of a sentence.", *CHOICES, *ELSEWHERE, LIMIT),
     ),
     finding(
@@ -158,7 +162,7 @@ TABLES = (
         "The same agreements on the training set",
         "A.4, table 7",
         all_corpora,
-        Layout.above_chance,
+        above_chance,
         ("On training sentences drawn by seed, at most as many as on validation.", *CHOICES, *ELSEWHERE, LIMIT),
     ),
     finding(

@@ -16,14 +16,14 @@ from attnscope.studies.finding import Case, unless_absent
 from attnscope.tasks import CORPORA, Classification, Subwords, TextTask
 from attnscope.training import CrossEntropy, TrainingSettings
 
-MULTI30K = ("multi30k_en_de", "multi30k_de_en")  # as the paper says, and as the author's code reads it
-IN_TABLE_2 = ("imdb", "ag_news", "20newsgroups", "sst", *MULTI30K, "iwslt14_de_en")
+MULTI30K_NAMES = ("multi30k_en_de", "multi30k_de_en")  # as the paper says, and as the author's code reads it
+IN_TABLE_2 = ("imdb", "ag_news", "20newsgroups", "sst", *MULTI30K_NAMES, "iwslt14_de_en")
 # Author's code; the last one is our choice.
 EPOCHS = {"multi30k_en_de": 20, "multi30k_de_en": 20, "iwslt14_de_en": 30, "tatoeba_en_de": 1}
 OTHER_EPOCHS = 40  # author's code: News Commentary
 
 # Where a part's seeds begin. A network is compared with the next seed's, which is trained in any case.
-SEEDS = {"standard": 0, "again": 1, "uniform": 2000, "frozen": 3000, "proxy": 4000}
+FIRST_SEEDS = {"standard": 0, "again": 1, "uniform": 2000, "frozen": 3000, "proxy": 4000}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TextSizes:
 
 PAPER = TextSizes(
     classification=("imdb", "ag_news", "20newsgroups", "sst", "amazon", "yelp"),
-    translation=(*MULTI30K, "tatoeba_en_de", "iwslt14_de_en"),
+    translation=(*MULTI30K_NAMES, "tatoeba_en_de", "iwslt14_de_en"),
     classifier=ClassifierSettings(),
     translator=PRESETS["translation"],
     steps=4000,
@@ -100,7 +100,7 @@ def case(corpus: str, sizes: TextSizes) -> Case:
     task = sizes.task(corpus)
     classified = isinstance(task, Classification)
     parts = classifiers(task, sizes) if classified else translators(corpus, task, sizes)
-    runs = {part: replace(experiment, seed=SEEDS[part]) for part, experiment in parts.items()}
+    runs = {part: replace(experiment, seed=FIRST_SEEDS[part]) for part, experiment in parts.items()}
     return Case(runs, Sample(sizes.texts if classified else sizes.pairs, sizes.as_published))
 
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.grounding import Ground, grounding_of
 from attnscope.probes.information import information
-from attnscope.studies.claims import Verdict, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.claims import Verdict, more_than, no_lower, untested
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.published import stated_in
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020 import decided, plausible
@@ -26,14 +25,13 @@ from attnscope.studies.tutek2020.choosing import (
     CONICITY,
     DECIDED_BY,
     DECIDING,
+    NOT_SQUARED,
     PER_NUMBER,
-    PLAIN,
     WEIGHTS,
+    RemedyLabel,
     chosen,
-    label,
-    named,
 )
-from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, no_lower
+from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, grounded
 from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, MLM, TEXTS, TYING, Sizes, trained
 from attnscope.studies.tutek2020.table1 import SIMILAR
 from attnscope.tasks import Batch
@@ -58,13 +56,10 @@ class Asked(decided.Asked):
     clusters: int
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {
-        label(corpus, attention, remedy, weight): unless_absent(partial(case, sizes, corpus, attention, remedy, weight))
-        for corpus, attention in places(sizes)
-        for remedy, weights in WEIGHTS.items()
-        for weight in weights
-    }
+def experiments(sizes: Sizes) -> dict[RemedyLabel, Case]:
+    weighed = [(remedy, weight) for remedy, weights in WEIGHTS.items() for weight in weights]
+    labels = [RemedyLabel(*place, *remedy) for place, remedy in product(places(sizes), weighed)]
+    return {label: unless_absent(partial(case, sizes, label)) for label in labels}
 
 
 def places(sizes: Sizes) -> list[tuple[str, str]]:
@@ -75,13 +70,13 @@ def places(sizes: Sizes) -> list[tuple[str, str]]:
     return [*tried, ("yelp_rationales", plausible.ATTENTION)]
 
 
-def case(sizes: Sizes, corpus: str, attention: str, remedy: str, weight: float) -> Case:
+def case(sizes: Sizes, label: RemedyLabel) -> Case:
     few = {name: min(most, getattr(sizes, name)) for name, most in FEW.items()}
     asked = Asked(sizes.draws, sizes.name == "paper", **few)
-    return Case({"model": weighed(sizes, corpus, attention, remedy, weight)}, asked)
+    return Case({"model": remedied(sizes, *label)}, asked)
 
 
-def weighed(sizes: Sizes, corpus: str, attention: str, remedy: str, weight: float) -> Experiment:
+def remedied(sizes: Sizes, corpus: str, attention: str, remedy: str, weight: float) -> Experiment:
     """Base, paid for something else as well."""
     known = corpus in TEXTS
     base = trained(sizes, corpus, attention, BASE) if known else plausible.trained_on_marked(sizes, corpus, BASE)
@@ -91,7 +86,7 @@ def weighed(sizes: Sizes, corpus: str, attention: str, remedy: str, weight: floa
 def objective(remedy: str, weight: float) -> Objective:
     extra: dict[str, Objective] = {
         TYING: Tying(weight),
-        PLAIN: Tying(weight, squared=False),
+        NOT_SQUARED: Tying(weight, squared=False),
         PER_NUMBER: Tying(weight, per_number=True),
         MLM: MaskedWords(weight),
         CONICITY: Conicity(weight),
@@ -102,7 +97,7 @@ def objective(remedy: str, weight: float) -> Objective:
 # What is measured ----------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """As for table 1; and what is left of words, and how far attention agrees with people where they marked words."""
     run, model = subject.runs["model"], subject.runs["model"].model()
     assert isinstance(model, Classifier)
@@ -116,15 +111,12 @@ def measure(subject: Subject) -> Measurement:
 
 def retained(model: Classifier, batches: Sequence[Batch], asked: Asked) -> dict[str, float]:
     """Mutual information of embeddings and states of frequent words, in nats; and each word's own opinion (eq. 9)."""
-    ground = Ground()
-    for batch in batches:
-        ground.update(grounding_of(model, batch))
     found = information(model, batches, "frequent", asked.words, asked.vectors, asked.clusters)
     return {
         "information": found.embedding.nats,
         "information_by_chance": found.embedding.by_chance,
         "information_at_most": found.embedding.at_most,
-        "per_token": ground.result().probability,
+        "per_token": grounded(model, batches).probability,
     }
 
 
@@ -140,18 +132,21 @@ AGREEMENT = {"agreement": "agreement with people: average precision of attention
 BEST = "weight with the best F1 on the validation split"
 
 
-def table(measured: Measured) -> list[Row]:
-    return [*(line for which in measured for line in rows_of(measured, which)), *best_rows(measured)]
+def table(measured: Measurements) -> list[Row]:
+    return [*(line for corpus in measured.each("corpus") for line in rows_of(measured, corpus)), *best_rows(measured)]
 
 
-def rows_of(measured: Measured, which: str) -> list[Row]:
-    corpus, attention, remedy, weight = named(which)
-    columns: dict[str, Any] = {"corpus": corpus, "attention": attention, "model": remedy, "weight": f"{weight:g}"}
+def rows_of(measured: Measurements, corpus: str) -> list[Row]:
     quantities = QUANTITIES | (AGREEMENT if corpus in plausible.MARKED else {})
-    return [row(**columns, quantity=text, values=measured.values(which, name)) for name, text in quantities.items()]
+    return measured.where(corpus=corpus).table(quantities, columns=by_weight)
 
 
-def best_rows(measured: Measured) -> list[Row]:
+def by_weight(label: RemedyLabel) -> dict[str, str]:
+    corpus, attention, remedy, weight = label
+    return {"corpus": corpus, "attention": attention, "model": remedy, "weight": f"{weight:g}"}
+
+
+def best_rows(measured: Measurements) -> list[Row]:
     return [
         row(corpus=corpus, attention=attention, model=remedy, weight="best", quantity=BEST, values=[weight])
         for corpus, by_attention in chosen(measured).items()
@@ -177,15 +172,13 @@ STRONGER = (
 IF_SQUARED = {"F1 loses more under permuted attention": "permuted", "mutual information is higher": "information"}
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    groups = list(dict.fromkeys(named(which)[:2] for which in measured))
-    corpora = dict.fromkeys(corpus for corpus, _ in groups)
-    stronger = [verdict for corpus in corpora for verdict in of_corpus(measured, corpus)]
-    kept = [as_chosen(measured, *group) for group in groups if group[0] in TEXTS]
-    return [*stronger, *kept]
+def claims(measured: Measurements) -> list[Verdict]:
+    stronger = [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
+    places = [place for place in measured.each("corpus", "attention") if place[0] in TEXTS]
+    return [*stronger, *(as_chosen(measured, *place) for place in places)]
 
 
-def of_corpus(measured: Measured, corpus: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, corpus: str) -> list[Verdict]:
     """Over both attentions, seed by seed."""
     at, mean = partial(over_attentions, measured, corpus), partial(mean_over_weights, measured, corpus)
     stronger = [more_than(f"{corpus}: {text}", at(*one, name), at(*other, name)) for text, name, one, other in STRONGER]
@@ -199,39 +192,38 @@ def of_corpus(measured: Measured, corpus: str) -> list[Verdict]:
         for text, remedy, weight in LARGEST
     ]
     squared = [
-        more_than(f"{corpus}: {text} if the distance is squared (mean over δ)", mean(TYING, name), mean(PLAIN, name))
+        more_than(
+            f"{corpus}: {text} if the distance is squared (mean over δ)", mean(TYING, name), mean(NOT_SQUARED, name)
+        )
         for text, name in IF_SQUARED.items()
     ]
     return [*stronger, *similar, *squared]
 
 
-def over_attentions(measured: Measured, corpus: str, remedy: str, weight: float, name: str) -> list[float]:
+def over_attentions(measured: Measurements, corpus: str, remedy: str, weight: float, name: str) -> list[float]:
     """A number a seed, one attention after the other."""
-    found = [measured.values(label(corpus, of, remedy, weight), name) for of in attentions(measured, corpus)]
-    return [value for values in found for value in values]
+    own = measured.where(corpus=corpus, remedy=remedy, weight=weight)
+    return [value for label in own for value in own.values(label, name)]
 
 
-def mean_over_weights(measured: Measured, corpus: str, remedy: str, name: str) -> list[float]:
+def mean_over_weights(measured: Measurements, corpus: str, remedy: str, name: str) -> list[float]:
     """The mean over weights, a number a seed, one attention after the other; none where a run is missing."""
     found: list[float] = []
-    for attention in attentions(measured, corpus):
-        values = [measured.values(label(corpus, attention, remedy, weight), name) for weight in WEIGHTS[remedy]]
+    own = measured.where(corpus=corpus, remedy=remedy)
+    for attention in own.each("attention"):
+        values = [own.values(label, name) for label in own.where(attention=attention)]
         if len(set(map(len, values))) == 1:
             found += np.mean(values, axis=0).tolist()
     return found
 
 
-def attentions(measured: Measured, corpus: str) -> list[str]:
-    return list(dict.fromkeys(attention for of, attention, *_ in map(named, measured) if of == corpus))
-
-
-def as_chosen(measured: Measured, corpus: str, attention: str) -> Verdict:
+def as_chosen(measured: Measurements, corpus: str, attention: str) -> Verdict:
     """Are the weights in use those that these runs would choose?"""
     text = f"{corpus}, {attention}: the weights in chosen.toml are those with the best validation F1 in these runs"
     ours = chosen(measured).get(corpus, {}).get(attention, {})
     if set(ours) != set(DECIDED_BY):
         return untested(text, "not every weight was tried")
-    if not all(seed["as_published"] for which in measured for seed in measured[which]):
+    if not all(seed["as_published"] for label in measured for seed in measured[label]):
         return untested(text, "they are chosen with the networks and epochs of the profile paper")
     used = stated_in("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
     evidence = f"here {in_words(ours)}; in use: {in_words(used) or 'none'}"
@@ -245,16 +237,14 @@ def in_words(weights: Mapping[str, float]) -> str:
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus and quantity, attention and remedy: a list of seeds for each weight."""
     found: dict[str, Any] = {}
-    for which in measured:
-        corpus, attention, remedy, weight = named(which)
-        for name in DRAWN:
-            if all(name in seed for seed in measured[which]):
-                panel = found.setdefault(corpus, {}).setdefault(name, {})
-                curve = panel.setdefault(attention, {}).setdefault(remedy, {})
-                curve[f"{weight:g}"] = measured.values(which, name)
+    for label, name in product(measured, DRAWN):
+        if all(name in seed for seed in measured[label]):
+            panel = found.setdefault(label.corpus, {}).setdefault(name, {})
+            curve = panel.setdefault(label.attention, {}).setdefault(label.remedy, {})
+            curve[f"{label.weight:g}"] = measured.values(label, name)
     return {"panels": found, "chosen": chosen(measured)}
 
 

@@ -3,23 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings
+from attnscope.studies.bars import Panel, draw_bars, one_key, panel
 from attnscope.studies.claims import Verdict, at_least, at_most
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import (
     AS_IN_THE_PAPER,
     BESIDE,
     NOTES,
     PERTURBED,
-    bars,
     case,
     measure,
-    rows,
+    published,
 )
 from attnscope.studies.tutek2020.experiments import BASE, Sizes, trained
 
@@ -31,16 +32,23 @@ UNIFORM = 0.95  # of the entropy of uniform attention, or more
 CONSTANT = 1.0  # points of F1, or less
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {
-        label(corpus, start): case(sizes, partial(started, sizes, corpus, start))
-        for corpus in sizes.corpora
-        for start in STARTS
-    }
+class QueryLabel(NamedTuple):
+    """The base model with dot attention, by where its query starts.
+
+    >>> str(QueryLabel("sst", "normal"))
+    'sst, dot, base, query from N(0, 1)'
+    """
+
+    corpus: str
+    start: str
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, dot, {BASE}, query from {STARTS[self.start]}"
 
 
-def label(corpus: str, start: str) -> str:
-    return f"{corpus}, dot, {BASE}, query from {STARTS[start]}"
+def experiments(sizes: Sizes) -> dict[QueryLabel, Case]:
+    labels = [QueryLabel(*parts) for parts in product(sizes.corpora, STARTS)]
+    return {label: case(sizes, partial(started, sizes, *label)) for label in labels}
 
 
 def started(sizes: Sizes, corpus: str, start: str) -> Experiment:
@@ -50,47 +58,43 @@ def started(sizes: Sizes, corpus: str, start: str) -> Experiment:
     return replace(experiment, model=replace(experiment.model, query_start=start))
 
 
-def corpora(measured: Measured) -> list[str]:
-    return list(dict.fromkeys(which.split(", ")[0] for which in measured))
-
-
-def table(measured: Measured) -> list[Row]:
-    """Published are only the base models of table 1, whose queries start from N(0, 1)."""
+def table(measured: Measurements) -> list[Row]:
     quantities = {"entropy": BESIDE["entropy"]} | AS_IN_THE_PAPER | BESIDE
-    found: list[Row] = []
-    for corpus in corpora(measured):
-        for start, text in STARTS.items():
-            section = f"table1_{corpus}_dot_{BASE}" if start == "normal" else ""
-            found += rows(measured, label(corpus, start), section, quantities, {"corpus": corpus, "query": text})
-    return found
+    return measured.table(quantities, stated, lambda label: {"corpus": label.corpus, "query": STARTS[label.start]})
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def stated(label: QueryLabel, name: str) -> dict[str, Any]:
+    """Published are only the base models of table 1, whose queries start from N(0, 1)."""
+    return published(f"table1_{label.corpus}_dot_{BASE}", name) if label.start == "normal" else {}
+
+
+def claims(measured: Measurements) -> list[Verdict]:
+    return [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
+
+
+def of_corpus(measured: Measurements, corpus: str) -> list[Verdict]:
     """ "The attention distribution of the model consistently converged to a uniform one"; F1 "remained constant"."""
-    found = []
-    for corpus in corpora(measured):
-        default, normal = (label(corpus, start) for start in ("default", "normal"))
-        found += [
-            at_least(
-                f"{corpus}: from torch's default, attention is uniform: its relative entropy is at least {UNIFORM}",
-                measured.values(default, "entropy"),
-                UNIFORM,
-            ),
+    default, normal = QueryLabel(corpus, "default"), QueryLabel(corpus, "normal")
+    return [
+        at_least(
+            f"{corpus}: from torch's default, attention is uniform: its relative entropy is at least {UNIFORM}",
+            measured.values(default, "entropy"),
+            UNIFORM,
+        ),
+        at_most(
+            f"{corpus}: from N(0, 1), attention is not uniform: its relative entropy is at most {UNIFORM}",
+            measured.values(normal, "entropy"),
+            UNIFORM,
+        ),
+        *(
             at_most(
-                f"{corpus}: from N(0, 1), attention is not uniform: its relative entropy is at most {UNIFORM}",
-                measured.values(normal, "entropy"),
-                UNIFORM,
-            ),
-            *(
-                at_most(
-                    f"{corpus}: from torch's default, F1 is constant: {how} attention costs at most a point",
-                    measured.values(default, how),
-                    CONSTANT,
-                )
-                for how in PERTURBED
-            ),
-        ]
-    return found
+                f"{corpus}: from torch's default, F1 is constant: {how} attention costs at most a point",
+                measured.values(default, how),
+                CONSTANT,
+            )
+            for how in PERTURBED
+        ),
+    ]
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -101,27 +105,18 @@ PANELS = {
 }
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Panel]:
     """By quantity, corpus and start of the query."""
     return {
-        name: {
-            corpus: {
-                text: {"ours": measured.values(which, name), "published": None}
-                for start, text in STARTS.items()
-                if (which := label(corpus, start)) in measured.by_label
-            }
-            for corpus in corpora(measured)
-        }
-        for name in PANELS
+        name: panel(measured, name, lambda label: label.corpus, lambda label: STARTS[label.start]) for name in PANELS
     }
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
     picture, axes = plots.panels(1, len(data), size=(2.2 + 0.8 * max(map(len, data.values()), default=1), 3.2))
-    for ax, (name, panel) in zip(axes, data.items(), strict=True):
-        bars(panel, ax, PANELS[name])
-        if ax is not axes[-1] and (key := ax.get_legend()):
-            key.remove()
+    for ax, (name, content) in zip(axes, data.items(), strict=True):
+        draw_bars(content, ax, PANELS[name])
+    one_key(axes)
     return picture
 
 

@@ -1,18 +1,19 @@
 """Which δ and η are used? Those with the best F1 on the validation split. (tutek2020 §3.1)"""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from attnscope.studies.finding import Measured
+from attnscope.studies.finding import Measurements
 from attnscope.studies.result import Result, Row
 from attnscope.studies.tutek2020.experiments import BASE, DELTAS, ETAS, MLM, TEXTS, TYING
 
-PLAIN, PER_NUMBER, CONICITY = "tying, not squared", "tying, mean over numbers", "conicity"
+NOT_SQUARED, PER_NUMBER, CONICITY = "tying, not squared", "tying, mean over numbers", "conicity"
 WEIGHTS: dict[str, tuple[float, ...]] = {
     BASE: (0.0,),
     TYING: DELTAS,
-    PLAIN: DELTAS,
+    NOT_SQUARED: DELTAS,
     PER_NUMBER: DELTAS,
     MLM: ETAS,
     CONICITY: (1.0, 5.0),  # our choice
@@ -24,28 +25,31 @@ HEADING = (
 )
 
 Chosen = dict[str, dict[str, dict[str, float]]]  # by corpus, attention, and delta or eta
-Scores = Mapping[str, float]  # F1 on the validation split, in percent, by label
 
 
-def label(corpus: str, attention: str, remedy: str, weight: float) -> str:
+class RemedyLabel(NamedTuple):
+    """A model whose remedy has a weight.
+
+    >>> str(RemedyLabel("sst", "dot", NOT_SQUARED, 0.3))
+    'sst, dot, tying, not squared, weight 0.3'
     """
-    >>> label("sst", "dot", TYING, 10.0), named("sst, dot, tying, not squared, weight 0.3")
-    ('sst, dot, tying, weight 10', ('sst', 'dot', 'tying, not squared', 0.3))
-    """
-    return f"{corpus}, {attention}, {remedy}, weight {weight:g}"
+
+    corpus: str
+    attention: str
+    remedy: str
+    weight: float
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, {self.attention}, {self.remedy}, weight {self.weight:g}"
 
 
-def named(label: str) -> tuple[str, str, str, float]:
-    """Corpus, attention, remedy and weight of a label."""
-    model, weight = label.rsplit(", weight ", 1)
-    corpus, attention, remedy = model.split(", ", 2)
-    return corpus, attention, remedy, float(weight)
+Scores = Mapping[RemedyLabel, float]  # F1 on the validation split, in percent
 
 
-def chosen(measured: Measured) -> Chosen:
+def chosen(measured: Measurements) -> Chosen:
     """δ and η with the best F1 on the validation split, the mean over seeds: what chosen.toml should hold."""
-    scores = {which: measured.values(which, "validation_f1") for which in measured}
-    return best({which: float(np.mean(values)) for which, values in scores.items() if values})
+    scores = {label: measured.values(label, "validation_f1") for label in measured}
+    return best({label: float(np.mean(values)) for label, values in scores.items() if values})
 
 
 def chosen_in(result: Result) -> Chosen:
@@ -54,16 +58,16 @@ def chosen_in(result: Result) -> Chosen:
     return best({labelled(line): line["mean"] for line in lines})
 
 
-def labelled(line: Row) -> str:
-    return label(line["corpus"], line["attention"], line["model"], float(line["weight"]))
+def labelled(line: Row) -> RemedyLabel:
+    return RemedyLabel(line["corpus"], line["attention"], line["model"], float(line["weight"]))
 
 
 def best(scores: Scores) -> Chosen:
     """Where every weight was tried; of equally good ones, the smallest."""
     found: Chosen = {}
-    for corpus, attention in dict.fromkeys(named(which)[:2] for which in scores):
+    for corpus, attention in dict.fromkeys((label.corpus, label.attention) for label in scores):
         tried = {
-            name: {weight: scores.get(label(corpus, attention, remedy, weight)) for weight in WEIGHTS[remedy]}
+            name: {weight: scores.get(RemedyLabel(corpus, attention, remedy, weight)) for weight in WEIGHTS[remedy]}
             for name, remedy in DECIDED_BY.items()
         }
         weights = {name: highest(by_weight) for name, by_weight in tried.items() if None not in by_weight.values()}

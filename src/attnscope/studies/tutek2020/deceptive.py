@@ -14,13 +14,13 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.plots.style import DECODER, ENCODER, INK, styled
-from attnscope.studies.claims import Verdict, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.claims import Verdict, at_most, more_than, no_lower
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row, row
-from attnscope.studies.tutek2020.decided import no_lower, rows
-from attnscope.studies.tutek2020.experiments import BASE, Sizes, trained
+from attnscope.studies.tutek2020.decided import by_corpus_and_model
+from attnscope.studies.tutek2020.experiments import BASE, ModelLabel, Sizes, labels, trained
 from attnscope.studies.tutek2020.faithfulness import case, measure
-from attnscope.studies.tutek2020.jain_wallace import ATTENTION, corpora, label, named
+from attnscope.studies.tutek2020.jain_wallace import ATTENTION
 from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import Classification
 from attnscope.training import CrossEntropy, Hiding
@@ -80,13 +80,10 @@ PREMISES = {
 }
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
+def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     make: dict[str, Callable[[Sizes, str], Experiment]] = {BASE: honest, DECEPTIVE: taught_to_hide}
-    return {
-        label(corpus, model): case(sizes, partial(make[model], sizes, corpus))
-        for corpus in sizes.tested
-        for model in MODELS
-    }
+    models = labels(sizes.tested, (ATTENTION,), MODELS)
+    return {label: case(sizes, partial(make[label.model], sizes, label.corpus)) for label in models}
 
 
 def honest(sizes: Sizes, corpus: str) -> Experiment:
@@ -104,75 +101,84 @@ def taught_to_hide(sizes: Sizes, corpus: str) -> Experiment:
 # Which tests flag it -------------------------------------------------------------------------------------------------
 
 
-def table(measured: Measured) -> list[Row]:
+QUANTITIES = PREMISES | {name: test.quantity for name, test in TESTS.items()}
+
+
+def of_both(measured: Measurements, corpus: str, name: str) -> list[list[float]]:
+    """Of base and of deceptive, one number a seed."""
+    return [measured.values(ModelLabel(corpus, ATTENTION, model), name) for model in MODELS]
+
+
+def table(measured: Measurements) -> list[Row]:
     found: list[Row] = []
-    for corpus in corpora(measured):
-        for model in MODELS:
-            quantities = PREMISES | {name: test.quantity for name, test in TESTS.items()}
-            found += rows(measured, label(corpus, model), "", quantities, {"corpus": corpus, "model": model})
+    for corpus in measured.each("corpus"):
+        found += measured.where(corpus=corpus).table(QUANTITIES, columns=by_corpus_and_model)
         found += [
             row(corpus=corpus, model=whom, quantity=f"flagged by {test.text}, share of seeds", values=values)
             for name, test in TESTS.items()
-            for whom, values in flags(measured, corpus, name, test).items()
+            for whom, values in flags(test, *of_both(measured, corpus, name)).items()
         ]
     return found
 
 
-def flags(measured: Measured, corpus: str, name: str, test: Test) -> dict[str, list[float]]:
+def flags(test: Test, base: Sequence[float], deceptive: Sequence[float]) -> dict[str, list[float]]:
     """1 for every seed in which the test flags a model."""
-    base, deceptive = (test.goodness(measured.values(label(corpus, model), name)) for model in MODELS)
+    honest, hiding = test.goodness(base), test.goodness(deceptive)
     found = {}
-    if len(base) == len(deceptive):
-        found["deceptive beside base"] = (deceptive < base).astype(float).tolist()
+    if len(honest) == len(hiding):
+        found["deceptive beside base"] = (hiding < honest).astype(float).tolist()
     if test.chance is not None:
         found |= {
             f"{model} by itself": (values <= test.chance).astype(float).tolist()
-            for model, values in ((DECEPTIVE, deceptive), (BASE, base))
+            for model, values in ((DECEPTIVE, hiding), (BASE, honest))
         }
     return found
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
-        verdict for corpus in corpora(measured) for verdict in (*premises(measured, corpus), *alarms(measured, corpus))
+        verdict
+        for corpus in measured.each("corpus")
+        for verdict in (*premises(measured, corpus), *alarms(measured, corpus))
     ]
 
 
-def premises(measured: Measured, corpus: str) -> list[Verdict]:
+def premises(measured: Measurements, corpus: str) -> list[Verdict]:
     """Is it what it is meant to be: as good as base, by the same words, with its attention elsewhere?"""
-    base, deceptive = (
-        {name: measured.values(label(corpus, model), name) for name in ("f1", "f1_lost", "mass")} for model in MODELS
+    (f1, f1_hiding), (lost, lost_hiding), (_, mass) = (
+        of_both(measured, corpus, name) for name in ("f1", "f1_lost", "mass")
     )
     return [
-        at_most(f"{corpus}: at most {OFF} of deceptive's attention is on telling words", deceptive["mass"], OFF),
-        no_lower(
-            f"{corpus}: F1 of deceptive is within {SIMILAR} points of base's", deceptive["f1"], base["f1"], SIMILAR
-        ),
+        at_most(f"{corpus}: at most {OFF} of deceptive's attention is on telling words", mass, OFF),
+        no_lower(f"{corpus}: F1 of deceptive is within {SIMILAR} points of base's", f1_hiding, f1, SIMILAR),
         more_than(
             f"{corpus}: deceptive uses telling words: without them it loses more than half of the F1 that base loses",
-            deceptive["f1_lost"],
-            base["f1_lost"],
+            lost_hiding,
+            lost,
             USED,
         ),
     ]
 
 
-def alarms(measured: Measured, corpus: str) -> list[Verdict]:
+def alarms(measured: Measurements, corpus: str) -> list[Verdict]:
     """Does each test flag it, beside base and by itself; and does it leave base alone?"""
-    return [verdict for name, test in TESTS.items() for verdict in judged(measured, corpus, name, test)]
+    return [
+        verdict
+        for name, test in TESTS.items()
+        for verdict in judged(f"{corpus}, {test.text}", test, *of_both(measured, corpus, name))
+    ]
 
 
-def judged(measured: Measured, corpus: str, name: str, test: Test) -> list[Verdict]:
-    base, deceptive = (measured.values(label(corpus, model), name) for model in MODELS)
+def judged(where: str, test: Test, base: Sequence[float], deceptive: Sequence[float]) -> list[Verdict]:
     better, worse, side = (base, deceptive, "lower") if test.higher else (deceptive, base, "higher")
-    text = f"{corpus}, {test.text}: beside base, deceptive is flagged: its {test.quantity} is {side}"
-    found = [more_than(text, better, worse)]
+    beside = f"{where}: beside base, deceptive is flagged: its {test.quantity} is {side}"
+    found = [more_than(beside, better, worse)]
     if test.chance is not None:
-        by_itself, chance = f"{corpus}, {test.text}: by itself,", f"{test.chance:g}"
-        text = f"{by_itself} deceptive is flagged: its {test.quantity} is at most {chance}"
-        found.append(at_most(text, deceptive, test.chance))
-        text = f"{by_itself} base is not flagged: its {test.quantity} is above {chance}"
-        found.append(more_than(text, base, [test.chance] * len(base)))
+        by_itself, chance = f"{where}: by itself,", f"{test.chance:g}"
+        flagged = f"{by_itself} deceptive is flagged: its {test.quantity} is at most {chance}"
+        left_alone = f"{by_itself} base is not flagged: its {test.quantity} is above {chance}"
+        found.append(at_most(flagged, deceptive, test.chance))
+        found.append(more_than(left_alone, base, [test.chance] * len(base)))
     return found
 
 
@@ -182,14 +188,14 @@ COLUMNS = 6
 PAINT = {BASE: DECODER, DECEPTIVE: ENCODER}
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus and test: a number a seed for each model."""
     return {
         corpus: {
-            name: {named(which)[1]: measured.values(which, name) for which in measured if named(which)[0] == corpus}
+            name: {label.model: measured.values(label, name) for label in measured.where(corpus=corpus)}
             for name in ("mass", *TESTS)
         }
-        for corpus in corpora(measured)
+        for corpus in measured.each("corpus")
     }
 
 

@@ -3,33 +3,25 @@
 One measurement a run: tables 1 and 6 and appendix C are read off it. Scores are in percent, losses in points.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment
+from attnscope.models import Classifier
+from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
+from attnscope.probes.grounding import Ground, Grounding, grounding_of
 from attnscope.probes.reweighing import read
-from attnscope.studies.claims import Verdict, at_least, spread, untested
-from attnscope.studies.finding import Case, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Measurement, Stated, TrainedCase, unless_absent
 from attnscope.studies.published import published_by
-from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import Batch
 from attnscope.training.decisions import Decisions, decide
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 published = published_by("tutek2020")
-Panel = Mapping[str, Mapping[str, Any]]  # cells by group and bar
 
 PERTURBED = ("uniform", "permuted")  # attention; in a measurement, what F1 loses with it
 SCORES: dict[str, tuple[str, Callable[[Decisions], float]]] = {
@@ -95,10 +87,11 @@ def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
 # One model -----------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """Everything on the test split but what says so."""
     run = subject.runs["model"]
     model = run.model()
+    assert isinstance(model, Classifier)
     found = fragility(model, run.task.batches("test"), subject.settings.draws)
     validation = decide(model, run.task.batches("validation"))
     return {
@@ -132,7 +125,15 @@ def moved(found: Fragility) -> dict[str, float]:
     } | {"highest": float(found.highest.mean())}
 
 
-def looked(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
+def grounded(model: Classifier, batches: Iterable[Batch]) -> Grounding:
+    """What each token alone would say (eq. 9)."""
+    ground = Ground()
+    for batch in batches:
+        ground.update(grounding_of(model, batch))
+    return ground.result()
+
+
+def looked(model: Classifier, batches: Iterable[Batch]) -> dict[str, float]:
     """The entropy of attention, relative to uniform attention's, and the length of texts in words: means over texts."""
     entropies, lengths = [], []
     for batch in batches:
@@ -142,59 +143,18 @@ def looked(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
     return {"entropy": torch.cat(entropies).nanmean().item(), "length": torch.cat(lengths).double().mean().item()}
 
 
-def relative_entropy(
-    weights: Float[Tensor, "batch source"], attended: Bool[Tensor, "batch source"]
-) -> Float[Tensor, " batch"]:
-    """From 0, all on one word, to 1, uniform; NaN for a text of one word, which has no choice.
-
-    >>> mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
-    >>> relative_entropy(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]), mask)
-    tensor([0.5000, 1.0000], dtype=torch.float64)
-    """
-    entropy = torch.special.entr(weights.double()).sum(-1)
-    most = attended.sum(-1).double().log()
-    return torch.where(most > 0, entropy / most, torch.nan)
-
-
 # Many models ---------------------------------------------------------------------------------------------------------
 
 
-def rows(
-    measured: Measured, label: str, section: str, quantities: Mapping[str, str], columns: Mapping[str, Any]
-) -> list[Row]:
-    """The rows of one label, with what the paper states in this section."""
-    return [
-        row(**columns, quantity=text, values=measured.values(label, name), **published(section, name))
-        for name, text in quantities.items()
-    ]
+def stated_by(table: str) -> Stated:
+    """What a table of the paper states of a label, whose parts name its section."""
+    return lambda label, name: published("_".join((table, *map(str, label))), name)
 
 
-def no_lower(text: str, values: Sequence[float], others: Sequence[float], margin: float) -> Verdict:
-    """Is a number at most so much lower than another one, seed by seed?"""
-    if len(values) != len(others):
-        return untested(text, "not as many seeds have one as have the other")
-    return at_least(text, np.array(values) - np.array(others), -margin)
+def by_parts(label: Any) -> dict[str, str]:
+    """A column for each part of a label."""
+    return {name: str(part) for name, part in label._asdict().items()}
 
 
-def cell(measured: Measured, label: str, section: str, name: str) -> dict[str, Any]:
-    """What a figure needs: one number a seed, and the published one."""
-    return {"ours": measured.values(label, name), "published": published(section, name).get("published")}
-
-
-def bars(panel: Panel, ax: "Axes", ylabel: str) -> None:
-    """A group a row, a bar a column: means, their deviation over seeds, and what is published where anything is."""
-    means = frame(panel, lambda found: float(np.mean(found["ours"])))
-    errors = frame(panel, lambda found: spread(found["ours"]))
-    stated = frame(panel, lambda found: np.nan if found["published"] is None else found["published"])
-    plots.bars(
-        means,
-        ax=ax,
-        errors=errors if errors.any(axis=None) else None,
-        published=stated if stated.notna().any(axis=None) else None,
-        ylabel=ylabel,
-    )
-
-
-def frame(panel: Panel, summary: Callable[[Any], float]) -> pd.DataFrame:
-    numbers = {name: {column: summary(found) for column, found in columns.items()} for name, columns in panel.items()}
-    return pd.DataFrame.from_dict(numbers, orient="index", dtype=float)
+def by_corpus_and_model(label: Any) -> dict[str, str]:
+    return {"corpus": label.corpus, "model": label.model}

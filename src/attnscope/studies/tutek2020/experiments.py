@@ -4,8 +4,10 @@ Settings are the paper's; where it is silent, those of the code that it builds o
 tokens that are read but not attended to, AMSGrad, eight epochs, of which the best by the validation split.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings, Start
@@ -24,6 +26,25 @@ UNTRIED = {"delta": 10.0, "eta": 1.0}  # our choice, for a corpus of one's own
 # The models of table 1; the last one shows what it costs to keep the words as they are published.
 BASE, CONCAT, RESIDUAL, TYING, MLM, FREE = "base", "concat", "residual", "tying", "mlm", "base, words trained"
 MODELS = (BASE, CONCAT, RESIDUAL, TYING, MLM, FREE)
+
+
+class ModelLabel(NamedTuple):
+    """A model on a corpus; as text, what it is called in results.
+
+    >>> str(ModelLabel("sst", "dot", FREE))
+    'sst, dot, base, words trained'
+    """
+
+    corpus: str
+    attention: str
+    model: str
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
+def labels(corpora: Iterable[str], attentions: Iterable[str], models: Iterable[str]) -> list[ModelLabel]:
+    return [ModelLabel(*parts) for parts in product(corpora, attentions, models)]
 
 
 def corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Classification:
@@ -66,15 +87,15 @@ class Sizes(Profile):
     layers: tuple[int, ...]  # of table 6
     longest: int | None = None  # texts are cut to so many words; None: as the corpus says
 
-    def task(self, name: str) -> Classification:
-        whole = TEXTS[name]
-        cut = replace(whole.preparation, longest=self.longest, too_long="truncate")
-        return whole if self.longest is None else replace(whole, preparation=cut)
-
     imitated: tuple[str, ...] = ("sst",)  # corpora of fig1
     tested: tuple[str, ...] = ("sst",)  # corpora of jain-wallace and deceptive
     lambdas: tuple[float, ...] = (0.0, 0.03, 1.0)  # of trained adversaries; the paper does not give its own
     telling: float = 0.1  # of the running words, those that a deceptive model hides
+
+    def task(self, name: str) -> Classification:
+        whole = TEXTS[name]
+        cut = replace(whole.preparation, longest=self.longest, too_long="truncate")
+        return whole if self.longest is None else replace(whole, preparation=cut)
 
     @property
     def units(self) -> int:

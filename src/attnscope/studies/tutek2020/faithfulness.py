@@ -21,11 +21,11 @@ from attnscope.probes.agreement.rank_correlation import kendall
 from attnscope.probes.erasure import Comprehend, Erase
 from attnscope.probes.erasure.removal import closed
 from attnscope.probes.fragility import Fragility, fragility, moved
-from attnscope.probes.grounding import Ground, grounding_of
 from attnscope.probes.information import information
 from attnscope.probes.reweighing import class_probabilities, read
 from attnscope.probes.saliency import influence, leave_one_out
-from attnscope.studies.finding import Case, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Measurement, TrainedCase, unless_absent
+from attnscope.studies.tutek2020.decided import grounded
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import SPECIALS, Batch, Classification
@@ -33,7 +33,7 @@ from attnscope.tasks.task import trimmed
 from attnscope.tasks.text import UNKNOWN
 from attnscope.training.decisions import decide
 
-DRAWN = 0  # the seed of the texts that are tested: the same for all seeds of training
+SAMPLE_SEED = 0  # the seed of the texts that are tested: the same for all seeds of training
 TOGETHER = {"cpu": 128, "cuda": 1024}  # texts in a batch: to a GPU one more costs nothing, to a CPU padding does
 SEARCH = Search()  # five starts of 500 steps, ε = 0.01, as in the code of Jain and Wallace
 EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of a text's highest weight: Jain and Wallace 2019, figure 6
@@ -57,7 +57,7 @@ def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
     return unless_absent(lambda: Case({"model": make()}, asked))
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     run, asked = subject.runs["model"], subject.settings
     model, task = run.model(), run.task
     assert isinstance(model, Classifier)
@@ -75,7 +75,7 @@ def measure(subject: Subject) -> Measurement:
 
 def sample(task: Classification, count: int, device: str) -> list[Batch]:
     """Some texts of the test split, in batches of similar lengths."""
-    drawn = task.draw("test", count, DRAWN)
+    drawn = task.draw("test", count, SAMPLE_SEED)
     order = drawn.source_mask.sum(1).argsort(stable=True)
     ordered = replace(drawn, **{name: value[order] for name, value in drawn.tensors().items()})
     size = TOGETHER[device]
@@ -223,15 +223,12 @@ def erased(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
 # What is left of a word in its state (tutek2020 tables 2 and 3) ------------------------------------------------------
 
 
-def retained(model: Classifier, subject: Subject) -> dict[str, float]:
+def retained(model: Classifier, subject: TrainedCase) -> dict[str, float]:
     """Mutual information of frequent words and states, in nats; the probability of the decision by each word alone."""
     task, asked = subject.runs["model"].task, subject.settings
     assert isinstance(task, Classification)
-    ground = Ground()
-    for batch in whole_test(model, task):
-        ground.update(grounding_of(model, batch))
     found = information(
         model, partial(task.batches, "training"), "frequent", asked.words, asked.vectors, asked.clusters,
         seed=subject.seed, without=(UNKNOWN,),
     )  # fmt: skip
-    return {"information": found.embedding.nats, "per_token": ground.result().probability}
+    return {"information": found.embedding.nats, "per_token": grounded(model, whole_test(model, task)).probability}

@@ -7,7 +7,8 @@ part of the measurement, so an interrupted study goes on with the next λ.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from attnscope.models import Classifier
 from attnscope.plots.style import colours, legend, name_axes, styled
 from attnscope.probes.adversary import imitation, train_adversary
 from attnscope.studies.claims import Verdict, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, trained
 from attnscope.training.decisions import decide
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ATTENTION = "additive"
 REGULARISED = (MLM, TYING)  # the paper shows the first, "while the others fare comparably"
+SHOWN = (BASE, *REGULARISED)
 ANOTHER = 1000  # added to a model's seed, for its adversary must start elsewhere
 PLACES = 21  # of JSD, at which two curves are compared
 
@@ -40,6 +42,21 @@ QUANTITIES = {
 }
 
 
+class AdversaryLabel(NamedTuple):
+    """An adversary of a model, by the λ that it was trained with.
+
+    >>> str(AdversaryLabel("sst", MLM, 0.1))
+    'sst, additive, mlm, λ = 0.1'
+    """
+
+    corpus: str
+    model: str
+    weight: float
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, {ATTENTION}, {self.model}, λ = {self.weight:g}"
+
+
 @dataclass(frozen=True)
 class Adversary:
     """λ of eq. 6; epochs are those of the model that is imitated."""
@@ -47,37 +64,19 @@ class Adversary:
     weight: float
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {
-        label(corpus, model, weight): unless_absent(partial(imitated, sizes, corpus, model, weight))
-        for corpus in sizes.imitated
-        for model in (BASE, *REGULARISED)
-        for weight in sizes.lambdas
-    }
+def experiments(sizes: Sizes) -> dict[AdversaryLabel, Case]:
+    labels = [AdversaryLabel(*parts) for parts in product(sizes.imitated, (BASE, *REGULARISED), sizes.lambdas)]
+    return {label: unless_absent(partial(imitated, sizes, *label)) for label in labels}
 
 
 def imitated(sizes: Sizes, corpus: str, model: str, weight: float) -> Case:
     return Case({"model": trained(sizes, corpus, ATTENTION, model)}, Adversary(weight))
 
 
-def label(corpus: str, model: str, weight: float) -> str:
-    return f"{corpus}, {ATTENTION}, {model}, λ = {weight:g}"
-
-
-def named(label: str) -> tuple[str, str, str]:
-    """Corpus, model and λ of a label.
-
-    >>> named("sst, additive, mlm, λ = 0.1")
-    ('sst', 'mlm', '0.1')
-    """
-    corpus, _, model, weight = label.split(", ")
-    return corpus, model, weight.removeprefix("λ = ")
-
-
 # One adversary -------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """Means over the texts of the test split."""
     run = subject.runs["model"]
     base, adversary = run.model(), newcomer(run)
@@ -104,12 +103,12 @@ def newcomer(run: Run) -> Classifier:
 Curve = tuple[np.ndarray, np.ndarray]  # JSD and TVD, a number a λ
 
 
-def curves(measured: Measured, corpus: str, model: str) -> list[Curve]:
+def curves(measured: Measurements, corpus: str, model: str) -> list[Curve]:
     """One a seed; none if a run is missing."""
-    mine = [which for which in measured if named(which)[:2] == (corpus, model)]
-    if not mine or len({len(measured[which]) for which in mine}) > 1:
+    own = measured.where(corpus=corpus, model=model)
+    if len({len(own[label]) for label in own}) != 1:
         return []
-    jsd, tvd = (np.array([measured.values(which, name) for which in mine]).T for name in ("jsd", "tvd"))
+    jsd, tvd = (np.array([own.values(label, name) for label in own]).T for name in ("jsd", "tvd"))
     return list(zip(jsd, tvd, strict=True))
 
 
@@ -134,39 +133,37 @@ def in_order(curve: Curve) -> Curve:
     return curve[0][order], curve[1][order]
 
 
-def compared(measured: Measured, corpus: str, model: str) -> list[tuple[float, float]]:
+def compared(measured: Measurements, corpus: str, model: str) -> list[tuple[float, float]]:
     """TVD of a model and of base at equal JSD, a pair a seed; none if a run is missing."""
     ours, base = (curves(measured, corpus, which) for which in (model, BASE))
     return [at_equal_jsd(*pair) for pair in zip(ours, base, strict=True)] if len(ours) == len(base) else []
 
 
-def corpora(measured: Measured) -> list[str]:
-    return list(dict.fromkeys(named(which)[0] for which in measured))
+def table(measured: Measurements) -> list[Row]:
+    pairs = product(measured.each("corpus"), REGULARISED)
+    return [
+        *measured.table(QUANTITIES, columns=by_weight),
+        *(line for corpus, model in pairs for line in at_equal_jsd_rows(measured, corpus, model)),
+    ]
 
 
-def table(measured: Measured) -> list[Row]:
-    found = []
-    for which in measured:
-        corpus, model, weight = named(which)
-        found += [
-            row(corpus=corpus, model=model, λ=weight, quantity=text, values=measured.values(which, name))
-            for name, text in QUANTITIES.items()
-        ]
-    for corpus in corpora(measured):
-        for model in REGULARISED:
-            pairs = compared(measured, corpus, model)
-            for place, whose in enumerate((model, BASE)):
-                values = [pair[place] for pair in pairs]
-                text = f"TVD at equal JSD, {model} against base"
-                found.append(row(corpus=corpus, model=whose, λ="all", quantity=text, values=values))
-    return found
+def by_weight(label: AdversaryLabel) -> dict[str, str]:
+    return {"corpus": label.corpus, "model": label.model, "λ": f"{label.weight:g}"}
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def at_equal_jsd_rows(measured: Measurements, corpus: str, model: str) -> list[Row]:
+    pairs, text = compared(measured, corpus, model), f"TVD at equal JSD, {model} against base"
+    return [
+        row(corpus=corpus, model=whose, λ="all", quantity=text, values=[pair[place] for pair in pairs])
+        for place, whose in enumerate((model, BASE))
+    ]
+
+
+def claims(measured: Measurements) -> list[Verdict]:
     """ "The imitation setup of the MLM model produces larger drops of TVD in order to increase the JSD." """
     return [
         costlier(f"{corpus}: at equal JSD, TVD is higher for {model} than for base", compared(measured, corpus, model))
-        for corpus in corpora(measured)
+        for corpus in measured.each("corpus")
         for model in REGULARISED
     ]
 
@@ -183,13 +180,12 @@ def costlier(text: str, pairs: Sequence[tuple[float, float]]) -> Verdict:
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus, model and λ: JSD and TVD, a number a seed."""
     found: dict[str, Any] = {}
-    for which in measured:
-        corpus, model, weight = named(which)
-        points = {name: measured.values(which, name) for name in ("jsd", "tvd")}
-        found.setdefault(corpus, {}).setdefault(model, {})[weight] = points
+    for label in measured:
+        points = {name: measured.values(label, name) for name in ("jsd", "tvd")}
+        found.setdefault(label.corpus, {}).setdefault(label.model, {})[f"{label.weight:g}"] = points
     return found
 
 
@@ -202,12 +198,12 @@ def draw(data: Any) -> "Figure":
         ax.set_title(corpus)
         name_axes(ax, "JSD of attentions, in nats", "TVD of outputs" if ax is axes[0] else None)
     if data:
-        key(axes[len(data) - 1], list(next(iter(data.values()))))
+        key(axes[len(data) - 1], [model for model in SHOWN if any(model in by_model for by_model in data.values())])
     return picture
 
 
 def draw_corpus(ax: "Axes", by_model: Mapping[str, Any]) -> None:
-    paint = colours(by_model)
+    paint = colours(SHOWN)  # the same in every panel, whatever is missing
     for model, points in by_model.items():
         seeds = {name: [np.array(point[name], dtype=float) for point in points.values()] for name in ("jsd", "tvd")}
         ax.scatter(
@@ -236,9 +232,7 @@ def write_lambdas(ax: "Axes", points: Mapping[str, Any]) -> None:
 def key(ax: "Axes", models: list[str]) -> None:
     from matplotlib.lines import Line2D
 
-    lines = [
-        Line2D([], [], color=colour, linestyle=":", marker="o", markersize=4) for colour in colours(models).values()
-    ]
+    lines = [Line2D([], [], color=colours(SHOWN)[model], linestyle=":", marker="o", markersize=4) for model in models]
     legend(ax, lines, models)
 
 

@@ -14,9 +14,8 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.grounding import PerToken, grounding_of, plot_sentence
 from attnscope.studies.claims import Verdict, at_least, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import rows
 from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, Sizes, trained
 from attnscope.tasks import Batch, Classification
 
@@ -48,7 +47,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {CORPUS: unless_absent(models)}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     task = subject.runs[BASE].task
     assert isinstance(task, Classification)
     batch = task.draw(subject.settings.split, 10**9)  # all of them, as one batch
@@ -104,11 +103,11 @@ def shown(task: Classification, batch: Batch, positive: dict[str, PerToken], row
     }
 
 
-def table(measured: Measured) -> list[Row]:
-    return [row for label in measured for row in rows(measured, label, "fig2", QUANTITIES, {"corpus": label})]
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, columns=lambda corpus: {"corpus": corpus})
 
 
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     def values(name: str) -> list[float]:
         return measured.values(CORPUS, name)
 
@@ -129,7 +128,7 @@ def claims(measured: Measured) -> list[Verdict]:
     ]
 
 
-def figure(measured: Measured) -> Any:
+def figure(measured: Measurements) -> Any:
     return measured.first(CORPUS)["picture"]
 
 

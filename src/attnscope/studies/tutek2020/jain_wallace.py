@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
+from attnscope.studies.bars import Panel, cell, draw_bars, one_key
 from attnscope.studies.claims import Verdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import bars, cell, rows
-from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, Sizes, trained
+from attnscope.studies.tutek2020.decided import by_corpus_and_model
+from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, ModelLabel, Sizes, labels, trained
 from attnscope.studies.tutek2020.faithfulness import EDGES, SEARCH, case, measure
 
 if TYPE_CHECKING:
@@ -42,65 +43,44 @@ QUANTITIES = {
 }
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {
-        label(corpus, model): case(sizes, partial(trained, sizes, corpus, ATTENTION, model))
-        for corpus in sizes.tested
-        for model in MODELS
-    }
+def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
+    models = labels(sizes.tested, (ATTENTION,), MODELS)
+    return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
 
 
-def label(corpus: str, model: str) -> str:
-    return f"{corpus}, {ATTENTION}, {model}"
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, columns=by_corpus_and_model)
 
 
-def named(label: str) -> tuple[str, str]:
-    """Corpus and model of a label.
-
-    >>> named("sst, additive, mlm")
-    ('sst', 'mlm')
-    """
-    corpus, _, model = label.split(", ")
-    return corpus, model
+def claims(measured: Measurements) -> list[Verdict]:
+    return [
+        verdict
+        for corpus in measured.each("corpus")
+        for verdict in (*about_base(measured, corpus), *about_remedies(measured, corpus))
+    ]
 
 
-def corpora(measured: Measured) -> list[str]:
-    return list(dict.fromkeys(named(which)[0] for which in measured))
-
-
-def table(measured: Measured) -> list[Row]:
-    found: list[Row] = []
-    for which in measured:
-        corpus, model = named(which)
-        found += rows(measured, which, "", QUANTITIES, {"corpus": corpus, "model": model})
-    return found
-
-
-def claims(measured: Measured) -> list[Verdict]:
-    return [verdict for corpus in corpora(measured) for verdict in of_corpus(measured, corpus)]
-
-
-def of_corpus(measured: Measured, corpus: str) -> list[Verdict]:
-    base = {name: measured.values(label(corpus, BASE), name) for name in (*CORRELATIONS, "farthest")}
-    found = [
-        at_most(f"{corpus}: base's attention agrees weakly with {text}: mean τ at most {WEAK}", base[name], WEAK)
+def about_base(measured: Measurements, corpus: str) -> list[Verdict]:
+    """What Jain and Wallace say of such models."""
+    base = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE))
+    weak = [
+        at_most(f"{corpus}: base's attention agrees weakly with {text}: mean τ at most {WEAK}", base(name), WEAK)
         for name, text in CORRELATIONS.items()
     ]
-    found.append(
-        at_least(
-            f"{corpus}: base has attention far from its own that keeps the output: mean JSD at least {FAR}",
-            base["farthest"],
-            FAR,
-        )
-    )
+    far = f"{corpus}: base has attention far from its own that keeps the output: mean JSD at least {FAR}"
+    return [*weak, at_least(far, base("farthest"), FAR)]
+
+
+def about_remedies(measured: Measurements, corpus: str) -> list[Verdict]:
+    base, found = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE)), list[Verdict]()
     for model in REMEDIED:
-        ours = {name: measured.values(label(corpus, model), name) for name in base}
+        ours = partial(measured.values, ModelLabel(corpus, ATTENTION, model))
         found += [
-            more_than(f"{corpus}: {model}'s attention agrees more with {text} than base's", ours[name], base[name])
+            more_than(f"{corpus}: {model}'s attention agrees more with {text} than base's", ours(name), base(name))
             for name, text in CORRELATIONS.items()
         ]
         text = f"{corpus}: attention that keeps the output is less far from {model}'s own than from base's"
-        found.append(more_than(text, base["farthest"], ours["farthest"]))
+        found.append(more_than(text, base("farthest"), ours("farthest")))
     return found
 
 
@@ -110,32 +90,29 @@ TAUS = {**CORRELATIONS, "gradient_signed": "gradients, signed"}
 JSDS = {"farthest": "farthest", "searched": "searched"}
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus: correlations and divergences by model; and the change under shuffles by the highest weight."""
+    return {corpus: picture_of(measured.where(corpus=corpus)) for corpus in measured.each("corpus")}
+
+
+def picture_of(measured: Measurements) -> dict[str, Any]:
     return {
-        corpus: {
-            "tau": by_model(measured, corpus, TAUS),
-            "jsd": by_model(measured, corpus, JSDS),
-            "change": {named(which)[1]: changes(measured, which) for which in of(measured, corpus)},
-        }
-        for corpus in corpora(measured)
+        "tau": by_model(measured, TAUS),
+        "jsd": by_model(measured, JSDS),
+        "change": {label.model: changes(measured, label) for label in measured},
     }
 
 
-def of(measured: Measured, corpus: str) -> list[str]:
-    return [which for which in measured if named(which)[0] == corpus]
-
-
-def by_model(measured: Measured, corpus: str, quantities: dict[str, str]) -> dict[str, Any]:
+def by_model(measured: Measurements, quantities: dict[str, str]) -> Panel:
     return {
-        text: {named(which)[1]: cell(measured, which, "", name) for which in of(measured, corpus)}
+        text: {label.model: cell(measured.values(label, name)) for label in measured}
         for name, text in quantities.items()
     }
 
 
-def changes(measured: Measured, which: str) -> list[float]:
+def changes(measured: Measurements, label: ModelLabel) -> list[float]:
     """For each range of the highest weight, the mean over the texts of all seeds; NaN where there is none."""
-    found = [one["by_highest"] for one in measured[which]]
+    found = [one["by_highest"] for one in measured[label]]
     texts = np.array([one["texts"] for one in found], dtype=float)
     total = np.nansum(texts * np.array([one["change"] for one in found], dtype=float), axis=0)
     count = texts.sum(0)
@@ -148,14 +125,12 @@ def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(max(len(data), 1), 3, size=(4.1, 3.0))
     for number, (corpus, parts) in enumerate(data.items()):
         taus, jsds, change = axes[3 * number : 3 * number + 3]
-        bars(parts["tau"], taus, "Kendall's τ with attention")
-        bars(parts["jsd"], jsds, "JSD of attention\nthat keeps the output")
+        draw_bars(parts["tau"], taus, "Kendall's τ with attention")
+        draw_bars(parts["jsd"], jsds, "JSD of attention\nthat keeps the output")
         draw_changes(change, parts["change"])
         for ax in (taus, jsds, change):
             ax.set_title(corpus)
-        for ax in (taus, jsds):
-            if (key := ax.get_legend()) is not None:
-                key.remove()  # that of the third panel is enough
+        one_key([taus, jsds, change])
     return picture
 
 

@@ -14,11 +14,22 @@ from attnscope.models import Classifier
 from attnscope.probes.plausibility import Plausibility, Plausible
 from attnscope.probes.reweighing import read
 from attnscope.probes.saliency import influence
+from attnscope.studies.bars import cell, draw_bars, one_key
 from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
-from attnscope.studies.result import Row, row
-from attnscope.studies.tutek2020.decided import bars, cell
-from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, Sizes, corpus, trained
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.result import Row
+from attnscope.studies.tutek2020.decided import by_corpus_and_model
+from attnscope.studies.tutek2020.experiments import (
+    BASE,
+    MLM,
+    RESIDUAL,
+    TYING,
+    ModelLabel,
+    Sizes,
+    corpus,
+    labels,
+    trained,
+)
 from attnscope.studies.tutek2020.faithfulness import log_odds
 from attnscope.tasks import CORPORA, Batch, Classification, Words
 from attnscope.training.decisions import decide
@@ -58,12 +69,9 @@ def marked_corpora(sizes: Sizes) -> tuple[str, ...]:
     return tuple(MARKED) if sizes.name == "paper" else ("yelp_rationales",)
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    return {
-        label(name, model): unless_absent(partial(case, sizes, name, model))
-        for name in marked_corpora(sizes)
-        for model in MODELS
-    }
+def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
+    models = labels(marked_corpora(sizes), (ATTENTION,), MODELS)
+    return {label: unless_absent(partial(case, sizes, label.corpus, label.model)) for label in models}
 
 
 def case(sizes: Sizes, name: str, model: str) -> Case:
@@ -78,24 +86,10 @@ def trained_on_marked(sizes: Sizes, name: str, model: str) -> Experiment:
     return replace(like, task=task, training=training)
 
 
-def label(name: str, model: str) -> str:
-    return f"{name}, {ATTENTION}, {model}"
-
-
-def named(label: str) -> tuple[str, str]:
-    """Corpus and model of a label.
-
-    >>> named("yelp_rationales, additive, mlm")
-    ('yelp_rationales', 'mlm')
-    """
-    name, _, model = label.split(", ")
-    return name, model
-
-
 # One model -----------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     run = subject.runs["model"]
     model = run.model()
     assert isinstance(model, Classifier)
@@ -137,36 +131,30 @@ QUANTITIES = {
 del QUANTITIES["supporting_mass"]  # of what may be negative there is no share
 
 
-def table(measured: Measured) -> list[Row]:
-    return [
-        row(corpus=name, model=model, quantity=text, values=measured.values(label(name, model), quantity))
-        for name, model in map(named, measured)
-        for quantity, text in QUANTITIES.items()
-    ]
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, columns=by_corpus_and_model)
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    return [verdict for name in corpora(measured) for verdict in of_corpus(measured, name)]
+def claims(measured: Measurements) -> list[Verdict]:
+    return [verdict for name in measured.each("corpus") for verdict in of_corpus(measured, name)]
 
 
-def corpora(measured: Measured) -> list[str]:
-    return list(dict.fromkeys(named(which)[0] for which in measured))
-
-
-def of_corpus(measured: Measured, name: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, name: str) -> list[Verdict]:
     """By average precision, which needs no threshold."""
-    precision, by_chance = "attention_average_precision", f"{CHANCE}_average_precision"
-    base = measured.values(label(name, BASE), precision)
+
+    def precision(model: str, score: str = "attention") -> list[float]:
+        return measured.values(ModelLabel(name, ATTENTION, model), f"{score}_average_precision")
+
     above = more_than(
         f"{name}: base's attention agrees with people more than chance (average precision)",
-        base,
-        measured.values(label(name, BASE), by_chance),
+        precision(BASE),
+        precision(BASE, CHANCE),
     )
     closer = [
         more_than(
             f"{name}: attention of {model} agrees with people more than base's (average precision)",
-            measured.values(label(name, model), precision),
-            base,
+            precision(model),
+            precision(BASE),
         )
         for model in MODELS
         if model != BASE
@@ -179,30 +167,29 @@ def of_corpus(measured: Measured, name: str) -> list[Verdict]:
 DRAWN = ("attention", "gradient")
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus and score: measures by model, and chance."""
-    return {
-        name: {score: {text: by_model(measured, name, score, of) for of, text in MEASURES.items()} for score in DRAWN}
-        for name in corpora(measured)
-    }
+    return {name: picture_of(measured.where(corpus=name)) for name in measured.each("corpus")}
 
 
-def by_model(measured: Measured, name: str, score: str, of: str) -> dict[str, Any]:
-    present = [which for which in measured if named(which)[0] == name]
-    found = {named(which)[1]: cell(measured, which, "", f"{score}_{of}") for which in present}
-    return {**found, CHANCE: cell(measured, present[0], "", f"{CHANCE}_{of}")}
+def picture_of(measured: Measurements) -> dict[str, Any]:
+    return {score: {text: by_model(measured, score, of) for of, text in MEASURES.items()} for score in DRAWN}
+
+
+def by_model(measured: Measurements, score: str, of: str) -> dict[str, Any]:
+    found = {label.model: cell(measured.values(label, f"{score}_{of}")) for label in measured}
+    return {**found, CHANCE: cell(measured.values(next(iter(measured)), f"{CHANCE}_{of}"))}
 
 
 def draw(data: Any) -> "Figure":
     """A row a corpus: how far attention, and gradient × input, agree with people; a bar a model, and chance."""
     picture, axes = plots.panels(max(len(data), 1), len(DRAWN), size=(5.4, 3.2))
     for number, (name, by_score) in enumerate(data.items()):
-        for place, (score, panel) in enumerate(by_score.items()):
-            ax = axes[number * len(DRAWN) + place]
-            bars(panel, ax, "mean over texts")
+        line = axes[number * len(DRAWN) : (number + 1) * len(DRAWN)]
+        for ax, (score, content) in zip(line, by_score.items(), strict=True):
+            draw_bars(content, ax, "mean over texts")
             ax.set_title(f"{name}: {SCORES[score]}", parse_math=False)
-            if place < len(DRAWN) - 1 and (key := ax.get_legend()) is not None:
-                key.remove()  # that of the last panel is enough
+        one_key(line)
     return picture
 
 

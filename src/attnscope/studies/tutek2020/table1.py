@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnscope import plots
-from attnscope.studies.claims import Verdict, at_least, at_most, estimate, more_than, short, untested
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.bars import Panel, draw_bars, panel
+from attnscope.studies.claims import Verdict, at_least, at_most, estimate, more_than, no_lower, short, untested
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020 import licensed
 from attnscope.studies.tutek2020.decided import (
@@ -17,15 +18,22 @@ from attnscope.studies.tutek2020.decided import (
     BESIDE,
     NOTES,
     PERTURBED,
-    bars,
+    by_parts,
     case,
-    cell,
     measure,
-    no_lower,
-    published,
-    rows,
+    stated_by,
 )
-from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, MLM, MODELS, TYING, Sizes, trained
+from attnscope.studies.tutek2020.experiments import (
+    ATTENTIONS,
+    BASE,
+    MLM,
+    MODELS,
+    TYING,
+    ModelLabel,
+    Sizes,
+    labels,
+    trained,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,97 +42,68 @@ REGULARISED = (TYING, MLM)
 SIMILAR = 2.0  # points of F1: the most that tying or MLM have less than base in table 1 (20 Newsgroups, dot, MLM)
 REPRODUCED = ("sst", "20newsgroups", "imdb")  # corpora on which F1 should be the published one,
 REACH = 1.5  # within so many points
+stated = stated_by("table1")
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
+def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     sizes = licensed.with_own_copies(sizes)
-    return {
-        label(corpus, attention, model): case(sizes, partial(trained, sizes, corpus, attention, model))
-        for corpus in sizes.corpora
-        for attention in ATTENTIONS
-        for model in MODELS
-    }
+    models = labels(sizes.corpora, ATTENTIONS, MODELS)
+    return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
 
 
-def label(corpus: str, attention: str, model: str) -> str:
-    return f"{corpus}, {attention}, {model}"
-
-
-def named(label: str) -> tuple[str, str, str]:
-    """Corpus, attention and model of a label.
-
-    >>> named("sst, dot, base, words trained")
-    ('sst', 'dot', 'base, words trained')
-    """
-    corpus, attention, model = label.split(", ", 2)
-    return corpus, attention, model
-
-
-def section(label: str) -> str:
-    """Where its published numbers are."""
-    return "_".join(("table1", *named(label)))
-
-
-def table(measured: Measured) -> list[Row]:
-    found: list[Row] = []
-    for which in measured:
-        corpus, attention, model = named(which)
-        columns = {"corpus": corpus, "attention": attention, "model": model}
-        found += rows(measured, which, section(which), AS_IN_THE_PAPER | BESIDE, columns)
-    return found
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(AS_IN_THE_PAPER | BESIDE, stated, by_parts)
 
 
 # What it says --------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measured) -> list[Verdict]:
-    pairs = list(dict.fromkeys(named(which)[:2] for which in measured))
-    fragile = [
-        more_fragile(measured, *pair, model, how) for pair in pairs for model in REGULARISED for how in PERTURBED
+def claims(measured: Measurements) -> list[Verdict]:
+    bases = list(measured.where(model=BASE))
+    return [
+        *(more_fragile(measured, base, *change) for base in bases for change in product(REGULARISED, PERTURBED)),
+        *(as_good(measured, base, model) for base, model in product(bases, REGULARISED)),
+        *(as_published(measured, base) for base in bases if base.corpus in REPRODUCED),
+        *(fragile_where_long(measured, attention) for attention in measured.each("attention")),
     ]
-    similar = [as_good(measured, *pair, model) for pair in pairs for model in REGULARISED]
-    same = [as_published(measured, *pair) for pair in pairs if pair[0] in REPRODUCED]
-    longer = [fragile_where_long(measured, attention) for attention in dict.fromkeys(second for _, second in pairs)]
-    return [*fragile, *similar, *same, *longer]
 
 
-def more_fragile(measured: Measured, corpus: str, attention: str, model: str, how: str) -> Verdict:
+def more_fragile(measured: Measurements, base: ModelLabel, model: str, how: str) -> Verdict:
     return more_than(
-        f"{corpus}, {attention}: {model} loses more F1 than base under {how} attention",
-        measured.values(label(corpus, attention, model), how),
-        measured.values(label(corpus, attention, BASE), how),
+        f"{corpus_and_attention(base)}: {model} loses more F1 than base under {how} attention",
+        measured.values(base._replace(model=model), how),
+        measured.values(base, how),
     )
 
 
-def as_good(measured: Measured, corpus: str, attention: str, model: str) -> Verdict:
+def as_good(measured: Measurements, base: ModelLabel, model: str) -> Verdict:
     return no_lower(
-        f"{corpus}, {attention}: F1 of {model} is at most {SIMILAR:g} points lower than that of base",
-        measured.values(label(corpus, attention, model), "f1"),
-        measured.values(label(corpus, attention, BASE), "f1"),
+        f"{corpus_and_attention(base)}: F1 of {model} is at most {SIMILAR:g} points lower than that of base",
+        measured.values(base._replace(model=model), "f1"),
+        measured.values(base, "f1"),
         SIMILAR,
     )
 
 
-def as_published(measured: Measured, corpus: str, attention: str) -> Verdict:
-    which = label(corpus, attention, BASE)
-    stated = published(section(which), "f1")["published"]
-    text = f"{corpus}, {attention}: F1 of base is within {REACH:g} points of {stated:g}"
-    if not all(seed["as_published"] for seed in measured[which]):
+def as_published(measured: Measurements, base: ModelLabel) -> Verdict:
+    theirs = stated(base, "f1")["published"]
+    text = f"{corpus_and_attention(base)}: F1 of base is within {REACH:g} points of {theirs:g}"
+    if not all(seed["as_published"] for seed in measured[base]):
         return untested(text, "this profile trains smaller networks for fewer epochs than the paper")
-    values = measured.values(which, "f1")
-    sides = (at_least(text, values, stated - REACH), at_most(text, values, stated + REACH))
-    evidence = f"{estimate(values)}; claimed: from {short(stated - REACH)} to {short(stated + REACH)}"
+    values = measured.values(base, "f1")
+    sides = (at_least(text, values, theirs - REACH), at_most(text, values, theirs + REACH))
+    evidence = f"{estimate(values)}; claimed: from {short(theirs - REACH)} to {short(theirs + REACH)}"
     return replace(next((side for side in sides if not side.holds), sides[0]), evidence=evidence)
 
 
-def fragile_where_long(measured: Measured, attention: str) -> Verdict:
+def fragile_where_long(measured: Measurements, attention: str) -> Verdict:
     """Appendix A: "datasets with longer instances were naturally more fragile"."""
-    bases = [which for which in measured if named(which)[1:] == (attention, BASE) and measured[which]]
-    corpora = ", ".join(named(which)[0] for which in bases)
+    bases = [label for label in measured.where(attention=attention, model=BASE) if measured[label]]
+    corpora = ", ".join(label.corpus for label in bases)
     text = f"{attention}: base loses more F1 under permuted attention where texts are longer (Kendall's τ above 0)"
-    if len(bases) < 2 or len({len(measured[which]) for which in bases}) > 1:
+    if len(bases) < 2 or len({len(measured[label]) for label in bases}) > 1:
         return untested(text, f"it takes two corpora or more with equally many seeds; there is {corpora or 'none'}")
-    lengths, losses = (np.array([measured.values(which, name) for which in bases]) for name in ("length", "permuted"))
+    lengths, losses = (np.array([measured.values(label, name) for label in bases]) for name in ("length", "permuted"))
     taus = [concordance(*seed) for seed in zip(lengths.T, losses.T, strict=True)]
     found = more_than(text, taus, [0.0] * len(taus))
     return replace(found, evidence=f"over {corpora}: {found.evidence}")
@@ -143,22 +122,21 @@ def concordance(lengths: np.ndarray, losses: np.ndarray) -> float:
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Panel]:
     """By perturbation, corpus and attention, and model."""
-    panels: dict[str, Any] = {how: {} for how in PERTURBED}
-    for how, panel in panels.items():
-        for which in measured:
-            corpus, attention, model = named(which)
-            panel.setdefault(f"{corpus}, {attention}", {})[model] = cell(measured, which, section(which), how)
-    return panels
+    return {how: panel(measured, how, corpus_and_attention, lambda label: label.model, stated) for how in PERTURBED}
+
+
+def corpus_and_attention(label: ModelLabel) -> str:
+    return f"{label.corpus}, {label.attention}"
 
 
 def draw(data: Any) -> "Figure":
     """A panel for uniform and one for permuted attention; a group a corpus and attention, a bar a model."""
-    groups = max((len(panel) for panel in data.values()), default=1)
+    groups = max((len(content) for content in data.values()), default=1)
     picture, axes = plots.panels(len(data), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
-    for ax, (how, panel) in zip(axes, data.items(), strict=True):
-        bars(panel, ax, f"loss of F1, {how}")
+    for ax, (how, content) in zip(axes, data.items(), strict=True):
+        draw_bars(content, ax, f"loss of F1, {how}")
     return picture
 
 

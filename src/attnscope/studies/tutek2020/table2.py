@@ -2,22 +2,24 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnscope import plots
 from attnscope.models import Model
 from attnscope.probes.information import Information, information
+from attnscope.studies.bars import Panel, draw_bars, panel
 from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import bars, cell, rows
+from attnscope.studies.tutek2020.decided import by_parts, stated_by
 from attnscope.studies.tutek2020.experiments import BASE, CONCAT, MLM, RESIDUAL, TYING, Sizes, trained
 from attnscope.tasks.text import UNKNOWN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURED = (BASE, RESIDUAL, TYING, MLM, CONCAT)  # the last one is not in the paper's table
+MODELS = (BASE, RESIDUAL, TYING, MLM, CONCAT)  # the last one is not in the paper's table
 REGULARISED = (RESIDUAL, TYING, MLM)
 CHOICES = {"frequent": "the most frequent words (MF)", "sampled": "sampled words (RS)"}
 QUANTITIES = {
@@ -34,6 +36,19 @@ QUANTITIES = {
 } | {"frequent_untrained": "embedding and state before training, the most frequent words"}
 
 
+stated = stated_by("table2")
+
+
+class AdditiveLabel(NamedTuple):
+    """A model with additive attention, of which table 2 speaks alone."""
+
+    corpus: str
+    model: str
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
 @dataclass(frozen=True)
 class Clustered:
     """How many words, into how many clusters, and of how many of their occurrences at most."""
@@ -44,19 +59,16 @@ class Clustered:
     untrained: bool  # whether the network as it starts is asked as well
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    def case(corpus: str, model: str) -> Case:
-        how = Clustered(sizes.words, sizes.clusters, sizes.vectors, untrained=model == BASE)
-        return Case({"model": trained(sizes, corpus, "additive", model)}, how)
+def experiments(sizes: Sizes) -> dict[AdditiveLabel, Case]:
+    def case(label: AdditiveLabel) -> Case:
+        how = Clustered(sizes.words, sizes.clusters, sizes.vectors, untrained=label.model == BASE)
+        return Case({"model": trained(sizes, label.corpus, "additive", label.model)}, how)
 
-    return {
-        f"{corpus}, {model}": unless_absent(partial(case, corpus, model))
-        for corpus in sizes.corpora
-        for model in MEASURED
-    }
+    labels = [AdditiveLabel(*parts) for parts in product(sizes.corpora, MODELS)]
+    return {label: unless_absent(partial(case, label)) for label in labels}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """On the training split: no other has as many words."""
     run = subject.runs["model"]
     found: dict[str, float] = {}
@@ -73,52 +85,41 @@ def measure(subject: Subject) -> Measurement:
     return found
 
 
-def asked(subject: Subject, model: Model, choice: str) -> Information:
+def asked(subject: TrainedCase, model: Model, choice: str) -> Information:
     how, batches = subject.settings, partial(subject.runs["model"].task.batches, "training")
     return information(model, batches, choice, how.words, how.most, how.clusters, seed=subject.seed, without=(UNKNOWN,))
 
 
-def section(label: str) -> str:
-    return "table2_" + label.replace(", ", "_")
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, stated, by_parts)
 
 
-def table(measured: Measured) -> list[Row]:
-    found: list[Row] = []
-    for label in measured:
-        corpus, model = label.split(", ")
-        there = {name: text for name, text in QUANTITIES.items() if all(name in seed for seed in measured[label])}
-        found += rows(measured, label, section(label), there, {"corpus": corpus, "model": model})
-    return found
-
-
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         more_than(
             f"{corpus}, {words}: the states of {model} share more with their words than those of base",
-            measured.values(f"{corpus}, {model}", choice),
-            measured.values(f"{corpus}, {BASE}", choice),
+            measured.values(AdditiveLabel(corpus, model), choice),
+            measured.values(AdditiveLabel(corpus, BASE), choice),
         )
-        for corpus in dict.fromkeys(label.split(", ")[0] for label in measured)
+        for corpus in measured.each("corpus")
         for choice, words in CHOICES.items()
         for model in REGULARISED
     ]
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Panel]:
     """By choice of words, corpus and model."""
-    panels: dict[str, Any] = {choice: {} for choice in CHOICES}
-    for choice, panel in panels.items():
-        for label in measured:
-            corpus, model = label.split(", ")
-            panel.setdefault(corpus, {})[model] = cell(measured, label, section(label), choice)
-    return panels
+    return {
+        choice: panel(measured, choice, lambda label: label.corpus, lambda label: label.model, stated)
+        for choice in CHOICES
+    }
 
 
 def draw(data: Any) -> "Figure":
-    groups = max((len(panel) for panel in data.values()), default=1)
+    groups = max((len(content) for content in data.values()), default=1)
     picture, axes = plots.panels(len(data), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
-    for ax, (choice, panel) in zip(axes, data.items(), strict=True):
-        bars(panel, ax, f"nats, {CHOICES[choice].split(' (')[0]}")
+    for ax, (choice, content) in zip(axes, data.items(), strict=True):
+        draw_bars(content, ax, f"nats, {CHOICES[choice].split(' (')[0]}")
     return picture
 
 

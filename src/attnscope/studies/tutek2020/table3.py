@@ -5,18 +5,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
-from attnscope.probes.grounding import Ground, grounding_of
+from attnscope.models import Classifier
+from attnscope.studies.bars import Panel, draw_bars, panel
 from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import bars, cell, rows
-from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, MLM, RESIDUAL, TYING, Sizes, trained
-from attnscope.studies.tutek2020.table1 import label, named
+from attnscope.studies.tutek2020.decided import by_parts, grounded, stated_by
+from attnscope.studies.tutek2020.experiments import (
+    ATTENTIONS,
+    BASE,
+    MLM,
+    RESIDUAL,
+    TYING,
+    ModelLabel,
+    Sizes,
+    labels,
+    trained,
+)
+from attnscope.studies.tutek2020.table1 import corpus_and_attention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURED = (BASE, RESIDUAL, TYING, MLM)
+MODELS = (BASE, RESIDUAL, TYING, MLM)
 REGULARISED = (TYING, MLM)
 QUANTITIES = {
     "probability": "probability of the decision given a token alone",
@@ -26,29 +37,26 @@ QUANTITIES = {
 }
 
 
+stated = stated_by("table3")
+
+
 @dataclass(frozen=True)
 class Everything:
     """All texts of the test split."""
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
-    def case(corpus: str, attention: str, model: str) -> Case:
-        return Case({"model": trained(sizes, corpus, attention, model)}, Everything())
+def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
+    def case(label: ModelLabel) -> Case:
+        return Case({"model": trained(sizes, *label)}, Everything())
 
-    return {
-        label(corpus, attention, model): unless_absent(partial(case, corpus, attention, model))
-        for corpus in sizes.corpora
-        for attention in ATTENTIONS
-        for model in MEASURED
-    }
+    return {label: unless_absent(partial(case, label)) for label in labels(sizes.corpora, ATTENTIONS, MODELS)}
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     run = subject.runs["model"]
-    model, ground = run.model(), Ground()
-    for batch in run.task.batches("test"):
-        ground.update(grounding_of(model, batch.to(run.experiment.device)))
-    found = ground.result()
+    model = run.model()
+    assert isinstance(model, Classifier)
+    found = grounded(model, (batch.to(subject.device) for batch in run.task.batches("test")))
     return {
         "probability": found.probability,
         "decision": found.decision,
@@ -57,43 +65,30 @@ def measure(subject: Subject) -> Measurement:
     }
 
 
-def section(which: str) -> str:
-    return "_".join(("table3", *named(which)))
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, stated, by_parts)
 
 
-def table(measured: Measured) -> list[Row]:
-    found: list[Row] = []
-    for which in measured:
-        corpus, attention, model = named(which)
-        columns = {"corpus": corpus, "attention": attention, "model": model}
-        found += rows(measured, which, section(which), QUANTITIES, columns)
-    return found
-
-
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     return [
         more_than(
             f"{corpus}, {attention}: a token alone speaks less for the decision in {model} than in base",
-            measured.values(label(corpus, attention, BASE), "probability"),
-            measured.values(label(corpus, attention, model), "probability"),
+            measured.values(ModelLabel(corpus, attention, BASE), "probability"),
+            measured.values(ModelLabel(corpus, attention, model), "probability"),
         )
-        for corpus, attention in dict.fromkeys(named(which)[:2] for which in measured)
+        for corpus, attention in measured.each("corpus", "attention")
         for model in REGULARISED
     ]
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> Panel:
     """By corpus and attention, and model."""
-    panel: dict[str, Any] = {}
-    for which in measured:
-        corpus, attention, model = named(which)
-        panel.setdefault(f"{corpus}, {attention}", {})[model] = cell(measured, which, section(which), "probability")
-    return panel
+    return panel(measured, "probability", corpus_and_attention, lambda label: label.model, stated)
 
 
 def draw(data: Any) -> "Figure":
     picture, (ax,) = plots.panels(1, 1, size=(2.6 + 1.1 * max(len(data), 3), 3.3))
-    bars(data, ax, "probability of the decision,\na token alone")
+    draw_bars(data, ax, "probability of the decision,\na token alone")
     return picture
 
 

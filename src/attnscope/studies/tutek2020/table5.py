@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.studies.finding import Case, Finding, Measured, Measurement, Subject, unless_absent
+from attnscope.studies.bars import draw_bars, panel
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020 import licensed
-from attnscope.studies.tutek2020.decided import bars, cell, rows
+from attnscope.studies.tutek2020.decided import published
 from attnscope.studies.tutek2020.experiments import GLOVE, TEXTS, Sizes
 from attnscope.tasks import SPECIALS, Classification, TextTask, statistics
 from attnscope.tasks.text import Vectors, initial_embedding
@@ -53,7 +54,7 @@ def prepared(corpus: str) -> Case:
     return Case(settings=Prepared(TEXTS[corpus].resolved(), GLOVE.resolved()))
 
 
-def measure(subject: Subject) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     task, vectors = subject.settings.task, subject.settings.vectors
     assert isinstance(task, Classification)
     found, known = statistics(task), initial_embedding(task.source_words, vectors.file)
@@ -79,27 +80,22 @@ def spoken_length(task: Classification) -> float:
     return float(np.mean([spoken[text].sum() for split in PARTS for text in task.part(split).source]))
 
 
-def table(measured: Measured) -> list[Row]:
-    return [
-        line for corpus in measured for line in rows(measured, corpus, section(corpus), QUANTITIES, {"corpus": corpus})
-    ]
+def stated(corpus: str, name: str) -> dict[str, Any]:
+    return published(f"table5_{corpus}", name)
 
 
-def section(corpus: str) -> str:
-    return f"table5_{corpus}"
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(QUANTITIES, stated, columns=lambda corpus: {"corpus": corpus})
 
 
-def figure(measured: Measured) -> dict[str, Any]:
-    return {
-        name: {corpus: {"ours": cell(measured, corpus, section(corpus), name)} for corpus in measured}
-        for name in ("length", "vocabulary")
-    }
+def figure(measured: Measurements) -> dict[str, Any]:
+    return {name: panel(measured, name, str, lambda corpus: "ours", stated) for name in ("length", "vocabulary")}
 
 
 def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(1, len(data), size=(4.4, 3.2))
-    for ax, (name, panel) in zip(axes, data.items(), strict=True):
-        bars(panel, ax, QUANTITIES[name])
+    for ax, (name, content) in zip(axes, data.items(), strict=True):
+        draw_bars(content, ax, QUANTITIES[name])
     return picture
 
 

@@ -1,24 +1,26 @@
 """What do more layers do to fragility? (tutek2020 appendix B, table 6)"""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attnscope import plots
 from attnscope.plots.style import INK, colours, legend, name_axes, styled
+from attnscope.studies.bars import cell
 from attnscope.studies.claims import Verdict, more_than, spread
-from attnscope.studies.finding import Case, Finding, Measured
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import (
     AS_IN_THE_PAPER,
     BESIDE,
     NOTES,
     PERTURBED,
+    by_parts,
     case,
-    cell,
     measure,
-    rows,
+    stated_by,
 )
 from attnscope.studies.tutek2020.experiments import BASE, CONCAT, MLM, TYING, Sizes, trained
 from attnscope.studies.tutek2020.experiments import MODELS as ALL  # whose colours are those of table 1
@@ -28,71 +30,59 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODELS = (BASE, CONCAT, TYING, MLM)  # those of table 6, with additive attention
+stated = stated_by("table6")
 
 
-def experiments(sizes: Sizes) -> dict[str, Case]:
+class LayersLabel(NamedTuple):
+    """A model of several layers.
+
+    >>> str(LayersLabel("sst", 2, MLM)), str(LayersLabel("sst", 1, BASE))
+    ('sst, additive, mlm, 2 layers', 'sst, additive, base, 1 layer')
+    """
+
+    corpus: str
+    layers: int
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, additive, {self.model}, {self.layers} layer{'s' if self.layers > 1 else ''}"
+
+
+def experiments(sizes: Sizes) -> dict[LayersLabel, Case]:
     """Models of one layer are those of table 1."""
     return {
-        label(corpus, model, layers): case(sizes, partial(trained, sizes, corpus, "additive", model, layers))
-        for corpus in sizes.corpora
-        for layers in sizes.layers
-        for model in MODELS
+        LayersLabel(corpus, layers, model): case(sizes, partial(trained, sizes, corpus, "additive", model, layers))
+        for corpus, layers, model in product(sizes.corpora, sizes.layers, MODELS)
     }
 
 
-def label(corpus: str, model: str, layers: int) -> str:
-    return f"{corpus}, additive, {model}, {layers} layer{'s' if layers > 1 else ''}"
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(AS_IN_THE_PAPER | BESIDE, stated, by_parts)
 
 
-def named(label: str) -> tuple[str, str, int]:
-    """Corpus, model and layers of a label.
-
-    >>> named("sst, additive, mlm, 2 layers")
-    ('sst', 'mlm', 2)
-    """
-    corpus, _, model, layers = label.split(", ")
-    return corpus, model, int(layers.split()[0])
-
-
-def section(label: str) -> str:
-    corpus, model, layers = named(label)
-    return f"table6_{corpus}_{layers}_{model}"
-
-
-def table(measured: Measured) -> list[Row]:
-    found: list[Row] = []
-    for which in measured:
-        corpus, model, layers = named(which)
-        columns = {"corpus": corpus, "layers": str(layers), "model": model}
-        found += rows(measured, which, section(which), AS_IN_THE_PAPER | BESIDE, columns)
-    return found
-
-
-def claims(measured: Measured) -> list[Verdict]:
+def claims(measured: Measurements) -> list[Verdict]:
     """ "The base model consistently becomes more robust to attention perturbation the more layers we add." """
-    parts = [named(which) for which in measured]
     return [
         more_than(
             f"{corpus}: with {layers} layers base loses less F1 under permuted attention than with one",
-            measured.values(label(corpus, BASE, 1), "permuted"),
-            measured.values(label(corpus, BASE, layers), "permuted"),
+            measured.values(LayersLabel(corpus, 1, BASE), "permuted"),
+            measured.values(LayersLabel(corpus, layers, BASE), "permuted"),
         )
-        for corpus in dict.fromkeys(corpus for corpus, _, _ in parts)
-        for layers in sorted({layers for _, _, layers in parts if layers > 1})
+        for corpus in measured.each("corpus")
+        for layers in sorted(measured.each("layers"))
+        if layers > 1
     ]
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-def figure(measured: Measured) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Any]:
     """By corpus, perturbation, model and layers."""
     found: dict[str, Any] = {}
-    for which in measured:
-        corpus, model, layers = named(which)
-        for how in PERTURBED:
-            curve = found.setdefault(corpus, {}).setdefault(how, {}).setdefault(model, {})
-            curve[str(layers)] = cell(measured, which, section(which), how)
+    for label, how in product(measured, PERTURBED):
+        curve = found.setdefault(label.corpus, {}).setdefault(how, {}).setdefault(label.model, {})
+        curve[str(label.layers)] = cell(measured.values(label, how), stated(label, how))
     return found
 
 
@@ -100,8 +90,8 @@ def figure(measured: Measured) -> dict[str, Any]:
 def draw(data: Any) -> "Figure":
     """A column a corpus, a row a perturbation: the loss over layers, ours in full lines, published ones dashed."""
     picture, axes = plots.panels(len(PERTURBED), max(len(data), 1), size=(3.4, 2.7))
-    for column, (corpus, by_attention) in enumerate(data.items()):
-        for line, (how, curves) in enumerate(by_attention.items()):
+    for column, (corpus, by_perturbation) in enumerate(data.items()):
+        for line, (how, curves) in enumerate(by_perturbation.items()):
             ax = axes[line * len(data) + column]
             draw_curves(curves, ax)
             ax.set_title(corpus if line == 0 else "")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
@@ -25,7 +26,6 @@ from attnscope.studies.baan2019.table5_6 import TABLE5_6
 from attnscope.studies.finding import Finding, Measurements, Study
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.result import problems
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance
@@ -72,12 +72,10 @@ def run(study, tmp_path_factory) -> Run:
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
-    assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "Runs failed" in note], result.notes
+    well_formed.check(finding, result)
     assert {row["model"] for row in result.table} == {BASELINE, GUIDED}
     assert all(row["n"] == 2 for row in result.table if "saturated" not in row["quantity"])  # no gate is, so early
     assert result.claims
-    assert finding.draw(result.figure).axes
 
 
 def test_every_network_is_trained_once_and_three_findings_share_a_measurement(reproduced, store):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
@@ -25,7 +26,6 @@ from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of
 from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
 from attnscope.studies.finding import Measurements, Study
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.result import problems
 from attnscope.tasks import LookupTables
 from attnscope.training.objectives import Guidance
 
@@ -90,11 +90,9 @@ def run(study, tmp_path_factory) -> Run:
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
-    assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "Runs failed" in note], result.notes
+    well_formed.check(finding, result)
     assert result.table
     assert all(row["n"] == 2 for row in result.table)
-    assert finding.draw(result.figure).axes
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
@@ -19,7 +20,6 @@ from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, drawn, hardest
 from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, put_together
 from attnscope.studies.finding import Measurements, Study
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.result import problems
 
 FINDINGS = (SEC5_2, TABLE4)
 TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, batch_size=232, epochs=1, repeats=1)
@@ -55,10 +55,8 @@ def run(study, tmp_path_factory) -> Run:
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
 def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
     result = reproduced[finding.name]
-    assert problems(result.to_json()) == []
-    assert not [note for note in result.notes if "Runs failed" in note], result.notes
+    well_formed.check(finding, result)
     assert all(row["n"] == 2 for row in result.table)
-    assert finding.draw(result.figure).axes
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)

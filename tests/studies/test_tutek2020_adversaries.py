@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+import well_formed
 from scipy.stats import kendalltau
 
 import attnscope.studies.tutek2020 as tutek2020
@@ -16,7 +17,6 @@ from attnscope.lab.store import Store
 from attnscope.probes.adversary import Search
 from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.result import problems
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, ModelLabel, Sizes
@@ -113,9 +113,7 @@ def numbers_of(*words):
 @pytest.mark.slow
 def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, study):
     for name, result in reproduced[1].items():
-        assert problems(result.to_json()) == []
-        assert not [note for note in result.notes if "Runs failed" in note], result.notes
-        assert study.finding(name).draw(result.figure).axes, name
+        well_formed.check(study.finding(name), result)
 
 
 @pytest.mark.slow

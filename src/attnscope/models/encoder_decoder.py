@@ -148,11 +148,7 @@ class EncoderDecoder(nn.Module):
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
-        self,
-        batch: Batch,
-        attention: Intervention | None = None,
-        teacher_forcing: float = 1.0,
-        gates: bool = False,
+        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         if attention is not None and self.attend is None:

@@ -13,6 +13,7 @@ from attnscope.studies.finding import Label, Measurements, Stated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Cell = Mapping[str, Any]  # `ours`, one number a seed, and the `published` one, or None
 Panel = Mapping[str, Mapping[str, Cell]]  # by group of bars, and bar
@@ -49,6 +50,15 @@ def draw_bars(content: Panel, ax: "Axes", ylabel: str, dots: bool = False) -> No
         seeds=seed_by_seed(content) if dots else None,
         ylabel=ylabel,
     )
+
+
+def draw_panels(by_name: Mapping[str, Panel]) -> "Figure":
+    """One above another, as wide as their groups need."""
+    groups = max((len(content) for content in by_name.values()), default=1)
+    picture, axes = plots.panels(len(by_name), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
+    for ax, (name, content) in zip(axes, by_name.items(), strict=True):
+        draw_bars(content, ax, name)
+    return picture
 
 
 def numbers(found: Cell) -> list[float]:

@@ -34,11 +34,7 @@ class HFClassifier(HuggingFace):
         super().__init__(model, reader, CLASSIFIERS[model.config.model_type], model.config.num_attention_heads)
 
     def forward(
-        self,
-        batch: Batch,
-        attention: Interventions | None = None,
-        teacher_forcing: float = 1.0,
-        gates: bool = False,
+        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
     ) -> Trace:
         """As any model's; there is no decoder to be taught."""
         recorder, states = self.recorder(batch, attention), list[Tensor]()

@@ -36,11 +36,7 @@ class HFEncoderDecoder(HuggingFace):
         self.first = first_id(model, reader.tokenizer)
 
     def forward(
-        self,
-        batch: Batch,
-        attention: Interventions | None = None,
-        teacher_forcing: float = 1.0,
-        gates: bool = False,
+        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         fed = heard_words(batch, teacher_forcing)

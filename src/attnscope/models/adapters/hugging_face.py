@@ -55,11 +55,7 @@ class HuggingFace(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        batch: Batch,
-        attention: Interventions | None = None,
-        teacher_forcing: float = 1.0,
-        gates: bool = False,
+        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
     ) -> Trace:
         """As any model's. There are no gates to show. `adapters.interventions` says what `attention` may be."""
 

@@ -26,11 +26,7 @@ class Adapter(Protocol):
         ...
 
     def __call__(
-        self,
-        batch: Batch,
-        attention: Interventions | None = None,
-        teacher_forcing: float = 1.0,
-        gates: bool = False,
+        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
     ) -> Trace:
         """A forward pass. `attention` is put in the place of the model's own weights before values are mixed."""
         ...

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnscope import plots
-from attnscope.studies.bars import Panel, draw_bars, panel
+from attnscope.studies.bars import Panel, draw_panels, panel
 from attnscope.studies.claims import Verdict, at_least, at_most, estimate, more_than, no_lower, short, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
@@ -133,11 +132,7 @@ def corpus_and_attention(label: ModelLabel) -> str:
 
 def draw(data: Any) -> "Figure":
     """A panel for uniform and one for permuted attention; a group a corpus and attention, a bar a model."""
-    groups = max((len(content) for content in data.values()), default=1)
-    picture, axes = plots.panels(len(data), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
-    for ax, (how, content) in zip(axes, data.items(), strict=True):
-        draw_bars(content, ax, f"loss of F1, {how}")
-    return picture
+    return draw_panels({f"loss of F1, {how}": content for how, content in data.items()})
 
 
 TABLE1 = Finding(

@@ -5,10 +5,9 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnscope import plots
 from attnscope.models import Model
 from attnscope.probes.information import Information, information
-from attnscope.studies.bars import Panel, draw_bars, panel
+from attnscope.studies.bars import Panel, draw_panels, panel
 from attnscope.studies.claims import Verdict, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
@@ -116,11 +115,7 @@ def figure(measured: Measurements) -> dict[str, Panel]:
 
 
 def draw(data: Any) -> "Figure":
-    groups = max((len(content) for content in data.values()), default=1)
-    picture, axes = plots.panels(len(data), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
-    for ax, (choice, content) in zip(axes, data.items(), strict=True):
-        draw_bars(content, ax, f"nats, {CHOICES[choice].split(' (')[0]}")
-    return picture
+    return draw_panels({f"nats, {CHOICES[choice].split(' (')[0]}": content for choice, content in data.items()})
 
 
 TABLE2 = Finding(

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from attnscope.errors import BadSetting, require
@@ -71,7 +72,9 @@ class MaskedWords(Objective):
         return self.eta * mean_over(price, lots.flatten()[places] < self.p)
 
     def chosen(self, lots: Float[Tensor, " words"]) -> Int[Tensor, " chosen"]:
-        """The places of the smallest lots: all that are chosen, and some that are not."""
+        """The places of the lots below p. On a GPU, and of replicas, of the smallest: all of these and some more."""
+        if not (lots.is_cuda or is_batchedtensor(lots)):
+            return (lots < self.p).nonzero()[:, 0]
         return lots.topk(min(len(lots), math.ceil(SPARE * self.p * len(lots)) + 8), largest=False).indices
 
 

@@ -32,5 +32,5 @@ class EachHead(Generic[A]):
         for mine, theirs in self.beside(other.layers) if other.layers else ():
             mine.merge(theirs)
 
-    def table(self, number: Callable[[A], float]) -> Heads:
+    def numbers(self, number: Callable[[A], float]) -> Heads:
         return torch.tensor([[number(head) for head in layer] for layer in self.layers], dtype=torch.float64)

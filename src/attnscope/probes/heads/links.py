@@ -56,7 +56,7 @@ class AlignHeads:
         self.counts.merge(other.counts)
 
     def result(self) -> Heads:
-        return self.counts.table(lambda count: count.result().error_rate)
+        return self.counts.numbers(lambda count: count.result().error_rate)
 
 
 def links(

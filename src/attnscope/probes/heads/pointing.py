@@ -51,6 +51,6 @@ class PointHeads:
         self.agree.merge(other.agree)
 
     def result(self) -> Pointing:
-        kendall = self.agree.table(lambda agree: agree.result().kendall)
-        top = self.agree.table(lambda agree: agree.result().top)
+        kendall = self.agree.numbers(lambda agree: agree.result().kendall)
+        top = self.agree.numbers(lambda agree: agree.result().top)
         return Pointing(kendall, top, self.agree.layers[0][0].result().chance, self.name)

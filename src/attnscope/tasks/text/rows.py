@@ -86,18 +86,19 @@ def shown(value: Any) -> str:
 
 
 def json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    file = str(path)
     for number, line in lines(path):
         if line.strip():
-            yield Row(str(path), number, json_object(line, f"{path}, line {number}"))
+            yield Row(file, number, json_object(line, file, number))
 
 
-def json_object(line: str, place: str) -> dict[str, Any]:
+def json_object(line: str, file: str, number: int) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"{place}: this is no JSON ({error}); expected one JSON object a line") from error
+        raise Malformed(f"{file}, line {number}: this is no JSON ({error}); expected one JSON object a line") from error
     if not isinstance(value, dict):
-        raise Malformed(f"{place}: expected a JSON object with named fields, not {shown(value)}")
+        raise Malformed(f"{file}, line {number}: expected a JSON object with named fields, not {shown(value)}")
     return value
 
 

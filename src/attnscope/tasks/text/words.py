@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class WordCoder(Coder):
 
     def encode(self, sentences: Sentences) -> list[np.ndarray]:
         number = self._numbers.get  # a word such as <pad> in the text itself is unknown, like any other
-        return [np.array([number(word, UNKNOWN) for word in words], dtype=np.int32) for words in sentences]
+        return [np.fromiter(map(number, words, repeat(UNKNOWN)), np.int32, len(words)) for words in sentences]
 
     def text(self, numbers: Sequence[int]) -> str:
         return " ".join(self.vocabulary.decode([i for i in numbers if i >= UNKNOWN]))

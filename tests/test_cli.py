@@ -63,6 +63,7 @@ def test_train_then_probe(tmp_path):
         (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, copying"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
+        (["probe", "abc", "entropy"], "One of your own is known once the module is imported that puts it into PROBES"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),
         (["report", "."], "there are no results"),
     ],

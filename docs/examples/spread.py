@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Displayed
 from attnscope.models import PRESETS, EncoderDecoder, Trace
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.asking import traced
 from attnscope.probes import PROBES, some
 from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks import OneToOne, Task
@@ -42,13 +42,12 @@ class SpreadSums(Sums):
 
 
 def spread_of(model: nn.Module, task: Task) -> Spread:
-    sums, device = Accumulator[SpreadSums](), device_of(model)
-    for batch in some(task):  # the test set
-        with as_it_was(model):  # evaluation mode, no gradients; afterwards as before
-            trace = model(batch.to(device))
+    sums = Accumulator[SpreadSums]()
+    for _, trace in traced(model, some(task)):  # the test set; no gradients, evaluation mode, afterwards as before
         there = trace.target_mask
         sums.add(SpreadSums(torch.where(there, spread(trace), 0).double().sum(0).cpu(), there.sum(0).cpu()))
-    return Spread(sums.total.words / sums.total.sentences)
+    kept = sums.total.sentences > 0  # the last position has none if you leave END out of `there`
+    return Spread(sums.total.words[kept] / sums.total.sentences[kept])
 
 
 PROBES["spread"] = spread_of

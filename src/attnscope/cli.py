@@ -197,14 +197,13 @@ def probe(
 ) -> None:
     """Ask a finished run a question: prints a table, and draws its figure."""
     from attnscope import plots
-    from attnscope.errors import choose
     from attnscope.lab.experiment import find
     from attnscope.lab.store import Store
-    from attnscope.probes import PROBES
+    from attnscope.probes import probe as probe_named
 
-    choose("probe", name, PROBES)
+    ask = probe_named(name)
     found = find(run, Store(store))
-    answer = PROBES[name](found.model(checkpoint), found.task)
+    answer = ask(found.model(checkpoint), found.task)
     typer.echo(answer.table().T.to_string())
     if out is not None:
         figure, (ax,) = plots.panels(1, 1, size=(6.4, 4.0))
@@ -304,7 +303,16 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console
 
     from attnscope.report import claims_table
+    from attnscope.studies.judging import FAILED
 
     console = Console()
     for result in results:
         console.print(claims_table(result))
+        for note in result.notes:
+            if note.startswith(FAILED):
+                console.print(_shortened(note), markup=False, highlight=False)
+
+
+def _shortened(note: str, longest: int = 600) -> str:
+    """Without its middle, if it is long: which runs come first, and the reason last."""
+    return note if len(note) <= longest else f"{note[: longest // 3]} … {note[-longest * 2 // 3 :]}"

@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +18,10 @@ from attnscope.lab.configuration import KINDS
 from attnscope.lab.experiment import Experiment, find, train
 from attnscope.lab.store import Store
 from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
+from attnscope.models.asking import traced
 from attnscope.probes import PROBES
 from attnscope.studies.result import Result, verify
-from attnscope.tasks import SPECIALS, TASKS, OneToOne
+from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
 from attnscope.testing.unchanged import changed, state_of
@@ -150,6 +152,19 @@ def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
     assert not list(changed(before, state_of(model), "asking"))
     assert answer.table()["words"].between(1, 6).all()
     assert answer.plot().lines
+
+
+def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
+    """As the last one is, where the end does not count."""
+    module, task = import_module("spread"), OneToOne(shortest=1, longest=5, test_size=20)
+    asked = [
+        (batch, replace(trace, target_mask=trace.target_mask & (trace.target != END)))
+        for batch, trace in traced(model_for(task), task.batches())
+    ]
+    monkeypatch.setattr(module, "traced", lambda model, batches: asked)
+    words = module.spread_of(model_for(task), task).table()["words"]
+    assert len(words) == 5
+    assert words.between(1, 6).all()
 
 
 # The study --------------------------------------------------------------------------------------------------------

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,7 @@ from attnscope.lab.experiment import READERS, REPLICAS, Experiment, Run, find, t
 from attnscope.lab.overrides import overridden
 from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
-from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Translation
+from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Splits, Translation
 from attnscope.training import L2, CrossEntropy, TrainingSettings
 
 SMALL = Experiment(
@@ -132,7 +134,9 @@ def test_positions_can_be_taken_away():
         ("model.unit=3", "there is no setting 'unit'; choose one of cell, units"),
         ("modle.units=3", "there is no setting 'modle'; choose one of task, model"),
         ("model.units", "write name=value"),
-        ("model.units=many", "model.units is a int, such as 8; 'many' is not"),
+        ("model.units=many", "model.units is a whole number, such as 8; many is not"),
+        ("training.checkpoints=many", r"training.checkpoints is a list, such as \[2\]; many is not"),
+        ("model.bidirectional=True", "model.bidirectional is true or false, such as false; True is not"),
         ("model=3", "name one of them"),
         ("model.units.more=3", "has no settings of its own"),
         ("task.longest=1", "must not be more than longest"),
@@ -142,6 +146,44 @@ def test_positions_can_be_taken_away():
 def test_a_wrong_change_is_refused_with_a_sentence(change, message):
     with pytest.raises(BadSetting, match=message):
         overridden(SMALL, [change])
+
+
+def test_a_word_will_do_for_a_list_of_one():
+    splits = Splits(validation=("dev",))
+    for written in ("valid", '"valid"', '["valid"]'):
+        assert overridden(splits, [f"validation={written}"]).validation == ("valid",)
+    assert overridden(SMALL, ["watch=shares"]).watch == ("shares",)
+
+
+NAMES_FOR_THINGS = """
+from attnscope.lab.experiment import Experiment
+from attnscope.models import MODELS
+from attnscope.tasks import TASKS
+from attnscope.training import TrainingSettings
+
+right = {"task": TASKS["one_to_one"](), "model": MODELS["aed"], "training": TrainingSettings()}
+for wrong in ({"task": "turned"}, {"task": TASKS["one_to_one"]}, {"model": "aed"}, {"training": 100}):
+    try:
+        Experiment(**right | wrong)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
+    """In a process of its own, where no types are checked."""
+    said = subprocess.run([sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True).stdout.splitlines()
+    assert said[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
+    assert said[1].endswith("not <class 'attnscope.tasks.letters.OneToOne'>")
+    assert said[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
+    assert said[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
+
+
+def test_a_classifier_of_sentences_is_refused_before_training(tmp_path):
+    message = "a classifier says one word, but one_to_one wants sentences of up to [345], .* keyword .*: ved, aed, ao, "
+    with pytest.raises(BadSetting, match=message) as refused:
+        train(replace(SMALL, model=ClassifierSettings(units=2, hidden=2)), Store(tmp_path))
+    assert "classifier" not in str(refused.value).rpartition(":")[2]
 
 
 COPYING = Experiment(

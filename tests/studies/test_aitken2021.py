@@ -11,7 +11,8 @@ from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
 from attnscope.studies.aitken2021.experiments import PROFILES
-from attnscope.studies.reproduce import Training, carry_out, reproduce
+from attnscope.studies.questions import Training, carry_out
+from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.training import TrainingDiverged
 
@@ -84,7 +85,7 @@ def test_a_node_that_does_not_see_the_store_says_so(tmp_path):
 def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatch):
     """A network that diverges is reported; the finding is written all the same."""
     monkeypatch.setitem(PROFILES, "tiny", TINY)
-    monkeypatch.setattr("attnscope.studies.reproduce.train_all", diverge)
+    monkeypatch.setattr("attnscope.studies.questions.train_all", diverge)
     monkeypatch.setenv("ATTNSCOPE_DATA", str(write_corpus(tmp_path)))
     finding = study("aitken2021").finding("fig5a")
     (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))

@@ -9,7 +9,7 @@ import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
 from attnscope.studies.bars import cell, draw_bars, one_key, panel
-from attnscope.studies.finding import Measurements
+from attnscope.studies.finding import Measurements, Unmeasured
 
 
 class Pair(NamedTuple):
@@ -41,6 +41,15 @@ def test_a_table_calls_a_label_by_its_text_or_by_columns_of_choice():
     assert [(line["corpus"], line["model"]) for line in named] == LABELS
     assert [line["published"] for line in named] == [None, 2.5, None, None]
     assert MEASURED.table({"accuracy": "a quantity that was not measured"}) == []
+
+
+def test_what_was_not_measured_is_told_with_what_was():
+    with pytest.raises(Unmeasured, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
+        MEASURED.values(LABELS[0], "f2")
+    with pytest.raises(
+        Unmeasured, match="no experiment 'tied'; the experiments measured are base on sst, mlm on sst, "
+    ):
+        MEASURED.flags("tied", "f1")
 
 
 def test_bars_are_means_with_a_line_where_the_paper_is_or_with_a_dot_for_every_seed():

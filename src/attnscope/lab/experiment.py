@@ -15,7 +15,16 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
-from attnscope.models import ClassifierSettings, Model, ModelSettings, Start, build, restart_heads, start_words
+from attnscope.models import (
+    MODELS,
+    ClassifierSettings,
+    Model,
+    ModelSettings,
+    Start,
+    build,
+    restart_heads,
+    start_words,
+)
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Fit, Report, carry_out
@@ -42,6 +51,13 @@ class Experiment:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
+        for name, kind, example in (
+            ("task", Task, "TASKS['one_to_one']()"),
+            ("model", ModelSettings, "MODELS['aed']"),
+            ("training", TrainingSettings, "TrainingSettings(steps=100)"),
+        ):
+            given = getattr(self, name)
+            require(isinstance(given, kind), f"the {name} of an experiment is one such as {example}, not {given!r}")
         for name in self.watch:
             choose("probe to watch", name, WATCHES)
         require(self.threads > 0, f"threads must be positive, not {self.threads}")
@@ -116,6 +132,8 @@ class Run:
 def train(experiment: Experiment, store: Store, report: Report | None = None) -> Run:
     """The run of this experiment, from the store if it is there, trained otherwise."""
     check_device(experiment.device)
+    if isinstance(experiment.model, ClassifierSettings) and not store.find(experiment.key):
+        check_target(experiment)
     with store.work(experiment.config()) as work:
         if not work.finished:
             with threads(experiment.threads):
@@ -196,6 +214,18 @@ def write_down(experiment: Experiment, run: Fit) -> None:
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
     on_test = evaluate(run.model, experiment.task.batches("test"), **experiment.training.forward)
     write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
+
+
+def check_target(experiment: Experiment) -> None:
+    """A classifier says one word, and many tasks want more. What a task wants is seen in its first batch only."""
+    words = experiment.task.training_batch(experiment.seed, 0, experiment.training.batch_size).target.shape[1]
+    task = describe(experiment.task)["kind"]
+    others = ", ".join(name for name, settings in MODELS.items() if not isinstance(settings, ClassifierSettings))
+    require(
+        words == 1,
+        f"a classifier says one word, but {task} wants sentences of up to {words}, their end included; choose a task "
+        f"with one target word, such as keyword or sst, or a model that says sentences: {others}",
+    )
 
 
 def check_device(device: str) -> None:

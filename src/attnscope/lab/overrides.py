@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import Positions
+
+IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
 
 
 def overridden(settings: Any, changes: list[str]) -> Any:
@@ -35,14 +37,27 @@ def changed(settings: Any, path: list[str], value: Any, name: str) -> Any:
 
 
 def checked(settings: Any, field: str, value: Any, name: str) -> Any:
-    """A value of another kind than the present one is refused, where there is one."""
+    """A value of another kind than the present one is refused, where there is one; a word will do for a list of one."""
     current = getattr(settings, field)
     if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    if isinstance(current, tuple) and isinstance(value, str):
+        words = get_type_hints(type(settings))[field] == tuple[str, ...]
+        value = (value,) if words else value
     same = current is None or value is None or type(value) is type(current)
     if not same:
-        raise BadSetting(f"{name} is a {type(current).__name__}, such as {current!r}; {value!r} is not")
+        kind = IN_WORDS.get(type(current), type(current).__name__)
+        raise BadSetting(f"{name} is {kind}, such as {written(current)}; {written(value)} is not")
     return replace(settings, **{field: value})
+
+
+def written(value: Any) -> str:
+    """As it stands after name=.
+
+    >>> written("gru"), written(("dev",)), written(True)
+    ('gru', '["dev"]', 'true')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def parsed(text: str) -> Any:

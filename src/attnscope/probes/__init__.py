@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from torch import nn
 
+from attnscope.errors import require
 from attnscope.models import EncoderDecoder
 from attnscope.models.asking import traced
 from attnscope.probes.adversary import Adversaries, farthest
@@ -67,3 +68,20 @@ PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {
     "grounding": grounded,
     "adversary": farthest_of,
 }
+
+
+def probe(name: str) -> Callable[[nn.Module, Task], Any]:
+    """A probe by name, whose answer is one that can be shown."""
+    require(
+        name in PROBES,
+        f"there is no probe {name!r}; choose one of {', '.join(PROBES)}. One of your own is known once the module is "
+        "imported that puts it into PROBES",
+    )
+    return partial(answer, name)
+
+
+def answer(name: str, model: nn.Module, task: Task) -> Any:
+    found = PROBES[name](model, task)
+    shown = all(callable(getattr(found, way, None)) for way in ("table", "plot"))
+    require(shown, f"a probe gives an object with .table() and .plot(ax); {name!r} gave a {type(found).__name__}")
+    return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.claims import Verdict
 from attnscope.studies.result import Row, row
@@ -76,6 +77,10 @@ def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
     return replace(experiment, seed=experiment.seed + seed, device=device)
 
 
+class Unmeasured(AttnscopeError):
+    """A label or a name that was asked for, and those that there are."""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """What the runs of each experiment of a finding say, one measurement a seed."""
@@ -83,6 +88,9 @@ class Measurements:
     by_label: Mapping[Label, Sequence[Measurement]]
 
     def __getitem__(self, label: Label) -> Sequence[Measurement]:
+        if label not in self.by_label:
+            known = ", ".join(map(str, self)) or "none"
+            raise Unmeasured(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
         return self.by_label[label]
 
     def __iter__(self) -> Any:
@@ -102,10 +110,18 @@ class Measurements:
 
     def values(self, label: Label, name: str) -> list[float]:
         """One number a seed."""
-        return [float(measurement[name]) for measurement in self[label]]
+        return [float(value) for value in self.named(label, name)]
 
     def flags(self, label: Label, name: str) -> list[bool]:
-        return [bool(measurement[name]) for measurement in self[label]]
+        return [bool(value) for value in self.named(label, name)]
+
+    def named(self, label: Label, name: str) -> list[Any]:
+        """What was measured under this name, one a seed."""
+        for measurement in self[label]:
+            if name not in measurement:
+                known = ", ".join(measurement) or "nothing"
+                raise Unmeasured(f"{name!r} was not measured of {str(label)!r}; what was measured is {known}")
+        return [measurement[name] for measurement in self[label]]
 
     def first(self, label: Label) -> Measurement:
         """The first seed's, for pictures of a single network."""

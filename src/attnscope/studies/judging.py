@@ -1,0 +1,129 @@
+"""What do the answers say? A finding with its questions, and the result that is written of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+from attnscope.errors import AttnscopeError
+from attnscope.lab.engines import Outcome
+from attnscope.lab.engines.outcome import sentence
+from attnscope.studies.finding import Finding, Label, Measurements, Study, Unmeasured, plain, shortened
+from attnscope.studies.questions import Answer, Question, name_or_failure
+from attnscope.studies.result import Result, provenance
+
+FAILED = "Runs failed"  # how a note begins that says which, and why
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A finding with its questions, one a label and seed, and their answers."""
+
+    finding: Finding
+    seeds: Sequence[int]
+    questions: Mapping[Label, Sequence[Question]]
+    answers: Mapping[Label, Sequence[Outcome[Answer]]]
+
+    @property
+    def measured(self) -> Measurements:
+        return Measurements(
+            {
+                label: [answer.value.measurement for answer in group if answer.value is not None]
+                for label, group in self.answers.items()
+            }
+        )
+
+    def judged(self, study: Study, profile: Any, device: str) -> Result:
+        """The result, from what the runs say; a run that failed is named, never passed over."""
+        finding, measured = self.finding, self.measured
+        return Result(
+            finding=finding.name,
+            study=study.name,
+            title=finding.title,
+            section=finding.section,
+            profile=profile.name,
+            seeds=list(self.seeds),
+            settings={"profile": asdict(profile), "experiments": self.configs()},
+            table=self.made("table", study, measured),
+            claims=self.made("claims", study, measured),
+            notes=[*finding.notes, *self.failures()],
+            seconds=round(sum(one.value.seconds for group in self.answers.values() for one in group if one.value), 1),
+            figure=self.figure(study, measured),
+            **provenance(device),
+        )
+
+    def made(self, part: str, study: Study, measured: Measurements) -> Any:
+        """What the finding makes of the measurements: its table, claims or figure."""
+        try:
+            return getattr(self.finding, part)(measured)
+        except Exception as error:
+            raise unjudged(part, study, self.finding, error) from error
+
+    def failures(self) -> list[str]:
+        """A note for each reason why runs failed."""
+        failed: dict[str, dict[Label, list[int]]] = {}
+        for label, group in self.answers.items():
+            for seed, answer in zip(self.seeds, group, strict=True):
+                if answer.failure:
+                    failed.setdefault(answer.failure, {}).setdefault(label, []).append(seed)
+        return [
+            f"{FAILED}: {'; '.join(starmap(seeds_of, by_label.items()))}: {why}" for why, by_label in failed.items()
+        ]
+
+    def figure(self, study: Study, measured: Measurements) -> Any:
+        """Of what there is; none if that is nothing, or if the figure needs all of its experiments."""
+        present = Measurements({label: measured[label] for label in measured if measured[label]})
+        if not present.by_label:
+            return None
+        try:
+            return shortened(plain(self.made("figure", study, present)))
+        except Unjudged as error:
+            if present == measured or not isinstance(error.__cause__, KeyError | Unmeasured):
+                raise
+            return None
+
+    def configs(self) -> dict[str, Any]:
+        """The complete configuration of the first seed of each label."""
+        return {
+            str(label): group[0].config
+            for label, group in self.questions.items()
+            if name_or_failure(group[0])[1] is None
+        }
+
+
+def seeds_of(label: Label, seeds: Sequence[int]) -> str:
+    """
+    >>> seeds_of("sst, base", [0, 2])
+    'sst, base, seeds 0, 2'
+    """
+    return f"{label}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+
+
+class Unjudged(AttnscopeError):
+    """A finding whose table, claims or figure cannot be made of what was measured."""
+
+
+def written(plans: Sequence[Plan], study: Study, profile: Any, device: str, folder: Path) -> list[Result]:
+    """The results, each written as soon as it is judged; what is wrong with one is said when all others are written."""
+    results: list[Result] = []
+    wrong: list[Unjudged] = []
+    for plan in plans:
+        try:
+            result = plan.judged(study, profile, device)
+            result.write(folder)
+            results.append(result)
+        except Exception as error:
+            wrong.append(unjudged("result", study, plan.finding, error))
+    if wrong:
+        raise Unjudged("; ".join(map(str, wrong))) from wrong[0].__cause__
+    return results
+
+
+def unjudged(part: str, study: Study, finding: Finding, error: Exception) -> Unjudged:
+    """An error that says of which part of which finding it is."""
+    if isinstance(error, Unjudged):
+        return error
+    named = Unjudged(f"the {part} of {study.name}/{finding.name} could not be judged: {sentence(error)}")
+    named.__cause__ = error
+    return named

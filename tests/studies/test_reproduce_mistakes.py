@@ -1,0 +1,131 @@
+"""A person's own study with a mistake in it: what is said names the finding, and the others are written."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from attnscope import studies
+from attnscope.cli import _shortened, app
+from attnscope.errors import BadSetting
+from attnscope.lab.engines import LocalEngine
+from attnscope.lab.experiment import Experiment
+from attnscope.models import EncoderDecoderSettings
+from attnscope.studies.claims import at_least
+from attnscope.studies.finding import Finding, Profile, Study
+from attnscope.studies.judging import Unjudged
+from attnscope.studies.reproduce import reproduce
+from attnscope.tasks import OneToOne
+from attnscope.training import TrainingSettings
+
+
+def experiments(profile):
+    task = OneToOne(shortest=1, longest=2, test_size=4)
+    return {"small": Experiment(task, EncoderDecoderSettings(units=4), TrainingSettings(steps=1, batch_size=2))}
+
+
+def measure(run):
+    return {"moved": 1.0, "picture": [1.0]}
+
+
+def measure_a_number(run):
+    return 0.5
+
+
+def measure_nothing(run):
+    raise ValueError("the attention has no such head")
+
+
+def claims(measured):
+    return [at_least("it moves", measured.values("small", "moved"), 0.5)]
+
+
+def misspelt(measured):
+    return [at_least("it moves", measured.values("small", "mooved"), 0.5)]
+
+
+def taken_directly(measured):
+    return [measured["small"][0]["mooved"]]
+
+
+RIGHT = Finding("right", "It moves", "ours", experiments, measure, lambda m: m.table({"moved": "moved"}), claims, print)
+STUDY = Study("test_reproduce_mistakes", (RIGHT,), {"quick": Profile("quick", seeds=1)})  # named as this module
+
+
+@pytest.fixture
+def outcome(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
+
+    def reproduced(*findings):
+        own = replace(STUDY, findings=findings)
+        monkeypatch.setattr(sys.modules[__name__], "STUDY", own)
+        return reproduce(own, findings, "quick", None, tmp_path, LocalEngine(0))
+
+    return reproduced
+
+
+def written(folder):
+    return sorted(path.stem for path in Path(folder, "results", STUDY.name).glob("*.json"))
+
+
+@pytest.mark.parametrize("part", ["claims", "table", "figure"])
+def test_a_finding_that_cannot_be_judged_is_named_when_the_others_are_written(outcome, tmp_path, part):
+    wrong = replace(RIGHT, name="wrong", **{part: taken_directly})
+    message = (
+        rf"^the {part} of {STUDY.name}/wrong could not be judged: KeyError: 'mooved' \({STUDY.name}.py, line \d+\)$"
+    )
+    with pytest.raises(Unjudged, match=message) as raised:
+        outcome(wrong, RIGHT)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert written(tmp_path) == ["right"]
+
+
+def test_every_finding_that_cannot_be_judged_is_named(outcome):
+    first = replace(RIGHT, name="first", claims=misspelt)
+    second = replace(RIGHT, name="second", claims=lambda measured: None)
+    with pytest.raises(Unjudged) as raised:
+        outcome(first, second)
+    said = str(raised.value)
+    assert "'mooved' was not measured of 'small'; what was measured is moved, picture" in said
+    assert f"{STUDY.name}/second could not be judged: " in said
+
+
+def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome):
+    (result,) = outcome(replace(RIGHT, measure=measure_a_number))
+    (note,) = result.notes
+    assert note.startswith("Runs failed: small, seed 0: ")
+    assert f"the measure of {STUDY.name}/right should give a dictionary" in note
+    assert note.endswith("but gave 0.5")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1], "right should be a dictionary, by label what is trained, such as .* of type list"),
+        ({"small": [1]}, "the experiment 'small' of .*/right should be an Experiment, a Case, or .* of type list"),
+    ],
+)
+def test_experiments_that_are_none_are_refused_before_training(outcome, given, message):
+    with pytest.raises(BadSetting, match=message):
+        outcome(replace(RIGHT, experiments=lambda profile: given))
+
+
+def test_the_command_line_says_why_runs_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
+    own = replace(STUDY, findings=(replace(RIGHT, measure=measure_nothing),))
+    monkeypatch.setattr(sys.modules[__name__], "STUDY", own)
+    words = ["reproduce", STUDY.name, "--workers", "0", "--store", str(tmp_path)]
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert shown.exit_code == 0
+    said = " ".join(shown.output.split())
+    assert "Runs failed: small, seed 0: ValueError: the attention has no such head" in said
+
+
+def test_a_long_note_keeps_its_beginning_and_its_reason():
+    note = f"Runs failed: {', '.join(map(str, range(1000)))}: the loss became nan"
+    assert len(_shortened(note)) < 610
+    assert _shortened(note).startswith("Runs failed: 0, 1")
+    assert _shortened(note).endswith("the loss became nan")
+    assert _shortened("Runs failed: short") == "Runs failed: short"

@@ -11,8 +11,8 @@ class BadSetting(AttnscopeError, ValueError):
     """A setting that cannot work, refused before anything is trained."""
 
 
-def choose(what: str, given: str, valid: Iterable[str]) -> str:
-    """Give back `given` if it is one of `valid`; otherwise say which names are.
+def choose(what: str, given: str, valid: Iterable[str], registry: str = "") -> str:
+    """Give back `given` if it is one of `valid`; otherwise say which names are, and where one's own are put.
 
     >>> choose("cell", "gru", ["gru", "lstm"])
     'gru'
@@ -23,7 +23,8 @@ def choose(what: str, given: str, valid: Iterable[str]) -> str:
     """
     names = list(valid)
     if given not in names:
-        raise BadSetting(f"there is no {what} {given!r}; choose one of {', '.join(names)}")
+        own = f". One of your own is known once the module is imported that puts it into {registry}"
+        raise BadSetting(f"there is no {what} {given!r}; choose one of {', '.join(names)}{own if registry else ''}")
     return given
 
 

@@ -1,6 +1,6 @@
 """What every result of a study must be, whatever it says."""
 
-from attnscope.studies.finding import Finding
+from attnscope.studies.finding import Finding, Measurements, Profile
 from attnscope.studies.result import Result, problems
 
 
@@ -9,3 +9,10 @@ def check(finding: Finding, result: Result) -> None:
     assert problems(result.to_json()) == []
     assert not [note for note in result.notes if "Runs failed" in note], result.notes
     assert finding.draw(result.figure).axes, finding.name
+
+
+def check_without_runs(finding: Finding, sizes: Profile) -> None:
+    """Where every run failed, nothing is claimed and no number is given."""
+    nothing = Measurements({label: [] for label in finding.experiments(sizes)})
+    assert all(claim.holds is None for claim in finding.claims(nothing))
+    assert all(row["mean"] is None for row in finding.table(nothing))

@@ -60,9 +60,7 @@ def test_published_splits_have_their_published_sizes(task, name):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize(
-    "name", each(sorted(DRAWN.keys() - {"tatoeba_en_de"}))
-)  # read as the other pair
+@pytest.mark.parametrize("name", each(sorted(DRAWN.keys() - {"tatoeba_en_de"})))  # read as the other pair
 def test_drawn_splits_hold_every_sentence(task, name):
     assert sum(sizes(replace(task, vocabulary=Words()))) == DRAWN[name]  # whatever the vocabulary: words are faster
 

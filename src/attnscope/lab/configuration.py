@@ -7,7 +7,7 @@ that name, as those of subwords do, are known by its value.
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from attnscope.errors import require
+from attnscope.errors import choose
 from attnscope.files import Malformed
 from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS, PublishedLookupTables, Scan
@@ -65,9 +65,4 @@ def rebuild(value: Any) -> Any:
 
 def class_of(kind: str) -> type:
     known = kinds()
-    require(
-        kind in known,
-        f"there is no kind of settings {kind!r}; choose one of {', '.join(known)}. One of your own is known once the "
-        "module is imported that puts it into TASKS, OBJECTIVES or KINDS",
-    )
-    return known[kind]
+    return known[choose("kind of settings", kind, known, "TASKS, OBJECTIVES or KINDS")]

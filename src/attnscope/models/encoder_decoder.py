@@ -56,7 +56,7 @@ class EncoderDecoderSettings:
 
     def __post_init__(self) -> None:
         choose("cell", self.cell, CELLS)
-        choose("attention", self.attention, ["none", *ATTENTIONS])
+        choose("attention", self.attention, ["none", *ATTENTIONS], "ATTENTIONS")
         choose("kind of inputs", self.inputs, ("one_hot", "learned"))
         choose("combination of heads", self.combine, COMBINATIONS)
         choose("first state", self.first_state, ("trained", "zero"))

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from attnscope.errors import require
+from attnscope.errors import choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.asking import traced
 from attnscope.probes.adversary import Adversaries, farthest
@@ -72,12 +72,7 @@ PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {
 
 def probe(name: str) -> Callable[[nn.Module, Task], Any]:
     """A probe by name, whose answer is one that can be shown."""
-    require(
-        name in PROBES,
-        f"there is no probe {name!r}; choose one of {', '.join(PROBES)}. One of your own is known once the module is "
-        "imported that puts it into PROBES",
-    )
-    return partial(answer, name)
+    return partial(answer, choose("probe", name, PROBES, "PROBES"))
 
 
 def answer(name: str, model: nn.Module, task: Task) -> Any:

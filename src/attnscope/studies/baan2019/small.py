@@ -86,7 +86,9 @@ def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
 def draw(data: Any) -> "Figure":
     whole, (ax,) = plots.panels(size=(7.2, 3.8))
     names = {"train": "train", "heldout_compositions": "HC", "heldout_tables": "HT", HARDEST: "NC"}
-    accuracies = {text: {model: cell(data[model][split]) for model in data} for split, text in names.items()}
+    ascending = dict.fromkeys([SMALL, PATIENT, ALONE, *(model for model in data if model != LARGE), LARGE])
+    models = [model for model in ascending if model in data]
+    accuracies = {text: {model: cell(data[model][split]) for model in models} for split, text in names.items()}
     draw_bars(accuracies, ax, "sequence accuracy")
     ax.set_ylim(0, 1.05)
     return whole

@@ -73,6 +73,7 @@ def test_no_source_is_in_two_drawn_splits(corpus, name):
     sources = [row[task.source if isinstance(task, Translation) else "text"] for row in rows]
     parts = split([row["split"] for row in rows], sources, task.splits, task.file)
     number = groups(sources)
+    assert sum(map(len, parts.values())) == DRAWN[name]
     inside = {part: set(number[chosen].tolist()) for part, chosen in parts.items()}
     assert sum(map(len, inside.values())) == len(set(number.tolist()))
     if name in DISTINCT:

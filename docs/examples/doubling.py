@@ -9,6 +9,7 @@ import torch
 from attnscope.errors import require
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import END, NOWHERE, SPECIALS, TASKS, Batch, SyntheticTask, Vocabulary, pad
+from attnscope.testing import check_task
 from attnscope.training import TrainingSettings, evaluate, fit
 
 
@@ -46,6 +47,7 @@ TASKS["doubling"] = Doubling  # known to the command line, and to whoever reads 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # for a network this small, several threads cost more than they save
     task = Doubling()
+    check_task(task)  # a BadSetting says the first thing that is off
     torch.manual_seed(0)
     model = EncoderDecoder(PRESETS["aed"], len(task.source_words), len(task.target_words))
     fit(model, task, settings=TrainingSettings(steps=60, batch_size=32))

@@ -40,10 +40,9 @@ class OneHead(nn.Module):
         own = masked_softmax(5 * telling if self.honest else -5 * telling, batch.source_mask)
         layer = Attention(None, None, states[:, None], telling, intervene(own, batch.source_mask, attention))
         context = self.context_of(layer.weights @ layer.values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
-            context, self.readout(context),
-        )  # fmt: skip
+        given = {name: getattr(batch, name) for name in ("source", "source_mask", "target", "target_mask")}
+        read = {"fed": None, "embedded": embedded, "encoder": states, "decoder": None}
+        return Trace(**given, **read, layers=(layer,), context=context, logits=self.readout(context))
 
     def context_of(self, values):
         return values[:, 0]

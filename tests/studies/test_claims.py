@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnscope.studies.claims import always, at_least, at_most, estimate, more_than, untested, welch
+from attnscope.studies.claims import always, at_least, at_most, estimate, more_than, no_lower, untested, welch
+from attnscope.studies.finding import Measurements, OfRuns
 
 VALUES = [0.81, 0.84, 0.79, 0.86, 0.83]
 
@@ -39,6 +40,29 @@ def test_equal_numbers_of_seeds_are_compared_seed_by_seed():
     assert verdict.holds is True
     assert "seed by seed" in verdict.evidence
     assert more_than("more", values, [*others, 4.9]).holds is None, "without the pairs the spread hides it"
+
+
+def test_unequal_numbers_of_seeds_are_said_with_the_labels_that_have_them():
+    measured = Measurements({"told": [{"seen": 2.1}, {"seen": 2.2}, {"seen": 2.3}], "not told": [{"seen": 1.0}]})
+    told, free = (measured.values(label, "seen") for label in measured)
+    assert more_than("more", told, free).evidence == (
+        "2.2 ± 0.1 against 1; 'told' has the seeds 0, 1, 2 and 'not told' has the seed 0, "
+        "so difference of means 1.2 (n = 1)"
+    )
+    assert no_lower("no less", free, told, 0.1).why == (
+        "seed by seed it takes the same ones, but 'not told' has the seed 0 and 'told' has the seeds 0, 1, 2"
+    )
+    assert "one side has 2 seeds and the other has 0 seeds, so " in more_than("more", [1.0, 2.0], []).evidence
+
+
+def test_the_same_number_of_other_seeds_is_not_compared_seed_by_seed():
+    rows = [{"seen": 1.0}, {"seen": 5.0}, {"seen": 9.0}]
+    measured = Measurements({"first failed": OfRuns(rows, (1, 2, 3)), "last failed": OfRuns(rows, (0, 1, 2))})
+    first, last = (measured.values(label, "seen") for label in measured)
+    assert "'first failed' has the seeds 1, 2, 3 and 'last failed' has the seeds 0, 1, 2, so difference of means" in (
+        more_than("more", first, last).evidence
+    )
+    assert no_lower("no less", first, last, 0.1).evidence == "not tested"
 
 
 def test_a_threshold_below_between_and_above_the_interval_gives_three_verdicts():

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from attnscope import studies
-from attnscope.cli import _shortened, app
-from attnscope.errors import BadSetting
+from attnscope.cli import _shortened, app, main
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment
 from attnscope.models import EncoderDecoderSettings
@@ -100,16 +99,74 @@ def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome)
     assert note.endswith("but gave 0.5")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([1], "right should be a dictionary, by label what is trained, such as .* of type list"),
-        ({"small": [1]}, "the experiment 'small' of .*/right should be an Experiment, a Case, or .* of type list"),
-    ],
-)
-def test_experiments_that_are_none_are_refused_before_training(outcome, given, message):
-    with pytest.raises(BadSetting, match=message):
-        outcome(replace(RIGHT, experiments=lambda profile: given))
+NO_EXPERIMENTS = [
+    ([1], "they should be a dictionary, by label what is trained, such as .* of type list"),
+    ({"small": [1]}, "'small' should be an Experiment, a Case, or a function that gives one for a seed, .* type list"),
+    ({"small": lambda seed: [seed]}, "'small' should be an Experiment, a Case, or a function .* type list"),
+    ({"small": lambda seed: no_such_name}, r"NameError: name 'no_such_name' is not defined \(.*, line \d+\)"),  # noqa: F821
+]
+
+
+@pytest.mark.parametrize(("given", "why"), NO_EXPERIMENTS)
+@pytest.mark.parametrize("part", ["experiments", "follow_up"])
+def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_written(
+    outcome, tmp_path, part, given, why
+):
+    wrong = replace(RIGHT, name="wrong", **{part: lambda *_: given})
+    with pytest.raises(Unjudged, match=rf"^the {part} of {STUDY.name}/wrong could not be made: {why}$"):
+        outcome(wrong, RIGHT)
+    assert written(tmp_path) == ["right"]
+
+
+@pytest.mark.parametrize("part", ["experiments", "follow_up"])
+def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_written(outcome, tmp_path, part):
+    wrong = replace(RIGHT, name="wrong", **{part: lambda profile, *measured: {}[profile.name]})
+    message = rf"^the {part} of {STUDY.name}/wrong could not be made: KeyError: 'quick' \({STUDY.name}.py, line \d+\)$"
+    with pytest.raises(Unjudged, match=message) as raised:
+        outcome(wrong, RIGHT)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert written(tmp_path) == ["right"]
+
+
+def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_trained(tmp_path):
+    told = []
+    wrong = replace(RIGHT, name="wrong", experiments=lambda profile: None)
+    with pytest.raises(Unjudged):
+        reproduce(
+            STUDY, (RIGHT, wrong), "quick", None, tmp_path, LocalEngine(0), progress=lambda *news: told.append(news)
+        )
+    assert "wrong could not be made" in told[0][2]
+    assert told[-1] == (2, 2, "")
+
+
+def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
+    first = replace(RIGHT, name="first", experiments=lambda profile: profile.no_such_size)
+    second = replace(RIGHT, name="second", claims=misspelt)
+    with pytest.raises(Unjudged) as raised:
+        outcome(first, second)
+    said = str(raised.value)
+    assert "the experiments of test_reproduce_mistakes/first could not be made: AttributeError" in said
+    assert "the claims of test_reproduce_mistakes/second could not be judged: 'mooved' was not measured" in said
+
+
+def test_a_follow_up_may_ask_again_under_a_label_that_was_measured(outcome):
+    follow_up = {"small": experiments(None)["small"], "more": lambda seed: experiments(None)["small"]}
+    (result,) = outcome(replace(RIGHT, follow_up=lambda profile, measured: follow_up))
+    assert [row["model"] for row in result.table] == ["small", "more"]
+
+
+def test_the_command_line_names_a_finding_that_cannot_say_what_to_train(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
+    wrong = replace(RIGHT, name="wrong", experiments=lambda profile: {}["tiny"])
+    monkeypatch.setattr(sys.modules[__name__], "STUDY", replace(STUDY, findings=(wrong, RIGHT)))
+    words = ["attnscope", "reproduce", STUDY.name, "--workers", "0", "--store", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"attnscope: the experiments of {STUDY.name}/wrong could not be made: KeyError: 'tiny'")
+    assert written(tmp_path) == ["right"]
 
 
 def test_the_command_line_says_why_runs_failed(tmp_path, monkeypatch):

@@ -63,8 +63,7 @@ def study(data):
 @pytest.fixture(scope="module")
 def reproduced(study, tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    results = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
-    return store, {result.finding: result for result in results}
+    return store, well_formed.results_of(study, store)
 
 
 def asked(case, store, seed=0):

@@ -1,7 +1,17 @@
 """What every result of a study must be, whatever it says."""
 
-from attnscope.studies.finding import Finding, Measurements, Profile
+from pathlib import Path
+
+from attnscope.lab.engines import LocalEngine
+from attnscope.studies.finding import Finding, Measurements, Profile, Study
+from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result, problems
+
+
+def results_of(study: Study, store: Path) -> dict[str, Result]:
+    """What its findings leave behind at a tiny size, by name."""
+    results = reproduce(study, study.findings, "tiny", None, store, LocalEngine(0))
+    return {result.finding: result for result in results}
 
 
 def check(finding: Finding, result: Result) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from attnscope.errors import AttnscopeError, BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
+from attnscope.kinds import check_kinds
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
@@ -26,6 +27,7 @@ from attnscope.models import (
     start_words,
 )
 from attnscope.tasks import SyntheticTask, Task
+from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Fit, Report, carry_out
 from attnscope.training.progress import load_weights, read
@@ -58,6 +60,7 @@ class Experiment:
         ):
             given = getattr(self, name)
             require(isinstance(given, kind), f"the {name} of an experiment is one such as {example}, not {given!r}")
+        check_kinds(self)
         for name in self.watch:
             choose("probe to watch", name, WATCHES)
         require(self.threads > 0, f"threads must be positive, not {self.threads}")
@@ -132,8 +135,7 @@ class Run:
 def train(experiment: Experiment, store: Store, report: Report | None = None) -> Run:
     """The run of this experiment, from the store if it is there, trained otherwise."""
     check_device(experiment.device)
-    if isinstance(experiment.model, ClassifierSettings) and not store.find(experiment.key):
-        check_target(experiment)
+    check_data([experiment], store)
     with store.work(experiment.config()) as work:
         if not work.finished:
             with threads(experiment.threads):
@@ -174,6 +176,7 @@ def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
     if len(experiments) == 1:
         return [train(experiments[0], store)]
     check_device(experiments[0].device)
+    check_data(experiments, store)
     with ExitStack() as stack:
         inorder = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
         works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in inorder]
@@ -214,6 +217,16 @@ def write_down(experiment: Experiment, run: Fit) -> None:
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
     on_test = evaluate(run.model, experiment.task.batches("test"), **experiment.training.forward)
     write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
+
+
+def check_data(experiments: Sequence[Experiment], store: Store) -> None:
+    """Refuse, before it is trained on, a task that cannot be learned from, or not by this model."""
+    new = next((experiment for experiment in experiments if not store.find(experiment.key)), None)
+    if new is None:
+        return
+    check_task(new.task, new.seed, new.training.batch_size)  # others of one group learn from the same task
+    if isinstance(new.model, ClassifierSettings):
+        check_target(new)
 
 
 def check_target(experiment: Experiment) -> None:

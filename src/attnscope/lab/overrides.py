@@ -5,9 +5,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from attnscope.errors import BadSetting, choose, require
+from attnscope.kinds import IN_WORDS
 from attnscope.models import Positions
-
-IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
 
 
 def overridden(settings: Any, changes: list[str]) -> Any:

@@ -206,10 +206,14 @@ def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) 
     """The weights to use: the model's own, given ones (batch, heads, target, source; or without heads), or f(own)."""
     if intervention is None:
         return weights
-    if callable(intervention) and not isinstance(intervention, Tensor):
+    if isinstance(intervention, Tensor):
+        given = intervention[:, None] if intervention.dim() == 3 else intervention
+    elif callable(intervention):
         given = intervention(weights, mask)
     else:
-        given = intervention[:, None] if intervention.dim() == 3 else intervention
+        raise BadSetting(
+            f"attention= is weights, or a function of weights and mask such as attnscope.uniform, not {intervention!r}"
+        )
     try:
         return given.to(weights).expand_as(weights)
     except RuntimeError:

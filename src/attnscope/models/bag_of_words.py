@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from attnscope.errors import choose, require
+from attnscope.kinds import check_kinds
 from attnscope.models.attention import intervene, uniform
 from attnscope.models.initialise import INITIALISATIONS
 from attnscope.models.trace import Attention, Intervention, Trace
@@ -26,6 +27,7 @@ class BagOfWordsSettings:
     initialisation: str = "fan_in"  # every e_i and W_o from N(0, I / d): snell2021 §4.1
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(self.size > 0, f"size must be positive, not {self.size}")
         choose("initialisation", self.initialisation, INITIALISATIONS)
 

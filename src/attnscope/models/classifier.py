@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from attnscope.errors import choose, require
+from attnscope.kinds import check_kinds
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.cells import LSTM
 from attnscope.models.recurrent import Recurrent
@@ -37,6 +38,7 @@ class ClassifierSettings:
     specials_attended: bool = True  # author's code; otherwise start and end tokens are read but not attended to
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name in ("input_size", "units", "layers", "hidden"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
         require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnscope.errors import require
+from attnscope.kinds import check_kinds
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Positions:
     rotated: bool = True
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(self.base > 1, f"the base of a positional code must be more than 1, not {self.base}")
 
 

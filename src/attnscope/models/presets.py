@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from attnscope.errors import require
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
@@ -49,4 +50,9 @@ NETWORKS: dict[type, type[Model]] = {
 
 def build(settings: ModelSettings, source_words: int, target_words: int) -> Model:
     """The network that these settings describe, with fresh weights."""
+    possible = ", ".join(kind.__name__ for kind in NETWORKS)
+    require(
+        type(settings) in NETWORKS,
+        f"a model is built from settings, one of {possible}, such as MODELS['aed'], not from {settings!r}",
+    )
     return NETWORKS[type(settings)](settings, source_words, target_words)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,14 +75,15 @@ def at_most(text: str, values: Values, threshold: Number) -> Verdict:
 
 
 def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> Verdict:
-    """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where there are equally many."""
+    """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where both have the same."""
     ours, theirs = np.asarray(values, dtype=float), np.asarray(others, dtype=float)
-    paired = len(ours) == len(theirs)
+    paired = of_same_seeds(values, others)
     gap = estimate(ours - factor * theirs) if paired else welch(ours, factor * theirs)
     times = "" if factor == 1.0 else f"{short(factor)} times "
+    compared = "difference seed by seed" if paired else f"{which_seeds(values, others)}, so difference of means"
     evidence = (
         f"{with_spread(*mean_and_sd(finite(values)))} against {times}{with_spread(*mean_and_sd(finite(others)))}; "
-        f"{'difference seed by seed' if paired else 'difference of means'} {gap}"
+        f"{compared} {gap}"
     )
     holds = True if gap.low > 0 else False if gap.high <= 0 else None
     return Verdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
@@ -90,8 +91,8 @@ def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -
 
 def no_lower(text: str, values: Values, others: Values, margin: Number) -> Verdict:
     """Is the mean at most `margin` lower than that of others, seed by seed?"""
-    if len(values) != len(others):
-        return untested(text, "not as many seeds have one as have the other")
+    if not of_same_seeds(values, others):
+        return untested(text, f"seed by seed it takes the same ones, but {which_seeds(values, others)}")
     return at_least(text, np.asarray(values, dtype=float) - np.asarray(others, dtype=float), -margin)
 
 
@@ -104,6 +105,40 @@ def always(text: str, flags: Values) -> Verdict:
     if 0 < true < n:
         return Verdict(text, None, evidence, f"true {evidence}")
     return Verdict(text, true == n, evidence)
+
+
+class OfSeeds(list[float]):
+    """One number a seed, the label of the experiment that they are of, and which seeds."""
+
+    def __init__(self, values: Iterable[float], label: object, seeds: Sequence[int]):
+        super().__init__(values)
+        self.label = label
+        self.seeds = seeds
+
+
+def of_same_seeds(values: Values, others: Values) -> bool:
+    """May they be compared seed by seed? Where seeds are not known, if there are equally many."""
+    if isinstance(values, OfSeeds) and isinstance(others, OfSeeds):
+        return values.seeds == others.seeds
+    return len(values) == len(others)
+
+
+def which_seeds(values: Values, others: Values) -> str:
+    """
+    >>> which_seeds(OfSeeds([0.8, 0.9], "told", (0, 2)), OfSeeds([0.5], "not told", (1,)))
+    "'told' has the seeds 0, 2 and 'not told' has the seed 1"
+    >>> which_seeds([0.8, 0.9], [])
+    'one side has 2 seeds and the other has 0 seeds'
+    """
+    return f"{seeds_of(values, 'one side')} and {seeds_of(others, 'the other')}"
+
+
+def seeds_of(values: Values, unlabelled: str) -> str:
+    plural = "" if len(values) == 1 else "s"
+    if not isinstance(values, OfSeeds):
+        return f"{unlabelled} has {len(values)} seed{plural}"
+    seeds = f"the seed{plural} {', '.join(map(str, values.seeds))}" if values.seeds else "no seed"
+    return f"{str(values.label)!r} has {seeds}"
 
 
 def untested(text: str, why: str) -> Verdict:

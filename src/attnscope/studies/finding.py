@@ -1,14 +1,14 @@
 """One table or figure of a paper: what it trains, what it measures, what it claims, how it looks."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import Verdict
+from attnscope.studies.claims import OfSeeds, Verdict
 from attnscope.studies.result import Row, row
 from attnscope.tasks import MissingCorpus
 
@@ -81,6 +81,14 @@ class Unmeasured(AttnscopeError):
     """A label or a name that was asked for, and those that there are."""
 
 
+class OfRuns(list[Measurement]):
+    """What the runs of one experiment say, and of which seeds they are: those that failed are missing."""
+
+    def __init__(self, measurements: Iterable[Measurement], seeds: Iterable[int]):
+        super().__init__(measurements)
+        self.seeds = tuple(seeds)
+
+
 @dataclass(frozen=True)
 class Measurements:
     """What the runs of each experiment of a finding say, one measurement a seed."""
@@ -108,9 +116,17 @@ class Measurements:
     def only(self, *labels: Label) -> "Measurements":
         return Measurements({label: self[label] for label in labels})
 
-    def values(self, label: Label, name: str) -> list[float]:
+    def values(self, label: Label, name: str) -> OfSeeds:
         """One number a seed."""
-        return [float(value) for value in self.named(label, name)]
+        return OfSeeds(map(float, self.named(label, name)), label, self.seeds(label))
+
+    def seeds(self, label: Label) -> tuple[int, ...]:
+        group = self[label]
+        return group.seeds if isinstance(group, OfRuns) else tuple(range(len(group)))
+
+    def of_same_seeds(self, labels: Iterable[Label]) -> bool:
+        """Has each of these experiments the same seeds, so that they may be compared seed by seed?"""
+        return len({self.seeds(label) for label in labels}) <= 1
 
     def flags(self, label: Label, name: str) -> list[bool]:
         return [bool(value) for value in self.named(label, name)]

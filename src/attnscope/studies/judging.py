@@ -1,7 +1,7 @@
 """What do the answers say? A finding with its questions, and the result that is written of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,12 @@ from typing import Any
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import Outcome
 from attnscope.lab.engines.outcome import sentence
-from attnscope.studies.finding import Finding, Label, Measurements, Study, Unmeasured, plain, shortened
+from attnscope.studies.finding import Finding, Label, Measurements, OfRuns, Study, Unmeasured, plain, shortened
 from attnscope.studies.questions import Answer, Question, name_or_failure
 from attnscope.studies.result import Result, provenance
 
 FAILED = "Runs failed"  # how a note begins that says which, and why
+TO_TRAIN = ("experiments", "follow_up")  # parts of a finding that say what is trained
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,30 @@ class Plan:
 
     finding: Finding
     seeds: Sequence[int]
-    questions: Mapping[Label, Sequence[Question]]
-    answers: Mapping[Label, Sequence[Outcome[Answer]]]
+    questions: Mapping[Label, Sequence[Question]] = field(default_factory=dict)
+    answers: Mapping[Label, Sequence[Outcome[Answer]]] = field(default_factory=dict)
+    wrong: "Unjudged | None" = None  # with what it wants to be trained; then it is asked nothing more
+
+    def asking(self, questions: Mapping[Label, Sequence[Question]]) -> "Plan":
+        """With more questions; a label that is asked again loses its answer."""
+        kept = {label: group for label, group in self.answers.items() if label not in questions}
+        return replace(self, questions={**self.questions, **questions}, answers=kept)
+
+    @property
+    def unanswered(self) -> dict[Label, Sequence[Question]]:
+        return {label: group for label, group in self.questions.items() if label not in self.answers}
+
+    def answered(self, answers: Mapping[Label, Sequence[Outcome[Answer]]]) -> "Plan":
+        known = {**self.answers, **answers}
+        return replace(self, answers={label: known[label] for label in self.questions})
 
     @property
     def measured(self) -> Measurements:
-        return Measurements(
-            {
-                label: [answer.value.measurement for answer in group if answer.value is not None]
-                for label, group in self.answers.items()
-            }
-        )
+        return Measurements({label: self.of_runs(group) for label, group in self.answers.items()})
+
+    def of_runs(self, group: Sequence[Outcome[Answer]]) -> OfRuns:
+        found = {seed: one.value for seed, one in zip(self.seeds, group, strict=True) if one.value is not None}
+        return OfRuns((answer.measurement for answer in found.values()), found)
 
     def judged(self, study: Study, profile: Any, device: str) -> Result:
         """The result, from what the runs say; a run that failed is named, never passed over."""
@@ -101,7 +115,7 @@ def seeds_of(label: Label, seeds: Sequence[int]) -> str:
 
 
 class Unjudged(AttnscopeError):
-    """A finding whose table, claims or figure cannot be made of what was measured."""
+    """A finding that does not say what is to be trained, or whose table, claims or figure cannot be made."""
 
 
 def written(plans: Sequence[Plan], study: Study, profile: Any, device: str, folder: Path) -> list[Result]:
@@ -110,6 +124,8 @@ def written(plans: Sequence[Plan], study: Study, profile: Any, device: str, fold
     wrong: list[Unjudged] = []
     for plan in plans:
         try:
+            if plan.wrong:
+                raise plan.wrong
             result = plan.judged(study, profile, device)
             result.write(folder)
             results.append(result)
@@ -124,6 +140,7 @@ def unjudged(part: str, study: Study, finding: Finding, error: Exception) -> Unj
     """An error that says of which part of which finding it is."""
     if isinstance(error, Unjudged):
         return error
-    named = Unjudged(f"the {part} of {study.name}/{finding.name} could not be judged: {sentence(error)}")
+    cannot = "made" if part in TO_TRAIN else "judged"
+    named = Unjudged(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {sentence(error)}")
     named.__cause__ = error
     return named

@@ -15,6 +15,7 @@ import attnscope
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import write_atomically
 from attnscope.lab.configuration import describe
+from attnscope.lab.engines.outcome import sentence
 from attnscope.lab.experiment import Experiment, Run, finished, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
@@ -67,11 +68,11 @@ class Answer:
 
 
 def name_or_failure(question: Question) -> tuple[str, str | None]:
-    """The key of a question; or, where its data are missing or have changed, why it has none."""
+    """The key of a question; or, where its data are missing or its settings cannot be stored, why it has none."""
     try:
         return question.key, None
-    except AttnscopeError as error:
-        return f"failed: {error}", str(error)
+    except Exception as error:
+        return f"failed: {error}", sentence(error)
 
 
 # In a worker, on whichever machine ----------------------------------------------------------------------------------

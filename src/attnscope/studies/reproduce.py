@@ -1,7 +1,7 @@
 """Does a paper's finding reproduce? Train what it needs, measure, judge, and write down the result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,8 @@ from attnscope.errors import require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.experiment import Experiment, together
-from attnscope.studies.finding import Case, Finding, ForSeed, Label, Study, Wanted, seeded
-from attnscope.studies.judging import Plan, written
+from attnscope.studies.finding import Case, Finding, Label, Study, Wanted, seeded
+from attnscope.studies.judging import Plan, unjudged, written
 from attnscope.studies.questions import SHARED, Answer, Question, Training, answer, carry_out, name_or_failure
 from attnscope.studies.result import Result
 
@@ -31,34 +31,37 @@ def reproduce(
     settings = study.profiles[profile]
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     work = Reproduction(study, store.resolve(), engine, device, progress)
-    plans = [Plan(finding, range(seeds or finding.seeds(settings)), {}, {}) for finding in findings]
-    first_steps = {plan.finding.name: to_train(study, plan, plan.finding.experiments(settings)) for plan in plans}
-    plans = work.carried_out(plans, first_steps)
-    next_steps = {
-        plan.finding.name: to_train(study, plan, plan.finding.follow_up(settings, plan.measured))
-        for plan in plans
-        if plan.finding.follow_up is not None
-    }
-    if next_steps:
-        plans = work.carried_out(plans, next_steps)
+    plans = [Plan(finding, range(seeds or finding.seeds(settings))) for finding in findings]
+    plans = work.carried_out(plans, "experiments", lambda plan: plan.finding.experiments(settings))
+    if any(finding.follow_up for finding in findings):
+        plans = work.carried_out(plans, "follow_up", lambda plan: follow_up(plan, settings))
     return written(plans, study, settings, device, store / "results")
 
 
-def to_train(study: Study, plan: Plan, wanted: Any) -> Mapping[Label, Wanted | ForSeed]:
-    """What a finding wants to be trained; refused if it is something else."""
-    of = f"of {study.name}/{plan.finding.name} should be"
+def follow_up(plan: Plan, settings: Any) -> Any:
+    """What is to be trained next, where that depends on what was measured."""
+    return {} if plan.finding.follow_up is None else plan.finding.follow_up(settings, plan.measured)
+
+
+def by_label(wanted: Any) -> Mapping[Label, Any]:
+    """What a finding wants to be trained; refused if it has no labels."""
     require(
         isinstance(wanted, Mapping),
-        f"the experiments {of} a dictionary, by label what is trained, such as {{'told': Experiment(…)}}, but are of "
-        f"type {type(wanted).__name__}",
+        "they should be a dictionary, by label what is trained, such as {'told': Experiment(…)}, but are of type "
+        f"{type(wanted).__name__}",
     )
-    for label, what in wanted.items():
-        require(
-            isinstance(what, Experiment | Case) or callable(what),
-            f"the experiment {str(label)!r} {of} an Experiment, a Case, or a function that gives one for a seed, but "
-            f"is of type {type(what).__name__}",
-        )
     return wanted  # type: ignore[no-any-return]
+
+
+def for_seed(label: Label, what: Any, seed: int) -> Wanted:
+    """What is to be trained of a label; refused if it is nothing that can be."""
+    wanted: Wanted = what(seed) if callable(what) else what
+    require(
+        isinstance(wanted, Experiment | Case),
+        f"{str(label)!r} should be an Experiment, a Case, or a function that gives one for a seed, but is of type "
+        f"{type(wanted).__name__}",
+    )
+    return wanted
 
 
 @dataclass(frozen=True)
@@ -71,34 +74,36 @@ class Reproduction:
     device: str
     progress: Progress | None
 
-    def carried_out(self, plans: Sequence[Plan], wanted: Mapping[str, Mapping[Label, Wanted | ForSeed]]) -> list[Plan]:
-        """The plans with more questions, each asked."""
-        new = {
-            plan.finding.name: {
-                label: [self.question(plan.finding, what, seed) for seed in plan.seeds]
-                for label, what in wanted.get(plan.finding.name, {}).items()
-            }
-            for plan in plans
-        }
-        questions = [question for labels in new.values() for group in labels.values() for question in group]
+    def carried_out(self, plans: Sequence[Plan], part: str, wanted: Callable[[Plan], Any]) -> list[Plan]:
+        """The plans with the questions of one more part of their findings, each asked."""
+        plans = [self.planned(plan, part, wanted) for plan in plans]
+        questions = [question for plan in plans for group in plan.unanswered.values() for question in group]
         names = {question: name_or_failure(question) for question in questions}
         failed = {name: Outcome[Answer](failure=failure) for name, failure in names.values() if failure}
         answers = failed | self.answered([question for question in questions if names[question][1] is None])
         return [
-            Plan(
-                plan.finding,
-                plan.seeds,
-                {**plan.questions, **(asked := new[plan.finding.name])},
-                {
-                    **plan.answers,
-                    **{label: [answers[names[q][0]] for q in group] for label, group in asked.items()},
-                },
-            )
+            plan.answered({label: [answers[names[q][0]] for q in group] for label, group in plan.unanswered.items()})
             for plan in plans
         ]
 
-    def question(self, finding: Finding, what: Wanted | ForSeed, seed: int) -> Question:
-        wanted = what if isinstance(what, Experiment | Case) else what(seed)
+    def planned(self, plan: Plan, part: str, wanted: Callable[[Plan], Any]) -> Plan:
+        """The plan with more questions; where they cannot be made, with what is wrong, which is told at once."""
+        if plan.wrong:
+            return plan
+        try:
+            return plan.asking(
+                {
+                    label: [self.question(plan.finding, for_seed(label, what, seed), seed) for seed in plan.seeds]
+                    for label, what in by_label(wanted(plan)).items()
+                }
+            )
+        except Exception as error:
+            wrong = unjudged(part, self.study, plan.finding, error)
+            if self.progress:
+                self.progress(0, 0, str(wrong))
+            return replace(plan, wrong=wrong)
+
+    def question(self, finding: Finding, wanted: Wanted, seed: int) -> Question:
         ready = (
             seeded(wanted, seed, self.device) if isinstance(wanted, Experiment) else wanted.seeded(seed, self.device)
         )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attnscope.errors import choose, require
+from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import Batch, Vocabulary
 
 SPLITS = ("test", "validation")
@@ -45,6 +46,7 @@ class SyntheticTask(Task):
     test_size: int = 1000  # aitken2021, author's code: components from 1000 fresh sequences
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(self.test_size > 0, f"test_size must be positive, not {self.test_size}")
 
     @abstractmethod

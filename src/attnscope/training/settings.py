@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnscope.errors import choose, require
+from attnscope.kinds import check_kinds
 from attnscope.models.attention import uniform
 
 
@@ -35,6 +36,7 @@ class TrainingSettings:
     trained: str = "all"  # or "attention" (snell2021 A.6), "all but words": other weights stay as they started
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         choose("schedule", self.schedule, SCHEDULES)
         choose("choice of weights", self.keep, ("last", "best"))
         choose("measure of the best", self.best_by, ("loss", "word_accuracy"))

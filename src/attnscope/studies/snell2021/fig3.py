@@ -15,15 +15,14 @@ from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.learning import (
     BLUE,
-    QUANTITIES,
     RED,
     WINDOW,
     draw_curves,
-    last_step,
+    ends,
     measure,
-    medians,
     pictures,
     sometimes,
+    table_of,
 )
 from attnscope.studies.snell2021.toys import copying
 
@@ -41,7 +40,7 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 
 
 def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES, lambda label, name: published(f"copying_{label}", name)) + medians(measured)
+    return table_of(measured, lambda label, name: published(f"copying_{label}", name))
 
 
 def claims(measured: Measurements) -> list[Verdict]:
@@ -68,12 +67,10 @@ def claims(measured: Measurements) -> list[Verdict]:
 
 def draw(data: Any) -> "Figure":
     """The paper's two panels; below them, if training went on, the same to the end."""
-    ends = [min(WINDOW, last_step(data))]
-    if last_step(data) > WINDOW:
-        ends.append(last_step(data))
-    picture, axes = plots.panels(len(ends), 2, size=(4.9, 3.0))
+    shown = ends(data)
+    picture, axes = plots.panels(len(shown), 2, size=(4.9, 3.0))
     panels = iter(axes)
-    for last in ends:
+    for last in shown:
         for label in HARD:
             draw_curves(data, {label: RED, "control": BLUE}, next(panels), last, f"{label}, {last} steps")
     return picture

@@ -9,7 +9,7 @@ import numpy as np
 from attnscope.lab.experiment import Run
 from attnscope.plots.style import axes, legend, name_axes, styled
 from attnscope.studies.claims import Values, Verdict
-from attnscope.studies.finding import Measurement, Measurements
+from attnscope.studies.finding import Measurement, Measurements, Stated
 from attnscope.studies.result import Row, row
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ def measure(run: Run) -> Measurement:
     }
 
 
+def table_of(measured: Measurements, stated: Stated) -> list[Row]:
+    """Of a task that is learnt or not, with what the paper states of it."""
+    return measured.table(QUANTITIES, stated) + medians(measured)
+
+
 def medians(measured: Measurements) -> list[Row]:
     """The median over all seeds of the step at which a task is learnt: none where more than half never get there."""
     text = "step at which they have, median of all seeds (one number)"
@@ -101,6 +106,12 @@ def sometimes(text: str, flags: Values) -> Verdict:
 def pictures(measured: Measurements, labels: Sequence[str]) -> dict[str, Any]:
     """The curves of all seeds."""
     return {label: [each["picture"] for each in measured[label]] for label in labels}
+
+
+def ends(data: Mapping[str, Any]) -> list[int]:
+    """How far to show the curves: as far as the paper looks, and, if training went on, to the end."""
+    last = last_step(data)
+    return [WINDOW, last] if last > WINDOW else [last]
 
 
 def last_step(data: Mapping[str, Any]) -> int:

@@ -13,17 +13,7 @@ from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import (
-    BLUE,
-    QUANTITIES,
-    RED,
-    WINDOW,
-    draw_curves,
-    last_step,
-    measure,
-    medians,
-    pictures,
-)
+from attnscope.studies.snell2021.learning import BLUE, RED, WINDOW, draw_curves, ends, measure, pictures, table_of
 from attnscope.studies.snell2021.toys import copying
 
 if TYPE_CHECKING:
@@ -50,7 +40,7 @@ def table(measured: Measurements) -> list[Row]:
     def stated(label: str, name: str) -> dict[str, Any]:
         return published("copying_control" if label == IN_ORDER else "copying_reordered", name)
 
-    return measured.table(QUANTITIES, stated) + medians(measured)
+    return table_of(measured, stated)
 
 
 def claims(measured: Measurements) -> list[Verdict]:
@@ -75,14 +65,13 @@ def claims(measured: Measurements) -> list[Verdict]:
 
 def draw(data: Any) -> "Figure":
     """All orders in one colour: none is more of a permutation than another."""
-    last = last_step(data)
     groups = {
         "in order": data[IN_ORDER],
         "in a fixed other order": [curve for label, curves in data.items() if label != IN_ORDER for curve in curves],
     }
-    ends = [WINDOW, last] if last > WINDOW else [last]
-    picture, axes = plots.panels(1, len(ends), size=(5.6, 3.0))
-    for end, ax in zip(ends, axes, strict=True):
+    shown = ends(data)
+    picture, axes = plots.panels(1, len(shown), size=(5.6, 3.0))
+    for end, ax in zip(shown, axes, strict=True):
         paint = dict(zip(groups, (BLUE, RED), strict=True))
         draw_curves(groups, paint, ax, end, f"copying 40 of 60 words, {end} steps")
     return picture

@@ -13,15 +13,7 @@ from attnscope.studies.bars import Panel, draw_bars, one_key, panel
 from attnscope.studies.claims import Verdict, at_least, at_most
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import (
-    AS_IN_THE_PAPER,
-    BESIDE,
-    NOTES,
-    PERTURBED,
-    case,
-    measure,
-    published,
-)
+from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, case, measure, published
 from attnscope.studies.tutek2020.experiments import BASE, Sizes, trained
 
 if TYPE_CHECKING:
@@ -59,7 +51,7 @@ def started(sizes: Sizes, corpus: str, start: str) -> Experiment:
 
 
 def table(measured: Measurements) -> list[Row]:
-    quantities = {"entropy": BESIDE["entropy"]} | AS_IN_THE_PAPER | BESIDE
+    quantities = {"entropy": QUANTITIES["entropy"]} | QUANTITIES  # first of all
     return measured.table(quantities, stated, lambda label: {"corpus": label.corpus, "query": STARTS[label.start]})
 
 

@@ -82,7 +82,7 @@ PREMISES = {
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     make: dict[str, Callable[[Sizes, str], Experiment]] = {BASE: honest, DECEPTIVE: taught_to_hide}
-    models = labels(sizes.tested, (ATTENTION,), MODELS)
+    models = labels(sizes.tested, MODELS, (ATTENTION,))
     return {label: case(sizes, partial(make[label.model], sizes, label.corpus)) for label in models}
 
 

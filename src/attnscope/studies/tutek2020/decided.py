@@ -55,6 +55,7 @@ BESIDE = {
     "validation_f1": "F1 on the validation split",
     "validation_accuracy": "accuracy on the validation split",
 }
+QUANTITIES = AS_IN_THE_PAPER | BESIDE
 NOTES = (
     "F1 is that of the positive class: in table 1 a model loses 91.0 points of 91.0 (anemia), which a macro F1 cannot. "
     "A loss is what F1 has less of, in points; the paper prints it with a minus sign.",

@@ -26,6 +26,7 @@ UNTRIED = {"delta": 10.0, "eta": 1.0}  # our choice, for a corpus of one's own
 # The models of table 1; the last one shows what it costs to keep the words as they are published.
 BASE, CONCAT, RESIDUAL, TYING, MLM, FREE = "base", "concat", "residual", "tying", "mlm", "base, words trained"
 MODELS = (BASE, CONCAT, RESIDUAL, TYING, MLM, FREE)
+REGULARISED = (TYING, MLM)
 
 
 class ModelLabel(NamedTuple):
@@ -43,7 +44,7 @@ class ModelLabel(NamedTuple):
         return ", ".join(self)
 
 
-def labels(corpora: Iterable[str], attentions: Iterable[str], models: Iterable[str]) -> list[ModelLabel]:
+def labels(corpora: Iterable[str], models: Iterable[str], attentions: Iterable[str] = ATTENTIONS) -> list[ModelLabel]:
     return [ModelLabel(*parts) for parts in product(corpora, attentions, models)]
 
 

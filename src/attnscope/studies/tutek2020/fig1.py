@@ -104,10 +104,8 @@ Curve = tuple[np.ndarray, np.ndarray]  # JSD and TVD, a number a λ
 
 
 def curves(measured: Measurements, corpus: str, model: str) -> list[Curve]:
-    """One a seed; none if a run is missing."""
+    """One a seed."""
     own = measured.where(corpus=corpus, model=model)
-    if len({len(own[label]) for label in own}) != 1:
-        return []
     jsd, tvd = (np.array([own.values(label, name) for label in own]).T for name in ("jsd", "tvd"))
     return list(zip(jsd, tvd, strict=True))
 
@@ -135,8 +133,11 @@ def in_order(curve: Curve) -> Curve:
 
 def compared(measured: Measurements, corpus: str, model: str) -> list[tuple[float, float]]:
     """TVD of a model and of base at equal JSD, a pair a seed; none if a run is missing."""
+    both = [label for label in measured if label.corpus == corpus and label.model in (model, BASE)]
+    if not measured.of_same_seeds(both):
+        return []
     ours, base = (curves(measured, corpus, which) for which in (model, BASE))
-    return [at_equal_jsd(*pair) for pair in zip(ours, base, strict=True)] if len(ours) == len(base) else []
+    return [at_equal_jsd(*pair) for pair in zip(ours, base, strict=True)]
 
 
 def table(measured: Measurements) -> list[Row]:

@@ -44,7 +44,7 @@ QUANTITIES = {
 
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
-    models = labels(sizes.tested, (ATTENTION,), MODELS)
+    models = labels(sizes.tested, MODELS, (ATTENTION,))
     return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
 
 

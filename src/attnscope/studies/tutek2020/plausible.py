@@ -70,7 +70,7 @@ def marked_corpora(sizes: Sizes) -> tuple[str, ...]:
 
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
-    models = labels(marked_corpora(sizes), (ATTENTION,), MODELS)
+    models = labels(marked_corpora(sizes), MODELS, (ATTENTION,))
     return {label: unless_absent(partial(case, sizes, label.corpus, label.model)) for label in models}
 
 

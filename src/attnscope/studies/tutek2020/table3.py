@@ -11,32 +11,19 @@ from attnscope.studies.claims import Verdict, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_parts, grounded, stated_by
-from attnscope.studies.tutek2020.experiments import (
-    ATTENTIONS,
-    BASE,
-    MLM,
-    RESIDUAL,
-    TYING,
-    ModelLabel,
-    Sizes,
-    labels,
-    trained,
-)
+from attnscope.studies.tutek2020.experiments import BASE, REGULARISED, RESIDUAL, ModelLabel, Sizes, labels, trained
 from attnscope.studies.tutek2020.table1 import corpus_and_attention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODELS = (BASE, RESIDUAL, TYING, MLM)
-REGULARISED = (TYING, MLM)
+MODELS = (BASE, RESIDUAL, *REGULARISED)
 QUANTITIES = {
     "probability": "probability of the decision given a token alone",
     "decision": "the same given the text",
     "leakage": "share of tokens that alone would decide as surely",
     "correct": "share of texts classified correctly",
 }
-
-
 stated = stated_by("table3")
 
 
@@ -49,7 +36,7 @@ def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     def case(label: ModelLabel) -> Case:
         return Case({"model": trained(sizes, *label)}, Everything())
 
-    return {label: unless_absent(partial(case, label)) for label in labels(sizes.corpora, ATTENTIONS, MODELS)}
+    return {label: unless_absent(partial(case, label)) for label in labels(sizes.corpora, MODELS)}
 
 
 def measure(subject: TrainedCase) -> Measurement:

@@ -12,16 +12,7 @@ from attnscope.studies.bars import cell
 from attnscope.studies.claims import Verdict, more_than, spread
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import (
-    AS_IN_THE_PAPER,
-    BESIDE,
-    NOTES,
-    PERTURBED,
-    by_parts,
-    case,
-    measure,
-    stated_by,
-)
+from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, by_parts, case, measure, stated_by
 from attnscope.studies.tutek2020.experiments import BASE, CONCAT, MLM, TYING, Sizes, trained
 from attnscope.studies.tutek2020.experiments import MODELS as ALL  # whose colours are those of table 1
 
@@ -57,7 +48,7 @@ def experiments(sizes: Sizes) -> dict[LayersLabel, Case]:
 
 
 def table(measured: Measurements) -> list[Row]:
-    return measured.table(AS_IN_THE_PAPER | BESIDE, stated, by_parts)
+    return measured.table(QUANTITIES, stated, by_parts)
 
 
 def claims(measured: Measurements) -> list[Verdict]:

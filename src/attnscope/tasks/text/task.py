@@ -9,6 +9,7 @@ import numpy as np
 
 from attnscope.errors import choose, require
 from attnscope.files import Malformed
+from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import Vocabulary
 from attnscope.tasks.finite import FiniteTask
 from attnscope.tasks.text import origins
@@ -36,6 +37,7 @@ class TextTask(FiniteTask):
     fingerprint: str | None = None  # a checksum of the data; if given, other data are refused
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(bool(self.file), "a corpus needs a file")
         require(
             isinstance(self.vocabulary, Words) or not self.preparation.unknown_integers,

@@ -1,0 +1,163 @@
+"""A setting of another kind than its annotation says is refused by a sentence that names it and what it may be."""
+
+import re
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+import pytest
+
+from attnscope.errors import BadSetting
+from attnscope.kinds import check_kinds
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+class Place(ABC):
+    @abstractmethod
+    def of(self, word: int) -> int: ...
+
+
+class Left(Place):
+    def of(self, word: int) -> int:
+        return word - 1
+
+
+class Right(Place):
+    def of(self, word: int) -> int:
+        return word + 1
+
+
+@dataclass(frozen=True)
+class Wave:
+    length: float = 1.0
+
+
+@dataclass(frozen=True)
+class Network:
+    cell: str = "gru"
+    units: int = 4
+    rate: float = 0.5
+    deep: bool = False
+    steps: tuple[int, ...] = ()
+    clip: float | None = None
+    wave: Wave | None = None
+    place: Place = field(default_factory=Left)
+    bend: Callable[[float], float] = abs
+    other: Any = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cell": Wave}, "cell of Network is a word, not <class 'test_kinds.Wave'>"),
+        ({"units": "4"}, "units of Network is a whole number, not '4'"),
+        ({"units": 4.0}, "units of Network is a whole number, not 4.0"),
+        ({"units": True}, "units of Network is a whole number, not True"),
+        ({"units": None}, "units of Network is a whole number, not None"),
+        ({"rate": "fast"}, "rate of Network is a number, not 'fast'"),
+        ({"deep": "yes"}, "deep of Network is true or false, not 'yes'"),
+        ({"steps": "all"}, "steps of Network is a list, not 'all'"),
+        ({"clip": "none"}, "clip of Network is a number or None, not 'none'"),
+        ({"wave": "sine"}, "wave of Network is Wave(…) or None, not 'sine'"),
+        ({"place": "left"}, "place of Network is Left(…) or Right(…), not 'left'"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(given, message):
+    with pytest.raises(BadSetting) as refused:
+        Network(**given)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rate": 1},
+        {"clip": 2},
+        {"units": np.int64(4), "rate": np.float32(1)},
+        {"steps": [1, 2]},
+        {"wave": Wave(2.0), "place": Right()},
+        {"bend": "whatever", "other": "whatever"},
+    ],
+)
+def test_what_is_near_enough_is_taken(given):
+    Network(**given)
+
+
+def test_an_annotation_that_only_type_checkers_see_is_passed_over():
+    @dataclass(frozen=True)
+    class Precise:
+        rate: "Decimal"
+
+    check_kinds(Precise(1))
+
+
+def test_a_class_of_which_nothing_is_an_instance_takes_everything():
+    class Row(TypedDict):
+        text: str
+
+    check_kinds(make_dataclass("Table", [("row", Row)])({"text": "a"}))
+
+
+WORDS_FOR_SETTINGS = """
+from attnscope.lab.experiment import Experiment
+from attnscope.models import MODELS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, build
+from attnscope.tasks import TASKS, Classification
+from attnscope.training import TrainingSettings
+
+task, model, training = TASKS["one_to_one"](), MODELS["aed"], TrainingSettings()
+for wrong in (
+    lambda: EncoderDecoderSettings(positions="sines"),
+    lambda: EncoderDecoderSettings(units="64"),
+    lambda: EncoderDecoderSettings(attention="uniform"),
+    lambda: ClassifierSettings(attention=Positions),
+    lambda: BagOfWordsSettings(size="256"),
+    lambda: Positions(base="20"),
+    lambda: TrainingSettings(steps="100"),
+    lambda: TASKS["one_to_one"](longest="9"),
+    lambda: Classification("texts.csv", vocabulary="words"),
+    lambda: Experiment(task, model, training, objective="cross_entropy"),
+    lambda: Experiment(task, model, training, start=3),
+    lambda: build("aed", 5, 5),
+    lambda: build(model, 15, 15)(next(task.batches("test")), attention="uniform"),
+):
+    try:
+        wrong()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_every_kind_of_settings_says_what_it_wants():
+    """In a process of its own, where no types are checked."""
+    told = subprocess.run([sys.executable, "-c", WORDS_FOR_SETTINGS], capture_output=True, text=True, check=True)
+    said = told.stdout.splitlines()
+    assert said[:2] == [
+        "positions of EncoderDecoderSettings is Positions(…) or None, not 'sines'",
+        "units of EncoderDecoderSettings is a whole number, not '64'",
+    ]
+    assert said[2].startswith("there is no attention 'uniform'; choose one of none, dot, ")
+    assert said[3:9] == [
+        "attention of ClassifierSettings is a word, not <class 'attnscope.models.positions.Positions'>",
+        "size of BagOfWordsSettings is a whole number, not '256'",
+        "base of Positions is a number, not '20'",
+        "steps of TrainingSettings is a whole number, not '100'",
+        "longest of OneToOne is a whole number, not '9'",
+        "vocabulary of Classification is Words(…) or Subwords(…), not 'words'",
+    ]
+    assert said[9].startswith("objective of Experiment is Sum(…), CrossEntropy(…), L2(…), ")
+    assert re.search(r" or \w+\(…\), not 'cross_entropy'$", said[9])
+    assert said[10:] == [
+        "start of Experiment is Start(…), not 3",
+        "a model is built from settings, one of EncoderDecoderSettings, ClassifierSettings, BagOfWordsSettings, such "
+        "as MODELS['aed'], not from 'aed'",
+        "attention= is weights, or a function of weights and mask such as attnscope.uniform, not 'uniform'",
+    ]

@@ -239,16 +239,21 @@ def compositions(kind: str, length: int, most: int, tables: Tables, random: np.r
     else:
         places = random.integers(0, len(names), (64 * most, length))
         candidates = (tuple(names[i] for i in row) for row in places.tolist())
-    found = dict.fromkeys(each for each in candidates if kind_of(each, tables) == kind)
-    return list(found)[:most]
+    found: dict[Composition, None] = {}
+    for candidate in candidates:
+        if len(found) == most:
+            break
+        if kind_of(candidate, tables) == kind:
+            found[candidate] = None
+    return list(found)
 
 
 def kind_of(composition: Composition, tables: Tables) -> str:
     """Which held-out tables are in it: none, some, or nothing else?"""
-    held_out = sum(name in tables.held_out for name in composition)
-    if held_out == 0:
+    held_out = set(composition).intersection(tables.held_out)
+    if not held_out:
         return "heldout_compositions"
-    return "new_compositions" if held_out == len(composition) else "heldout_tables"
+    return "new_compositions" if held_out.issuperset(composition) else "heldout_tables"
 
 
 def count_of(kind: str, length: int, tables: Tables) -> int:

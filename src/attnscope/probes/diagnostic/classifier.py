@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from attnscope.errors import choose, require
 from attnscope.probes.diagnostic.sparse import sparse_regression
@@ -20,6 +21,7 @@ PENALTIES = ("none", "l1", "l2")
 # more slowly. The fit then ends where no entry of the gradient of the mean loss is above the tolerance.
 TOLERANCE = 1e-4
 LONGEST = 3000  # steps
+THREADS = ThreadpoolController()  # of the libraries that multiply matrices
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,25 @@ def fitted(
     require(inverse_penalty > 0, f"inverse_penalty must be positive, not {inverse_penalty}")
     classes, numbers = np.unique(labels, return_inverse=True)
     require(len(classes) > 1, "all labels are the same: there is nothing to tell apart")
-    if penalty == "l1":
-        weights, biases, converged = sparse_regression(states, numbers, inverse_penalty, LONGEST)
-        return Linear(weights, biases, classes, converged)
-    strength = np.inf if penalty == "none" else inverse_penalty
-    fitter = LogisticRegression(C=strength, solver="lbfgs", tol=TOLERANCE, max_iter=LONGEST)
+    with THREADS.limit(limits=1, user_api="blas"):  # these matrices are too small to be shared among cores
+        if penalty == "l1":
+            weights, biases, converged = sparse_regression(states, numbers, inverse_penalty, LONGEST)
+        else:
+            strength = np.inf if penalty == "none" else inverse_penalty
+            weights, biases, converged = smooth_regression(states, labels, strength)
+    return Linear(weights, biases, classes, converged)
+
+
+def smooth_regression(
+    states: Float[np.ndarray, "steps units"], labels: Int[np.ndarray, " steps"], inverse_penalty: float
+) -> tuple[Float[np.ndarray, "classes units"], Float[np.ndarray, " classes"], bool]:
+    """With L2, or with an infinite `inverse_penalty` nothing, as the penalty."""
+    fitter = LogisticRegression(C=inverse_penalty, solver="lbfgs", tol=TOLERANCE, max_iter=LONGEST)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged` instead
         fitter.fit(states, labels)
     weights, biases = both_classes(fitter.coef_, fitter.intercept_)
-    return Linear(weights, biases, classes, bool(np.max(fitter.n_iter_) < LONGEST))
+    return weights, biases, bool(np.max(fitter.n_iter_) < LONGEST)
 
 
 def both_classes(weights: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

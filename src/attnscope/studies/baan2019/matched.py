@@ -6,22 +6,25 @@ also taken as they are in the end. Units are ranked over all classes, and by the
 code, which also had a penalty. Control tasks tell what a classifier knows by heart.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnscope import plots
-from attnscope.lab.experiment import Run
-from attnscope.probes.diagnostic import RELEASED, DiagnosticSettings, control, functional_group, read
-from attnscope.studies.baan2019.diagnosed import AROUND_HALF, NAMES, NETWORK, ORDER, READINGS, published
+from attnscope.studies.baan2019.diagnosed import (
+    AROUND_HALF,
+    CLAIMED,
+    NAMES,
+    ORDER,
+    READINGS,
+    in_all_ways,
+    measure,
+    published,
+)
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
-from attnscope.studies.baan2019.recorded import network_of, samples
 from attnscope.studies.bars import cell, draw_bars
 from attnscope.studies.claims import Verdict, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
+from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.training import evaluate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 SELECTED, CONVERGED, IN_THE_END = "baseline, selected", "baseline, converged", "guided, converged"
 LONGER = 2  # times the epochs of the paper's networks, so that a baseline knows its training sentences
 RANKINGS = {"all_classes": "units ranked over all classes", "first_class": "units ranked by the first class"}
-CLAIMED = ("h_enc", "time")  # what the paper's sizes are claimed for: units of gates are ranked in one way only
 TEXTS = {
     "full": "accuracy of all units",
     "control": "accuracy of the control task",
@@ -43,47 +45,14 @@ QUANTITIES = {
 }
 
 
-@dataclass(frozen=True)
-class Classifiers:
-    """As the text says, and as the released code did."""
-
-    stated: DiagnosticSettings
-    released: DiagnosticSettings
-
-
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    how = Classifiers(DiagnosticSettings(repeats=sizes.repeats), replace(RELEASED, repeats=sizes.repeats))
     longer = replace(sizes, epochs=LONGER * sizes.epochs)
     runs = {
         SELECTED: baseline(sizes),
         CONVERGED: baseline(longer, keep="last"),
         IN_THE_END: guided(longer, keep="last"),
     }
-    return {model: Case({NETWORK: run}, how) for model, run in runs.items()}
-
-
-def measure(subject: TrainedCase) -> Measurement:
-    run = subject.runs[NETWORK]
-    right = evaluate(network_of(run), run.task.batches("train"))["sentence_accuracy"]
-    read_off = [diagnosed(run, name, subject.settings) for name in READINGS]
-    return {"training": right, **{key: value for each in read_off for key, value in each.items()}}
-
-
-def diagnosed(run: Run, name: str, how: Classifiers) -> dict[str, float]:
-    """One row of table 2 or 3, in all ways."""
-    recorded = samples(run, *READINGS[name])
-    reading = read(recorded, how.stated)
-    by_heart = control(reading)
-    found: dict[str, float] = {
-        "full": reading.accuracy,
-        "control": float(np.mean(by_heart.control)),
-        "selectivity": by_heart.selectivity,
-        "size_all_classes": functional_group(reading).size,
-    }
-    if name in CLAIMED:
-        found["size_first_class"] = functional_group(reading, "first_class").size
-        found["size_released"] = functional_group(read(recorded, how.released), "first_class").size
-    return {f"{name}_{what}": value for what, value in found.items()}
+    return {model: in_all_ways(run, sizes) for model, run in runs.items()}
 
 
 # What it says ------------------------------------------------------------------------------------------------------
@@ -107,7 +76,7 @@ def claims(measured: Measurements) -> list[Verdict]:
             measured.values(CONVERGED, "training"),
             measured.values(SELECTED, "training"),
         ),
-        *(verdict for name in ("h_enc", "time") for verdict in fewer_units(measured, name)),
+        *(verdict for name in CLAIMED for verdict in fewer_units(measured, name)),
         *(verdict for gate in ("z_dec", "r_dec") for verdict in gates_differ(measured, gate)),
     ]
 

@@ -7,20 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
-from attnscope.lab.experiment import Run, train
-from attnscope.lab.store import Store
+from attnscope.probes.diagnostic import functional_group, read
 from attnscope.probes.diagnostic.likeness import likeness
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
+from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
-from attnscope.studies.baan2019.experiments import PROFILES, guided
+from attnscope.studies.baan2019.experiments import BASELINE, PROFILES, guided
 from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
-from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED, diagnosed
-from attnscope.studies.baan2019.recorded import network_of
+from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED
+from attnscope.studies.baan2019.recorded import network_of, samples
 from attnscope.studies.baan2019.sec5_2 import HARDEST
 from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of
 from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
@@ -28,6 +27,7 @@ from attnscope.studies.finding import Measurements, Study
 from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import LookupTables
 from attnscope.training.objectives import Guidance
+from studies import well_formed
 
 FINDINGS = (DOSE, MATCHED, SMALL_NETWORK, SHAPLEY, GUIDED_SCAN)
 TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=4, input_size=4, batch_size=16, epochs=1, repeats=1)
@@ -71,17 +71,6 @@ def study(corpora):
         patch.setitem(small.WIDTHS, "tiny", (12,))
         patch.setitem(guided_scan.SIZES, "tiny", scan)
         yield found
-
-
-@pytest.fixture(scope="module")
-def reproduced(study, tmp_path_factory):
-    results = reproduce(study, FINDINGS, "tiny", None, tmp_path_factory.mktemp("store"), LocalEngine(0))
-    return {result.finding: result for result in results}
-
-
-@pytest.fixture(scope="module")
-def run(study, tmp_path_factory) -> Run:
-    return train(guided(TINY), Store(tmp_path_factory.mktemp("runs")))
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------
@@ -148,9 +137,16 @@ def test_converged_networks_are_trained_alike_and_to_the_end(study):
 
 
 def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
-    found = diagnosed(run, "h_enc", MATCHED.experiments(TINY)[CONVERGED].settings)
-    assert found["h_enc_selectivity"] == pytest.approx(found["h_enc_full"] - found["h_enc_control"])
-    assert all(1 <= found[f"h_enc_size_{how}"] <= TINY.units for how in (*matched.RANKINGS, "released"))
+    how = MATCHED.experiments(TINY)[CONVERGED].settings
+    reading = read(samples(run, "h_enc"), how.stated)
+    found = further("h_enc", reading, functional_group(reading), how.released)
+    assert found["selectivity"] == pytest.approx(reading.accuracy - found["control"])
+    assert all(1 <= found[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
+
+
+def test_the_selected_baseline_is_measured_once_for_both_findings(study):
+    assert MATCHED.experiments(TINY)[SELECTED] == TABLE2.experiments(TINY)[BASELINE]
+    assert MATCHED.measure is TABLE2.measure
 
 
 def test_published_sizes_stand_beside_the_procedure_they_come_from():

@@ -5,21 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
-from attnscope.lab.engines import LocalEngine
-from attnscope.lab.experiment import Run, train
+from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.surgery import COMPONENTS, parameters_of, pruned
 from attnscope.studies.baan2019 import sec5_2, table4
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, guided
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, drawn, hardest, trained_on
 from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, put_together
 from attnscope.studies.finding import Measurements, Study
-from attnscope.studies.reproduce import reproduce
+from studies import well_formed
 
 FINDINGS = (SEC5_2, TABLE4)
 TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, batch_size=232, epochs=1, repeats=1)
@@ -36,20 +34,6 @@ def study():
         patch.setitem(sec5_2.EPOCHS, "tiny", 1)
         patch.setitem(table4.EPOCHS, "tiny", 1)
         yield found
-
-
-@pytest.fixture(scope="module")
-def reproduced(study, tmp_path_factory):
-    results = reproduce(study, FINDINGS, "tiny", None, tmp_path_factory.mktemp("store"), LocalEngine(0))
-    return {result.finding: result for result in results}
-
-
-@pytest.fixture(scope="module")
-def run(study, tmp_path_factory) -> Run:
-    return train(guided(TINY), Store(tmp_path_factory.mktemp("runs")))
-
-
-# Whole findings ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)

@@ -6,13 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import well_formed
 
 import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
-from attnscope.lab.experiment import Run, train
-from attnscope.lab.store import Store
 from attnscope.models import PRESETS
 from attnscope.probes.activations import Activations
 from attnscope.probes.gates import Saturation
@@ -29,6 +26,7 @@ from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance
+from studies import well_formed
 
 FINDINGS = (TABLE5_6, TABLE2, TABLE3, fig1.FIG1, fig2.FIG2, fig3.FIG3, fig4.FIG4, OVERLAP)
 TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, batch_size=232, epochs=2, repeats=1)
@@ -48,22 +46,12 @@ def study():
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
 def reproduced(study, store):
     """On at most 100 sentences of each split."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "task", lambda sizes: LookupTables(end=False, test_size=100))
         results = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
     return {result.finding: result for result in results}
-
-
-@pytest.fixture(scope="module")
-def run(study, tmp_path_factory) -> Run:
-    return train(guided(TINY), Store(tmp_path_factory.mktemp("runs")))
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------

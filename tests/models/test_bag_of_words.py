@@ -10,7 +10,7 @@ from attnscope.models import uniform
 from attnscope.models.bag_of_words import RECIPES, BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags
 from attnscope.tasks import Batch, OneToOne, pad
-from attnscope.training import TrainingSettings, fit
+from attnscope.training import CrossEntropy, TrainingSettings, fit
 
 SOURCE, TARGET = 11, 6  # words
 
@@ -116,6 +116,14 @@ def test_total_loss_is_the_sum_over_target_words_with_its_gradients(model, batch
     weights = list(model.parameters())
     for ours, theirs in zip(torch.autograd.grad(at_once, weights), torch.autograd.grad(by_word, weights), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("attention", [None, lambda weights, mask: weights**2], ids=["own", "another"])
+def test_its_price_is_that_of_its_logits(model, batch, attention):
+    trace, mask = model(batch, attention=attention), batch.target_mask
+    by_word = cross_entropy(trace.logits[mask], batch.target[mask], reduction="none")
+    torch.testing.assert_close(CrossEntropy()(model, batch, trace), by_word.mean())
+    torch.testing.assert_close(CrossEntropy(total=True)(model, batch, trace), by_word.sum())
 
 
 def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing(model, batch):

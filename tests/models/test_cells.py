@@ -118,11 +118,17 @@ def stepped(cell, inputs):
 
 
 @pytest.mark.parametrize(("cell", "fused"), [(GRU, torch.nn.GRU), (LSTM, torch.nn.LSTM)])
-def test_fused_cells_equal_torchs_own_layer(cell, fused):
-    ours, theirs = cell(5, 7), fused(5, 7, batch_first=True)
+@pytest.mark.parametrize("size", [5, 20])  # of inputs: few, or more
+def test_fused_cells_equal_torchs_own_layer_gradients_included(cell, fused, size):
+    ours, theirs = cell(size, 7), fused(size, 7, batch_first=True)
     theirs.load_state_dict(ours.rnn.state_dict())
-    inputs = torch.randn(3, 11, 5)
-    torch.testing.assert_close(ours(inputs, ours.initial(3)), theirs(inputs)[0])
+    inputs, weights = torch.randn(3, 11, size), torch.randn(3, 11, 7)
+    said = ours(inputs, ours.initial(3)), theirs(inputs)[0]
+    torch.testing.assert_close(*said)
+    for states in said:
+        (states * weights).sum().backward()
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(getattr(ours.rnn, name).grad, parameter.grad)
 
 
 def test_the_final_state_without_padding_is_the_last_one(case):

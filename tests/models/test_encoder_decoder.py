@@ -1,6 +1,6 @@
 """Every combination of cell, attention and place for the context gives a whole Trace and takes any intervention."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import pytest
@@ -111,6 +111,17 @@ def test_own_words_are_fed_back(model, batch):
     trace = model(batch, teacher_forcing=0.0)
     assert (trace.fed[:, 0] == START).all()
     assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+
+
+def test_without_gradients_own_words_show_the_same(model, batch):
+    shown = model(batch, teacher_forcing=0.0, gates=True)
+    with torch.no_grad():
+        asked = model(batch, teacher_forcing=0.0, gates=True)
+    for field in fields(shown):
+        ours, expected = (getattr(trace, field.name) for trace in (asked, shown))
+        if field.name == "layers":
+            ours, expected = ([vars(layer) for layer in layers] for layers in (ours, expected))
+        torch.testing.assert_close(ours, expected, msg=field.name)
 
 
 def test_gold_words_are_fed_by_a_teacher(model, batch):

@@ -1,9 +1,7 @@
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -173,41 +171,45 @@ def test_the_model_is_left_in_the_mode_it_was_in():
 
 
 PROGRAM = """
-import json, sys, torch
+import json, os, signal, sys, time, torch
 from dataclasses import replace
 from pathlib import Path
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import OneToOne
 from attnscope.training import L2, CrossEntropy, TrainingSettings, fit
 torch.set_num_threads(1)
-task = OneToOne(shortest=3, longest=8, test_size=20)
-torch.manual_seed(0)
-model = EncoderDecoder(replace(PRESETS["aed"], units=24), len(task.source_words), len(task.target_words))
-settings = TrainingSettings(steps=400, batch_size=16, evaluate_every=20, checkpoints=(100, 300), keep="best",
-                            teacher_forcing=0.5)
-print("started", flush=True)
-progress = fit(model, task, CrossEntropy() + L2(), settings, 5, Path(sys.argv[1]), save_every=0.05)
-Path(sys.argv[1], "log.json").write_text(json.dumps(progress.log))
-"""
 
+def train(folder):
+    task = OneToOne(shortest=3, longest=8, test_size=20)
+    torch.manual_seed(0)
+    model = EncoderDecoder(replace(PRESETS["aed"], units=24), len(task.source_words), len(task.target_words))
+    settings = TrainingSettings(steps=400, batch_size=16, evaluate_every=20, checkpoints=(100, 300), keep="best",
+                                teacher_forcing=0.5)
+    progress = fit(model, task, CrossEntropy() + L2(), settings, 5, folder, save_every=0.05)
+    (folder / "log.json").write_text(json.dumps(progress.log))
 
-def run_program(folder, kill_after=None):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE)
-    process.stdout.readline()
+def in_a_child(folder, kill_after=None):
+    child = os.fork()
+    if child == 0:
+        train(folder)
+        os._exit(0)
     if kill_after is not None:
         time.sleep(kill_after)
-        os.kill(process.pid, signal.SIGKILL)
-    process.stdout.close()
-    return process.wait()
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+undisturbed, killed = Path(sys.argv[1], "undisturbed"), Path(sys.argv[1], "killed")
+print(json.dumps([in_a_child(undisturbed), *(in_a_child(killed, delay) for delay in (0.3, 0.75, 0.1, 1.1, None))]))
+"""
 
 
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    assert run_program(undisturbed) == 0
-    deaths = [run_program(killed, kill_after=delay) for delay in (0.3, 0.75, 0.1, 1.1)]
+    told = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, check=True)
+    first, *deaths, last = json.loads(told.stdout)
+    assert first == last == 0
     assert -signal.SIGKILL in deaths
-    assert run_program(killed) == 0
     for name in ("weights.safetensors", "checkpoints/step-000100.safetensors", "checkpoints/step-000300.safetensors"):
         assert (undisturbed / name).read_bytes() == (killed / name).read_bytes(), name
     assert json.loads((undisturbed / "log.json").read_text()) == json.loads((killed / "log.json").read_text())

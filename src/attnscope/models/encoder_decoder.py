@@ -9,6 +9,7 @@ from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import embedding
 
 from attnscope.errors import BadSetting, choose, require
+from attnscope.kinds import check_kinds
 from attnscope.models.attention import ATTENTIONS, COMBINATIONS, AttentionLayer, Memory, QueryKeyValue, at_step
 from attnscope.models.cells import CELLS, State
 from attnscope.models.dropout import uniform_like
@@ -55,6 +56,7 @@ class EncoderDecoderSettings:
     initialisation: str = "fan_in"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         choose("cell", self.cell, CELLS)
         choose("attention", self.attention, ["none", *ATTENTIONS], "ATTENTIONS")
         choose("kind of inputs", self.inputs, ("one_hot", "learned"))
@@ -215,12 +217,14 @@ class EncoderDecoder(nn.Module):
 
         Words of the model's own are found first, without gradients: none flows through an argmax, so hearing them
         again gives the same states and the same gradients as going step by step, at a fraction of the cost. (With
-        dropout they are found under a mask of their own.)
+        dropout they are found under a mask of their own.) Where no gradients are wanted, there is nothing to repeat.
         """
         fed = gold
         if own_words:
             with torch.no_grad():
                 own = self._step_by_step(gold, start, memory, attention)
+            if not torch.is_grad_enabled():
+                return own
             fed = own.fed
             if callable(attention) and own.attention is not None:
                 attention = own.attention.weights  # a function may be random: what it gave then holds

@@ -1,43 +1,45 @@
 """How does a GRU run over a sequence faster than torch's own on a CPU?
 
 Going back through time, torch adds up the gradient of the recurrent matrix step by step, in small products. Here the
-gates' gradients are kept, and one large product at the end gives the same sum. Each gate has a block of memory of its
-own, and is worked on in place, a step at a time, so that it stays in the cache.
+gates' gradients are kept, and one large product at the end gives the same sum. Each is the state's gradient times a
+slope: slopes are worked out for all steps at once, which leaves three operations to each step on the way back.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
-RESET, KEEP, NEW = 0, 1, 2  # torch's order of the gates
+FEW_INPUTS = 16  # fewer of them, and torch is slow to find the gradient of a matrix that is laid out as it is kept
 
 
 class GRUScan(torch.autograd.Function):
-    """Gates come first here, then time. `bias` is that of the new state, which the reset gate acts on, too."""
+    """Here gates come in the order new, reset, keep; in `recurrent` the new one is last, as torch has it.
+
+    `bias` is added to `seen`, what the old state says to the new one before the reset gate acts on it.
+    """
 
     @staticmethod
     def forward(
-        from_inputs: Float[Tensor, "3 steps batch units"],
+        from_inputs: Float[Tensor, "steps batch gates"],
         first: Float[Tensor, "batch units"],
-        recurrent: Float[Tensor, "3 units units"],
+        recurrent: Float[Tensor, "gates units"],
         bias: Float[Tensor, " units"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        _, steps, batch, units = from_inputs.shape
-        states = from_inputs.new_empty(steps + 1, batch, units)  # the first state and all that follow
-        gates = from_inputs.new_empty(3, steps, batch, units)
-        seen = from_inputs.new_empty(steps, batch, units)  # what the old state says to the new one, before the reset
-        states[0] = first
-        reset_matrix, keep_matrix, new_matrix = recurrent.mT.unbind(0)
-        for i in range(steps):
-            old, reset, keep, new = states[i], gates[RESET, i], gates[KEEP, i], gates[NEW, i]
-            torch.mm(old, reset_matrix, out=reset).add_(from_inputs[RESET, i]).sigmoid_()
-            torch.mm(old, keep_matrix, out=keep).add_(from_inputs[KEEP, i]).sigmoid_()
-            torch.mm(old, new_matrix, out=seen[i]).add_(bias)
-            tanh_(torch.addcmul(from_inputs[NEW, i], reset, seen[i], out=new))
-            torch.lerp(new, old, keep, out=states[i + 1])
+        gates = from_inputs.detach()  # they take the place of what comes from the inputs, which no one needs afterwards
+        states = first.repeat(len(gates) + 1, 1, 1)  # the first state and all that follow
+        seen = torch.empty_like(states[1:])
+        sizes = (len(bias), 2 * len(bias))
+        news, both = gates.split(sizes, -1)  # new; reset and keep
+        of_both, of_new = recurrent.t().split(sizes[::-1], -1)
+        for old, after, gate, new, said in by_step(states[:-1], states[1:], both, news, seen):
+            reset, keep = gate.addmm_(old, of_both).sigmoid_().chunk(2, -1)
+            torch.addmm(bias, old, of_new, out=said)
+            torch.lerp(tanh_(new.addcmul_(reset, said)), old, keep, out=after)
         return states, gates, seen
 
     @staticmethod
@@ -50,24 +52,39 @@ class GRUScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_states: Tensor, *_: None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         recurrent, states, gates, seen = ctx.saved_tensors
-        d_inputs = torch.empty_like(gates)
-        d_seen = torch.empty_like(seen)
-        d_state = d_states[-1].clone()
-        for i in reversed(range(len(seen))):
-            reset, keep, new = gates[:, i].unbind(0)
-            d_reset, d_keep, d_new = d_inputs[:, i].unbind(0)
-            write = torch.addcmul(d_state, d_state, keep, value=-1)
-            torch.addcmul(write, write * new, new, value=-1, out=d_new)
-            torch.mul(d_new, reset, out=d_seen[i])
-            torch.mul(d_seen[i] - d_seen[i] * reset, seen[i], out=d_reset)
-            torch.mul((states[i] - new).mul_(keep), write, out=d_keep)
-            d_state = torch.addcmul(d_states[i], d_state, keep)
-            for d_gate, matrix in zip((d_reset, d_keep, d_seen[i]), recurrent, strict=True):
-                d_state.addmm_(d_gate, matrix)
-        per_gate = (d_inputs[RESET], d_inputs[KEEP], d_seen)
-        before = states[:-1].flatten(0, 1)
-        d_recurrent = torch.stack([d_gate.flatten(0, 1).t() @ before for d_gate in per_gate])
-        return d_inputs, d_state, d_recurrent, d_seen.sum((0, 1))
+        before, units = states[:-1], states.shape[-1]
+        d_gates, keeps = slopes(before, gates, seen), gates[..., 2 * units :]
+        d_state = d_states[-1]
+        for d_here, d_gate, keep in reversed([*by_step(d_states[:-1], d_gates, keeps)]):
+            d_gate.mul_(d_state[:, None])
+            d_state = torch.addcmul(d_here, d_state, keep).addmm_(d_gate[:, 1:].flatten(1), recurrent)
+        d_recurrent = d_gates[:, :, 1:].flatten(2).flatten(0, 1).t() @ before.flatten(0, 1)
+        return d_gates[:, :, :3].flatten(2), d_state, d_recurrent, d_gates[:, :, 3].sum((0, 1))
+
+
+def slopes(
+    before: Float[Tensor, "steps batch units"],
+    gates: Float[Tensor, "steps batch gates"],
+    seen: Float[Tensor, "steps batch units"],
+) -> Float[Tensor, "steps batch 4 units"]:
+    """How much the next state moves with what goes into new, reset and keep, and with what is seen.
+
+    In this order, the first three are what inputs speak to, the last three what the old state does.
+    """
+    new, reset, keep = gates.chunk(3, -1)
+    found = gates.new_empty(*gates.shape[:-1], 4, before.shape[-1])
+    of_new, of_reset, of_keep, of_seen = found.unbind(-2)
+    write = 1 - keep
+    torch.addcmul(write, write * new, new, value=-1, out=of_new)
+    torch.mul(of_new, reset, out=of_seen)
+    torch.mul(torch.addcmul(of_seen, of_seen, reset, value=-1), seen, out=of_reset)
+    torch.mul((before - new).mul_(keep), write, out=of_keep)
+    return found
+
+
+def by_step(*parts: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Each step's share of all parts."""
+    return zip(*(part.unbind(0) for part in parts), strict=True)
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -79,11 +96,13 @@ def gru_scan(
     inputs: Float[Tensor, "batch steps input"], first: Float[Tensor, "batch units"], weights: tuple[Tensor, ...]
 ) -> Float[Tensor, "batch steps units"]:
     """As nn.GRU does, given its input and recurrent matrices and their biases."""
+    of_input, of_state, input_bias, state_bias = weights
     units = first.shape[-1]
-    of_input, of_state, input_bias, state_bias = (weight.unflatten(0, (3, units)) for weight in weights)
+    of_both, of_seen = state_bias.split((2 * units, units))
     rows = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
-    biases = torch.cat([input_bias[:NEW] + state_bias[:NEW], input_bias[NEW:]])
-    from_inputs = torch.baddbmm(biases[:, None], rows.expand(3, -1, -1), of_input.mT)
-    by_gate = from_inputs.unflatten(1, (inputs.shape[1], inputs.shape[0]))  # 3 x steps x batch x units
-    states: Tensor = GRUScan.apply(by_gate, first, of_state, state_bias[NEW])[0]
+    matrix = of_input.roll(units, 0).t()  # the new gate first
+    matrix = matrix.contiguous() if len(matrix) < FEW_INPUTS else matrix
+    from_inputs = torch.addmm(input_bias.roll(units, 0) + pad(of_both, (units, 0)), rows, matrix)
+    by_gate = from_inputs.unflatten(0, (inputs.shape[1], inputs.shape[0]))  # steps x batch x gates
+    states: Tensor = GRUScan.apply(by_gate, first, of_state, of_seen)[0]
     return states[1:].transpose(0, 1)

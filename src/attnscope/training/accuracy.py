@@ -5,10 +5,10 @@ from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from attnscope.models.asking import traced
 from attnscope.tasks import END, Batch
+from attnscope.training.objectives import CrossEntropy
 
 
 def evaluate(
@@ -19,12 +19,13 @@ def evaluate(
     `final_accuracy` is the share of sentences whose last word, before the end token, is right. What else is given, such
     as attention=uniform, goes to the forward pass.
     """
+    price = CrossEntropy(total=True)
     words = sentences = 0
     loss = right = whole = final = 0.0
     for batch, trace in traced(model, batches, teacher_forcing=teacher_forcing, **forward):
         mask = batch.target_mask
         hit = trace.predictions == batch.target
-        loss += cross_entropy(trace.logits[mask], batch.target[mask], reduction="sum").item()
+        loss += price(model, batch, trace).item()
         right += hit[mask].sum().item()
         whole += (hit | ~mask).all(1).sum().item()
         final += hit.gather(1, last_words(batch)[:, None]).sum().item()

@@ -114,7 +114,7 @@ class Fit:
     def advance(self) -> None:
         """One training step, and what is due after it."""
         step = self.progress.step
-        torch.manual_seed(seed_of(self.seed, step))  # randomness follows from seed and step: nothing else to resume
+        self._seed()  # randomness follows from seed and step: nothing else to resume
         self.model.train()
         self.after(self.descent(self.batch().to(self.descent.device), step).item())
 
@@ -123,6 +123,11 @@ class Fit:
         self._check(loss, self.progress.step)
         self.progress.step += 1
         self._observe()
+
+    def _seed(self) -> None:
+        """On a CPU its own generator alone: torch.manual_seed sees to every kind of device, and takes a while."""
+        seed = torch.manual_seed if self.descent.on_gpu else torch.default_generator.manual_seed
+        seed(seed_of(self.seed, self.progress.step))
 
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
@@ -139,7 +144,7 @@ class Fit:
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", changed)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
-            torch.manual_seed(seed_of(self.seed, step))  # own words may be fed back by chance, in evaluation as well
+            self._seed()  # own words may be fed back by chance, in evaluation as well
             validation = self.task.batches("validation", size=EVALUATION_BATCH)
             row |= evaluate(self.model, validation, self.settings.teacher_forcing, **self.settings.forward)
             for name, probe in self.watch.items():

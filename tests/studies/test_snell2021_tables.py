@@ -15,7 +15,7 @@ from attnscope.models import PRESETS, ClassifierSettings
 from attnscope.probes.agreement import Agree, Agreement, attention_scores, classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
-from attnscope.studies.finding import Measurements, Study, TrainedCase
+from attnscope.studies.finding import Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
@@ -27,6 +27,7 @@ from attnscope.studies.snell2021.tables import BLEU, CLOSE, FINDINGS, FIVE, KEND
 from attnscope.studies.snell2021.text import FIRST_SEEDS, PAPER, Sample, TextSizes, case
 from attnscope.tasks import CORPORA, END, Classification, Splits, Translation, Words
 from attnscope.training import evaluate
+from studies import well_formed
 
 STEPS = 20
 TINY = TextSizes(
@@ -88,10 +89,7 @@ def corpora(tmp_path_factory):
 @pytest.fixture(scope="module")
 def study(corpora):
     """The study with these findings, at a tiny size."""
-    tiny = replace(PROFILES["quick"], name="tiny", seeds=2, text=TINY)
-    found = Study("snell2021", FINDINGS, {"tiny": tiny})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snell2021, "STUDY", found)
+    with well_formed.tiny(snell2021, FINDINGS, replace(PROFILES["quick"], name="tiny", seeds=2, text=TINY)) as found:
         yield found
 
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from attnscope import plots
-from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies import snell2021
-from attnscope.studies.finding import Case, Measurements, Study, TrainedCase
-from attnscope.studies.reproduce import reproduce
+from attnscope.studies.finding import Case, Measurements, TrainedCase
 from attnscope.studies.result import Result
 from attnscope.studies.snell2021 import fig6, fig7
 from attnscope.studies.snell2021.experiments import PROFILES, Sizes
@@ -23,6 +21,7 @@ from attnscope.studies.snell2021.learning import Curve, draw_curves, measure, me
 from attnscope.studies.snell2021.sec6_2 import SEC6_2
 from attnscope.studies.snell2021.toys import QUICK, HeadSizes, KeywordSizes, ToySizes, with_heads
 from attnscope.tasks import NOWHERE, Batch
+from studies import well_formed
 
 FINDINGS = (FIG3, FIG6, FIG7, SEC6_2)
 TOYS = ToySizes(
@@ -39,10 +38,8 @@ TINY = Sizes("tiny", 2, text=PROFILES["quick"].text, toys=TOYS, counting=PROFILE
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    tiny = Study("snell2021", FINDINGS, {"tiny": TINY})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snell2021, "STUDY", tiny)
-        reproduce(tiny, FINDINGS, "tiny", None, store, LocalEngine(0))
+    with well_formed.tiny(snell2021, FINDINGS, TINY) as study:
+        well_formed.results_of(study, store)
     return store
 
 

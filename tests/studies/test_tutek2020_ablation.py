@@ -9,13 +9,12 @@ import pytest
 import well_formed
 from sklearn.metrics import average_precision_score, f1_score
 
-import attnscope.studies
 import attnscope.studies.tutek2020 as tutek2020
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.saliency import gradient_times_input
-from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
+from attnscope.studies.finding import Absent, Measurements, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
@@ -97,10 +96,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    found = Study("tutek2020", FINDINGS, {"tiny": TINY})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnscope.studies, "STUDIES", tuple({*attnscope.studies.STUDIES, "tutek2020"}))
-        patch.setattr(tutek2020, "STUDY", found, raising=False)
+    with well_formed.tiny(tutek2020, FINDINGS, TINY) as found:
         yield found
 
 

@@ -15,7 +15,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.adversary import Search
-from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
+from attnscope.studies.finding import Absent, Measurements, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
@@ -72,9 +72,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    found = Study("tutek2020", FINDINGS, {"tiny": TINY})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tutek2020, "STUDY", found)
+    with well_formed.tiny(tutek2020, FINDINGS, TINY) as found:
         yield found
 
 

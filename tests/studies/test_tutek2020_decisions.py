@@ -16,7 +16,7 @@ from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
 from attnscope.probes.entropy import relative_entropy
-from attnscope.studies.finding import Absent, Measurements, Study, TrainedCase
+from attnscope.studies.finding import Absent, Measurements, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
@@ -54,9 +54,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    found = Study("tutek2020", FINDINGS, {"tiny": replace(TINY, corpora=("sst",))})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tutek2020, "STUDY", found, raising=False)
+    with well_formed.tiny(tutek2020, FINDINGS, replace(TINY, corpora=("sst",))) as found:
         yield found
 
 

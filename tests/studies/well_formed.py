@@ -1,11 +1,25 @@
 """What every result of a study must be, whatever it says."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies.finding import Finding, Measurements, Profile, Study
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result, problems
+
+
+@contextmanager
+def tiny(module: ModuleType, findings: Sequence[Finding], sizes: Profile) -> Iterator[Study]:
+    """The study of this module, with these findings alone, at a tiny size."""
+    found = Study(module.STUDY.name, findings, {"tiny": sizes})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "STUDY", found)
+        yield found
 
 
 def results_of(study: Study, store: Path) -> dict[str, Result]:

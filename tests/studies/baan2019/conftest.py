@@ -2,11 +2,10 @@
 
 import pytest
 
-from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Run, train
 from attnscope.lab.store import Store
 from attnscope.studies.baan2019.experiments import guided
-from attnscope.studies.reproduce import reproduce
+from studies import well_formed
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +15,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reproduced(study, store):
-    results = reproduce(study, study.findings, "tiny", None, store, LocalEngine(0))
-    return {result.finding: result for result in results}
+    return well_formed.results_of(study, store)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
-from attnscope.lab.engines import LocalEngine
 from attnscope.models import PRESETS
 from attnscope.probes.activations import Activations
 from attnscope.probes.gates import Saturation
@@ -20,9 +18,8 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, b
 from attnscope.studies.baan2019.overlap import OVERLAP
 from attnscope.studies.baan2019.recorded import SIGNALS, answers, looked_up, network_of, samples
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
-from attnscope.studies.finding import Finding, Measurements, Study
+from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
-from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance
@@ -37,11 +34,8 @@ DATA = os.environ.get("ATTNSCOPE_DATA", "")  # most tests here do without
 @pytest.fixture(scope="module")
 def study():
     """The findings at a tiny size, on tables that are drawn here."""
-    found = Study("baan2019", FINDINGS, {"tiny": TINY})
-    with pytest.MonkeyPatch.context() as patch:
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
         patch.delenv("ATTNSCOPE_DATA", raising=False)
-        patch.setattr(attnscope.studies, "STUDIES", ("baan2019",))
-        patch.setattr(baan2019, "STUDY", found, raising=False)
         yield found
 
 
@@ -50,8 +44,7 @@ def reproduced(study, store):
     """On at most 100 sentences of each split."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "task", lambda sizes: LookupTables(end=False, test_size=100))
-        results = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
-    return {result.finding: result for result in results}
+        return well_formed.results_of(study, store)
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
 from attnscope.probes.diagnostic import functional_group, read
@@ -23,7 +22,7 @@ from attnscope.studies.baan2019.recorded import network_of, samples
 from attnscope.studies.baan2019.sec5_2 import HARDEST
 from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of
 from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
-from attnscope.studies.finding import Measurements, Study
+from attnscope.studies.finding import Measurements
 from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import LookupTables
 from attnscope.training.objectives import Guidance
@@ -60,13 +59,10 @@ def corpora(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(corpora):
-    found = Study("baan2019", FINDINGS, {"tiny": TINY})
     scan = guided_scan.ScanSizes(seeds=2, batch_size=2, steps=2, evaluate_every=2, test_size=None)
-    with pytest.MonkeyPatch.context() as patch:
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_DATA", str(corpora))
         patch.setattr(experiments, "task", lambda sizes: TABLES)
-        patch.setattr(attnscope.studies, "STUDIES", ("baan2019",))
-        patch.setattr(baan2019, "STUDY", found, raising=False)
         patch.setitem(dose.DOSES, "tiny", dose.DOSES["quick"])
         patch.setitem(small.WIDTHS, "tiny", (12,))
         patch.setitem(guided_scan.SIZES, "tiny", scan)

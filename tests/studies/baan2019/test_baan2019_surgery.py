@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import attnscope.studies
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
@@ -16,7 +15,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, drawn, hardest, trained_on
 from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, put_together
-from attnscope.studies.finding import Measurements, Study
+from attnscope.studies.finding import Measurements
 from studies import well_formed
 
 FINDINGS = (SEC5_2, TABLE4)
@@ -26,11 +25,8 @@ TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, 
 @pytest.fixture(scope="module")
 def study():
     """The two findings at a tiny size, on tables that are drawn here."""
-    found = Study("baan2019", FINDINGS, {"tiny": TINY})
-    with pytest.MonkeyPatch.context() as patch:
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
         patch.delenv("ATTNSCOPE_DATA", raising=False)
-        patch.setattr(attnscope.studies, "STUDIES", ("baan2019",))
-        patch.setattr(baan2019, "STUDY", found, raising=False)
         patch.setitem(sec5_2.EPOCHS, "tiny", 1)
         patch.setitem(table4.EPOCHS, "tiny", 1)
         yield found

@@ -111,9 +111,10 @@ WORDS_FOR_SETTINGS = """
 from attnscope.lab.experiment import Experiment
 from attnscope.models import MODELS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, build
 from attnscope.tasks import TASKS, Classification
-from attnscope.training import TrainingSettings
+from attnscope.training import TrainingSettings, fit
 
 task, model, training = TASKS["one_to_one"](), MODELS["aed"], TrainingSettings()
+network = build(model, len(task.source_words), len(task.target_words))
 for wrong in (
     lambda: EncoderDecoderSettings(positions="sines"),
     lambda: EncoderDecoderSettings(units="64"),
@@ -127,7 +128,9 @@ for wrong in (
     lambda: Experiment(task, model, training, objective="cross_entropy"),
     lambda: Experiment(task, model, training, start=3),
     lambda: build("aed", 5, 5),
-    lambda: build(model, 15, 15)(next(task.batches("test")), attention="uniform"),
+    lambda: network(next(task.batches("test")), attention="uniform"),
+    lambda: fit(network, task, "cross_entropy"),
+    lambda: fit(network, task, settings=100),
 ):
     try:
         wrong()
@@ -160,4 +163,6 @@ def test_every_kind_of_settings_says_what_it_wants():
         "a model is built from settings, one of EncoderDecoderSettings, ClassifierSettings, BagOfWordsSettings, such "
         "as MODELS['aed'], not from 'aed'",
         "attention= is weights, or a function of weights and mask such as attnscope.uniform, not 'uniform'",
+        "an objective is one such as CrossEntropy(), not 'cross_entropy'",
+        "settings are TrainingSettings(steps=100), say, not 100",
     ]

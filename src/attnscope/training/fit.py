@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, require
 from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
 from attnscope.training.descent import Descent
@@ -42,7 +42,10 @@ def fit(
     With a folder, progress is saved there every `save_every` seconds, together with the checkpoints that the settings
     ask for; started again after a kill, the run goes on, and on one CPU thread ends with the same bits.
     """
-    run = Fit(model, task, objective or CrossEntropy(), settings or TrainingSettings(), seed, folder, watch or {})
+    objective, settings = objective or CrossEntropy(), settings or TrainingSettings()
+    require(isinstance(objective, Objective), f"an objective is one such as CrossEntropy(), not {objective!r}")
+    require(isinstance(settings, TrainingSettings), f"settings are TrainingSettings(steps=100), say, not {settings!r}")
+    run = Fit(model, task, objective, settings, seed, folder, watch or {})
     return carry_out(run, report, save_every).progress
 
 

@@ -21,7 +21,8 @@ from attnscope.studies import study
 from attnscope.studies.result import Result, Row, labels_of
 
 HEIGHT = 400  # pixels of a thumbnail: twice what is shown, for fine screens
-NARROWEST, WIDEST = 1.3, 4.5  # times as wide as high; of what is narrower or wider the upper left corner is shown
+NARROWEST, WIDEST = 1.3, 7.0  # times as wide as high; what is narrower or wider has white beside it,
+TALL = 0.8  # and of what is narrower than this the upper part is shown, for the whole would be too small to see
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Thumbnail:
     path: str
     alt: str
     aspect: float
+    fit: str  # as CSS names it
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,9 @@ def write_thumbnail(figure: Figure, path: str, out: Path) -> Thumbnail:
     drawing = small(figure)
     write_atomically(out / path, drawing)
     width, height = struct.unpack(">II", drawing[16:24])  # the head of a PNG file
-    return Thumbnail(path, drawn_in(figure), round(min(max(width / height, NARROWEST), WIDEST), 3))
+    aspect = width / height
+    shown = round(min(max(aspect, NARROWEST), WIDEST), 3)
+    return Thumbnail(path, drawn_in(figure), shown, "cover" if aspect < TALL else "contain")
 
 
 def small(figure: Figure) -> bytes:

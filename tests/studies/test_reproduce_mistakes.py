@@ -99,6 +99,15 @@ def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome)
     assert note.endswith("but gave 0.5")
 
 
+def test_a_finding_that_cannot_tell_its_seeds_is_named_when_the_others_are_written(outcome, tmp_path):
+    wrong = replace(RIGHT, name="wrong", seeds=lambda profile: int(profile.sedes))
+    with pytest.raises(
+        Unjudged, match=f"the seeds of {STUDY.name}/wrong could not be made: .*has no attribute 'sedes'"
+    ):
+        outcome(wrong, RIGHT)
+    assert written(tmp_path) == ["right"]
+
+
 NO_EXPERIMENTS = [
     ([1], "they should be a dictionary, by label what is trained, such as .* of type list"),
     ({"small": [1]}, "'small' should be an Experiment, a Case, or a function that gives one for a seed, .* type list"),

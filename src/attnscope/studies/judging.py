@@ -14,7 +14,7 @@ from attnscope.studies.questions import Answer, Question, name_or_failure
 from attnscope.studies.result import Result, provenance
 
 FAILED = "Runs failed"  # how a note begins that says which, and why
-TO_TRAIN = ("experiments", "follow_up")  # parts of a finding that say what is trained
+TO_TRAIN = ("seeds", "experiments", "follow_up")  # parts of a finding that say what is trained
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def reproduce(
     settings = study.profiles[profile]
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     work = Reproduction(study, store.resolve(), engine, device, progress)
-    plans = [Plan(finding, range(seeds or finding.seeds(settings))) for finding in findings]
+    plans = [work.begun(finding, seeds, settings) for finding in findings]
     plans = work.carried_out(plans, "experiments", lambda plan: plan.finding.experiments(settings))
     if any(finding.follow_up for finding in findings):
         plans = work.carried_out(plans, "follow_up", lambda plan: follow_up(plan, settings))
@@ -74,6 +74,12 @@ class Reproduction:
     device: str
     progress: Progress | None
 
+    def begun(self, finding: Finding, seeds: int | None, settings: Any) -> Plan:
+        try:
+            return Plan(finding, range(seeds or finding.seeds(settings)))
+        except Exception as error:
+            return self.refused(Plan(finding, ()), "seeds", error)
+
     def carried_out(self, plans: Sequence[Plan], part: str, wanted: Callable[[Plan], Any]) -> list[Plan]:
         """The plans with the questions of one more part of their findings, each asked."""
         plans = [self.planned(plan, part, wanted) for plan in plans]
@@ -87,7 +93,7 @@ class Reproduction:
         ]
 
     def planned(self, plan: Plan, part: str, wanted: Callable[[Plan], Any]) -> Plan:
-        """The plan with more questions; where they cannot be made, with what is wrong, which is told at once."""
+        """The plan with more questions; where they cannot be made, with what is wrong."""
         if plan.wrong:
             return plan
         try:
@@ -98,10 +104,14 @@ class Reproduction:
                 }
             )
         except Exception as error:
-            wrong = unjudged(part, self.study, plan.finding, error)
-            if self.progress:
-                self.progress(0, 0, str(wrong))
-            return replace(plan, wrong=wrong)
+            return self.refused(plan, part, error)
+
+    def refused(self, plan: Plan, part: str, error: Exception) -> Plan:
+        """The plan with what is wrong, which is told at once."""
+        wrong = unjudged(part, self.study, plan.finding, error)
+        if self.progress:
+            self.progress(0, 0, str(wrong))
+        return replace(plan, wrong=wrong)
 
     def question(self, finding: Finding, wanted: Wanted, seed: int) -> Question:
         ready = (

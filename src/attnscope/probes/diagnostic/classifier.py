@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 from attnscope.errors import choose, require
 from attnscope.probes.diagnostic.sparse import sparse_regression

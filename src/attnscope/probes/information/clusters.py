@@ -72,7 +72,7 @@ def same(vectors: Float[np.ndarray, "tokens size"], others: Int[np.ndarray, " to
 
 def fitted(vectors: np.ndarray, k: int, batch_size: int, starts: int, seed: int) -> Any:
     from sklearn.cluster import MiniBatchKMeans  # takes a second to load
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     method = MiniBatchKMeans(k, batch_size=batch_size, n_init=starts, random_state=Evenly(seed), compute_labels=False)
     with threadpool_limits(1):

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from attnscope.errors import require
 from attnscope.models.logistic import logistic_regression

@@ -6,9 +6,9 @@ import pytest
 import torch
 from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, adapter, foreign, texts
 
-from attnscope.errors import BadSetting
+from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import uniform
-from attnscope.models.adapters import ablated, rollout, up_to
+from attnscope.models.adapters import ablated, recording, rollout, up_to
 from attnscope.models.adapters.recording import NAME, RECORDER
 from attnscope.models.attention import masked_softmax
 from attnscope.tasks import END, START
@@ -54,6 +54,13 @@ def test_logits_attention_and_states_are_those_of_eager_attention(model):
 
 def test_the_contract_of_an_adapter_is_kept(model):
     check_adapter(model, [texts(model).batch])
+
+
+def test_attention_that_goes_another_way_is_not_left_out_silently(model, monkeypatch):
+    batch = texts(model).batch
+    monkeypatch.setattr(recording, "switch", lambda model, implementation: None)
+    with pytest.raises(AttnscopeError, match="can be neither seen nor changed"):
+        model(batch)
 
 
 @torch.no_grad()

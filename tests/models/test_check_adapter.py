@@ -83,6 +83,7 @@ def built(kind, *given):
 def test_a_class_of_thirty_lines_keeps_the_contract():
     model = built(Adapted, Theirs())
     assert isinstance(model, Adapter)
+    assert not isinstance(model.theirs, Adapter)
     check_adapter(model, [sentences()])
 
 

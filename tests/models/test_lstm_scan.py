@@ -39,7 +39,7 @@ def close(found, expected):
 
 def equals_torch(layer, inputs, state, cell):
     states, cells = layer(inputs, state, cell)
-    expected, (_, last) = nn.LSTM.forward(layer, inputs, (state[None], cell[None]))
+    expected, (_, last) = nn.LSTM.forward(layer, inputs, (state[None].contiguous(), cell[None].contiguous()))
     close((states, cells[:, -1]), (expected, last[0]))
     leaves = (inputs, state, cell, *layer.parameters())
     gradients = torch.autograd.grad(loss(states, cells[:, -1]), leaves)

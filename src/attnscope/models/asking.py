@@ -2,13 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, _ProtocolMeta
 
 import torch
 from torch import nn
 
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
+
+
+class Asked(_ProtocolMeta):
+    """isinstance for a protocol of models: a module in a module is found, which since Python 3.12 it would not be."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return callable(instance) and all(hasattr(instance, name) for name in vars(cls) if not name.startswith("_"))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from attnscope.errors import AttnscopeError, require
-from attnscope.models.asking import as_it_was
+from attnscope.models.asking import Asked, as_it_was
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.scores import Scores
 from attnscope.tasks.batch import Batch
@@ -29,7 +29,7 @@ CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; wor
 
 
 @runtime_checkable
-class ReadsOut(Protocol):
+class ReadsOut(Protocol, metaclass=Asked):
     """A model with the second door."""
 
     @property

@@ -12,12 +12,13 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from attnscope.models.adapters.interventions import Interventions
+from attnscope.models.asking import Asked
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
 
 
 @runtime_checkable
-class Adapter(Protocol):
+class Adapter(Protocol, metaclass=Asked):
     """A giver of Traces."""
 
     @property

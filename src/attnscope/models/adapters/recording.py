@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, require
 from attnscope.models.adapters.interventions import Change
 from attnscope.models.asking import as_it_was
 from attnscope.models.trace import Attention
@@ -62,6 +62,11 @@ class Recorder:
         return asked if self.rows is None else torch.cat([asked, weights[:, :, self.rows :]], 2)
 
     def attentions(self) -> tuple[Attention, ...]:
+        require(
+            self.seen.keys() == set(self.layers.values()),
+            f"transformers {transformers().__version__} computes attention of this model on a way of its own, where it "
+            "can be neither seen nor changed; pip install --upgrade 'attnscope[hf]' brings a version where it can",
+        )
         return tuple(self.seen[layer] for layer in sorted(self.seen))
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.asking import as_it_was
+from attnscope.models.asking import Asked, as_it_was
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement.scores import Scores, over_words
 from attnscope.tasks.batch import Batch
@@ -25,7 +25,7 @@ Change = Callable[[Float[Tensor, "batch source input"]], Float[Tensor, "batch so
 
 
 @runtime_checkable
-class EmbedsSource(Protocol):
+class EmbedsSource(Protocol, metaclass=Asked):
     @property
     def source_inputs(self) -> nn.Module: ...
 

@@ -21,10 +21,17 @@ def close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+def eager_twin(model):
+    twin = deepcopy(model.model)
+    for part in twin.modules():
+        if hasattr(part, "set_attn_implementation"):
+            part.set_attn_implementation("eager")
+    return twin
+
+
 def eager(model, batch):
     """The library's own pass over the same ids: logits by id, and attentions."""
-    twin = deepcopy(model.model)
-    twin.set_attn_implementation("eager")
+    twin = eager_twin(model)
     inputs = {"input_ids": model.reader.source.ids_of(batch.source), "attention_mask": batch.source_mask.long()}
     if twin.config.is_encoder_decoder:
         # Labels: the library itself shifts them to what the decoder hears.
@@ -164,8 +171,7 @@ def test_a_classifier_shows_and_changes_the_row_of_its_classification_token_only
 @pytest.mark.parametrize("kind", ["distilbert", "t5"])
 def test_whole_self_attention_is_eagers(kind):
     model = adapter(kind)
-    batch, twin = texts(model).batch, deepcopy(model.model)
-    twin.set_attn_implementation("eager")
+    batch, twin = texts(model).batch, eager_twin(model)
     encoder = twin.get_encoder() if kind == "t5" else twin.base_model
     inputs = {"input_ids": model.reader.source.ids_of(batch.source), "attention_mask": batch.source_mask.long()}
     expected = encoder(**inputs, output_attentions=True).attentions

@@ -63,7 +63,7 @@ class Recorder:
 
     def attentions(self) -> tuple[Attention, ...]:
         require(
-            self.seen.keys() == set(self.layers.values()),
+            max(self.layers.values()) in self.seen,  # layers before it may have been left out
             f"transformers {transformers().__version__} computes attention of this model on a way of its own, where it "
             "can be neither seen nor changed; pip install --upgrade 'attnscope[hf]' brings a version where it can",
         )
@@ -133,7 +133,8 @@ def switched(model: Any) -> Iterator[None]:
     with ExitStack() as back:
         for part, implementation in reversed(own):  # put back from the outside in: switching a model switches its parts
             back.callback(switch, part, implementation)
-        switch(model, NAME)
+        for part, _ in own:  # not each version of the library hands it on from the model to its parts
+            switch(part, NAME)
         yield
 
 

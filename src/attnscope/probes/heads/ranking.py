@@ -79,7 +79,7 @@ class Ranked(Displayed):
     def agreement_between(self, correlation: str = "kendall") -> pd.DataFrame:
         """The rank correlation of every two rankings, Kendall's τ-b or Spearman's ρ; NaN where one ties all heads."""
         choose("rank correlation", correlation, CORRELATIONS)
-        return self.ranks().corr(method="kendall" if correlation == "kendall" else "spearman")
+        return self.ranks().corr(method="kendall" if correlation == "kendall" else "spearman", min_periods=2)
 
     def plot(self, column: str = "loss if ablated", ax: Axes | None = None) -> Axes:
         """One column of the table, a layer a row, a head a column."""

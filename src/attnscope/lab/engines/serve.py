@@ -19,7 +19,7 @@ from attnscope.lab.engines.outcome import Outcome, attempt, sentence
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def serve(connection: "Connection[Any, Any]") -> None:
+def serve(connection: Connection) -> None:
     _end_with_parent()
     try:
         while True:

@@ -25,7 +25,7 @@ class Worker:
     """A process, and the place of the item that it is at."""
 
     process: SpawnProcess
-    connection: "Connection[Any, Any]"
+    connection: Connection
     place: int | None = None
 
 

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := $(VENV)-lowest/bin
 
 # Corpora for the tests marked `corpus`; they are run when the folder is there.
 CORPORA := $(wildcard ../shared/data)
@@ -10,7 +11,7 @@ ifneq ($(CORPORA),)
 export ATTNSCOPE_DATA ?= $(abspath $(CORPORA))
 endif
 
-.PHONY: setup demo site test lint bench clean
+.PHONY: setup demo site test lowest lint bench clean
 
 setup: $(READY)
 
@@ -32,6 +33,13 @@ site: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+lowest:
+	test -x $(LOWEST)/python || $(PYTHON) -m venv $(VENV)-lowest
+	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt torch
+	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[hf,ray,text]' \
+		beartype hypothesis pytest pytest-xdist
+	$(LOWEST)/python -m pytest -n 2 --dist loadfile
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,4 +50,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo runs site
+	rm -rf $(VENV) $(VENV)-lowest demo runs site

@@ -101,5 +101,5 @@ readings["guided"]
 # One in eight would be chance. The gates of the guided network tell more clearly which table it is using: told where to
 # look, it has also built parts that know what they are doing there.
 #
-# One seed (three others gave the same picture), small networks. How few units carry it, which parts of a network make its solution, and
-# whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.
+# One seed (three others gave the same picture), small networks. How few units carry it, which parts of a network make
+# its solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.

@@ -129,7 +129,7 @@ def grounded(model):
 pd.concat({"base": grounded(base).table(), "tied": grounded(tied).table()})
 
 # %% [markdown]
-# Two networks of one seed on made-up texts show how it can be, not how it is. With six seeds, shuffling changes at most a
-# tenth of base's decisions in five and a third in one, and of the tied one's 26 to 42 %; with `attention="additive"`
-# above, this small network depends on its attention from the start. On four corpora, with other remedies and over seeds:
-# `attnscope.reproduce("tutek2020")`.
+# Two networks of one seed on made-up texts show how it can be, not how it is. With six seeds, shuffling changes at
+# most a tenth of base's decisions in five and a third in one, and of the tied one's 26 to 42 %; with
+# `attention="additive"` above, this small network depends on its attention from the start. On four corpora, with
+# other remedies and over seeds: `attnscope.reproduce("tutek2020")`.

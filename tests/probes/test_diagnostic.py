@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state
@@ -43,6 +44,7 @@ def samples_of(states, labels, **more):
 
 
 SAMPLES = samples_of(*two_units())
+SCIKIT = tuple(map(int, sklearn.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("penalty", ["none", "l1", "l2"])
@@ -119,7 +121,8 @@ def mean_loss(weights, biases, states, labels):
 def test_the_l1_fit_is_at_least_as_good_as_scikit_learns():
     states, labels = SAMPLES.states, SAMPLES.labels
     mine = fitted(states, labels, "l1", 0.5)
-    saga = LogisticRegression(C=0.5, l1_ratio=1.0, solver="saga", tol=1e-6, max_iter=20_000, random_state=0)
+    asked = {"penalty": "l1"} if SCIKIT < (1, 8) else {"l1_ratio": 1.0}
+    saga = LogisticRegression(C=0.5, solver="saga", tol=1e-6, max_iter=20_000, random_state=0, **asked)
     saga.fit(states, labels)
 
     def price(weights, biases):

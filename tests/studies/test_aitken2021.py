@@ -69,6 +69,7 @@ def test_verify_and_report_read_what_reproduce_wrote(reproduced, tmp_path):
 
 @pytest.mark.slow
 def test_a_ray_cluster_gives_the_same_numbers(reproduced, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setitem(PROFILES, "tiny", TINY)
     words = ["--only", "fig2h", "--profile", "tiny", "--engine", "ray", "--store", str(tmp_path)]
     assert CliRunner().invoke(app, ["reproduce", "aitken2021", *words], catch_exceptions=False).exit_code == 0

@@ -1,0 +1,23 @@
+"""Is each lower bound of the package the version that `make lowest` tries?"""
+
+import re
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent
+NEWER = {"torch", "safetensors"}  # constraints-lowest.txt says why
+
+
+def bounds() -> dict[str, str]:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["hf"], *extras["ray"], *extras["text"]]
+    return dict(one.split(">=") for one in asked)
+
+
+def test_the_oldest_versions_that_are_asked_for_are_those_tried():
+    lines = (PROJECT / "constraints-lowest.txt").read_text(encoding="utf-8")
+    tried = {name: version.removesuffix(".*") for name, version in re.findall(r"^([\w-]+)==(.+)$", lines, re.MULTILINE)}
+    asked = bounds()
+    assert tried.keys() == asked.keys()
+    assert {name for name, version in tried.items() if version != asked[name]} == NEWER

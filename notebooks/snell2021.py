@@ -91,6 +91,6 @@ pd.DataFrame({"word accuracy with attention": curves.iloc[-1], "knows where to l
 # %% [markdown]
 # Chance is 1 in 21. Attention follows what can be known without it.
 #
-# One seed of a small network; with four others a quarter to a half of the permuted words are right after these steps,
+# One seed of a small network; with four others 25 to 57 % of the permuted words are right after these steps,
 # and nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with what the first
 # stage knows: `attnscope.reproduce("snell2021")`.

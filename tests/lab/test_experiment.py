@@ -14,6 +14,7 @@ from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Splits, Translation
 from attnscope.training import L2, CrossEntropy, TrainingSettings
+from attnscope.training.replicas import fit_together
 
 SMALL = Experiment(
     task=OneToOne(shortest=2, longest=4, test_size=10),
@@ -231,6 +232,22 @@ def test_runs_that_were_trained_as_one_are_those_that_are_trained_alone(tmp_path
         assert run.log["loss"].tolist() == pytest.approx(alone.log["loss"].tolist(), rel=1e-5)
         for ours, theirs in zip(run.model(2).parameters(), alone.model(2).parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_group_that_a_gpu_has_no_room_for_is_trained_half_by_half(tmp_path, monkeypatch):
+    seeds, tried = [replace(COPYING, device="cpu", seed=seed) for seed in range(5)], []
+
+    def with_room_for_two(runs):
+        tried.append(len(runs))
+        if len(runs) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return fit_together(runs)
+
+    monkeypatch.setattr("attnscope.lab.experiment.fit_together", with_room_for_two)
+    runs = train_all(seeds, Store(tmp_path))
+    assert [run.experiment for run in runs] == seeds
+    assert tried == [5, 2, 3, 2]  # and one alone
+    assert all(run.summary["steps"] == COPYING.training.steps for run in runs)
 
 
 def test_heads_start_from_their_own_seeds_and_all_else_from_another():

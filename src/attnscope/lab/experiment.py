@@ -1,7 +1,8 @@
 """What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
 
+import gc
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -172,11 +173,21 @@ def replicable(experiment: Experiment) -> bool:
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
-    """The runs of experiments that `together` put into one group."""
+    """The runs of experiments that `together` put into one group; what a GPU has no room for, half by half."""
     if len(experiments) == 1:
         return [train(experiments[0], store)]
     check_device(experiments[0].device)
     check_data(experiments, store)
+    with suppress(torch.OutOfMemoryError):
+        train_as_one(experiments, store)
+        return [finished(experiment, store) for experiment in experiments]
+    gc.collect()
+    torch.cuda.empty_cache()
+    half = len(experiments) // 2
+    return train_all(experiments[:half], store) + train_all(experiments[half:], store)
+
+
+def train_as_one(experiments: Sequence[Experiment], store: Store) -> None:
     with ExitStack() as stack:
         inorder = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
         works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in inorder]
@@ -184,7 +195,6 @@ def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
         fit_together([run for _, run in begun])
         for experiment, run in begun:
             write_down(experiment, run)
-    return [finished(experiment, store) for experiment in experiments]
 
 
 def finished(experiment: Experiment, store: Store) -> Run:

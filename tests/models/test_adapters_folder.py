@@ -19,6 +19,7 @@ from adapter_examples import (
     tokenizer_for,
 )
 
+from attnscope.errors import AttnscopeError
 from attnscope.models.adapters import HFClassifier, HFEncoderDecoder, NoModel, load
 from attnscope.tasks import START
 from attnscope.testing import check_adapter
@@ -103,9 +104,10 @@ def test_weights_that_are_missing_or_broken_are_not_drawn_at_random(tmp_path):
     refused(tmp_path, "the weights of .* cannot be read")
 
 
-def test_without_transformers_a_sentence_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Exception, match=r"needs the library transformers: pip install 'attnscope\[hf\]'"):
+@pytest.mark.parametrize("missing", ["transformers", "transformers.masking_utils"])  # an old version lacks the second
+def test_without_transformers_a_sentence_says_how_to_get_it(missing, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(AttnscopeError, match=r"needs the library transformers, .*--upgrade .attnscope\[hf\]"):
         load(tmp_path)
 
 

@@ -77,11 +77,11 @@ def transformers() -> Any:
     """The library, imported where it is first needed, with our attention among its own."""
     try:
         library: Any = import_module("transformers")
+        masks = import_module("transformers.masking_utils")
     except ImportError as error:
         raise AttnscopeError(
-            "a Hugging Face model needs the library transformers: pip install 'attnscope[hf]'"
+            "a Hugging Face model needs the library transformers, no old version: pip install --upgrade 'attnscope[hf]'"
         ) from error
-    masks = import_module("transformers.masking_utils")
     library.AttentionInterface.register(NAME, attend)
     library.AttentionMaskInterface.register(NAME, masks.ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     return library

@@ -28,6 +28,11 @@ def each(names):
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG_TO_LOAD)) for name in names]
 
 
+def of_corpora(names):
+    """Tests of one corpus follow each other, whatever they test, so that it is read once."""
+    return pytest.mark.parametrize("name", names, scope="module")
+
+
 def kind(of):
     return [name for name, task in CORPORA.items() if isinstance(task, of) and name not in LONG_TO_LOAD]
 
@@ -54,19 +59,19 @@ def sizes(task):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", each(PUBLISHED))
+@of_corpora(each(PUBLISHED))
 def test_published_splits_have_their_published_sizes(task, name):
     assert sizes(task) == PUBLISHED[name]
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", each(sorted(DRAWN.keys() - {"tatoeba_en_de"})))  # read as the other pair
+@of_corpora(each(sorted(DRAWN.keys() - {"tatoeba_en_de"})))  # read as the other pair
 def test_drawn_splits_hold_every_sentence(task, name):
     assert sum(sizes(replace(task, vocabulary=Words()))) == DRAWN[name]  # whatever the vocabulary: words are faster
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", each(DRAWN))
+@of_corpora(each(DRAWN))
 def test_no_source_is_in_two_drawn_splits(corpus, name):
     task = CORPORA[name]
     rows = corpus(task.file)
@@ -81,7 +86,7 @@ def test_no_source_is_in_two_drawn_splits(corpus, name):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", kind(Classification))
+@of_corpora(kind(Classification))
 def test_a_classification_has_two_classes_and_targets_of_one_word(task, name):
     assert len(task.classes) == 2
     batch = task.training_batch(0, 0, 32)
@@ -91,7 +96,7 @@ def test_a_classification_has_two_classes_and_targets_of_one_word(task, name):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", kind(Translation))
+@of_corpora(kind(Translation))
 def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, name):
     assert len(task.source_words) == 8000  # times 256: the paper's 2,048,000 parameters of embeddings
     assert task.source_words == task.target_words
@@ -105,7 +110,7 @@ def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, nam
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", ["20newsgroups"])
+@of_corpora(["20newsgroups"])
 def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
     assert "organization" in replace(task, preparation=Preparation()).source_words.words[:300]
     assert "organization" not in task.source_words.words[:300]
@@ -115,7 +120,7 @@ def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", ["20newsgroups", "ag_news"])
+@of_corpora(["20newsgroups", "ag_news"])
 def test_integers_of_more_than_one_digit_are_unknown(task, name):
     integers = [word for word in task.source_words.words if word.isdecimal()]
     assert integers
@@ -123,13 +128,13 @@ def test_integers_of_more_than_one_digit_are_unknown(task, name):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", ["20newsgroups"])
+@of_corpora(["20newsgroups"])
 def test_newsgroups_have_no_underscores(task, name):
     assert not any("_" in word for word in task.source_words.words)
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", ["amazon"])
+@of_corpora(["amazon"])
 def test_amazon_reviews_are_of_fewer_than_400_words(task, name):
     table = statistics(task)
     assert (table["source_longest"] < 400).all()
@@ -152,6 +157,6 @@ def settings_in(value):
             yield from settings_in(getattr(value, field.name))
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@of_corpora(CORPORA)
 def test_every_kind_of_settings_has_a_name_in_a_runs_configuration(name):
     assert set(settings_in(CORPORA[name])) <= set(SETTINGS.values())

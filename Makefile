@@ -37,7 +37,7 @@ lowest:
 	test -x $(LOWEST)/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt torch
 	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[hf,ray,text]' \
-		'beartype>=0.23' hypothesis pytest pytest-xdist
+		beartype hypothesis pytest pytest-xdist
 	$(LOWEST)/python -m pytest -n 2 --dist loadfile -W ignore::pytest.PytestUnraisableExceptionWarning  # Ray's open files
 
 lint: $(READY)

@@ -61,7 +61,7 @@ def test_time_decides_most_of_attention_and_less_so_backwards(run):
 
 def test_attention_is_learned_where_words_can_be_known_without_it(run):
     found = run("snell2021")
-    assert found["curves"]["sampled"].iloc[-1] > 0.9 > 0.2 + found["curves"]["permutations"].iloc[-1]
+    assert found["curves"]["sampled"].iloc[-1] > 0.9 > 2 * found["curves"]["permutations"].iloc[-1]
     assert found["knows"]["sampled"] > 2 * found["knows"]["permutations"]
 
 
@@ -76,7 +76,7 @@ def test_guidance_helps_with_new_compositions_and_shows_inside(run):
 def test_tying_makes_a_classifier_need_its_attention(run):
     found = run("tutek2020")
     changed = {name: found[name].table()["changed"]["permuted"] for name in ("of_base", "of_tied")}
-    assert changed["of_base"] < 0.15 < 0.2 < changed["of_tied"]
+    assert changed["of_base"] < 0.2 < 0.3 < changed["of_tied"]
 
 
 def test_the_list_of_notebooks_names_each():

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # What does attentive guidance build inside a network? (Baan et al. 2019)
 #
-# `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer spells out every step. A network that
-# has understood can do this for pairs of tables that it has never seen together. Ordinary networks learn their training
-# sentences and fail at new pairs. **Attentive guidance** adds one thing to training: at each step, the network is told
-# where to look. That is enough to change what it learns.
+# `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer spells out every step. A network
+# that has understood can do this for pairs of tables that it has never seen together. Ordinary networks learn their
+# training sentences and fail at new pairs. **Attentive guidance** adds one thing to training: at each step, the
+# network is told where to look. That is enough to change what it learns.
 #
 # Tables of three bits as in the paper, drawn at random; small networks. Half a minute.
 

@@ -88,12 +88,13 @@ def reproduce(
     address: str | None = None,
     device: str = "cpu",
     progress: "Progress | None" = None,
+    first_seed: int | None = None,
 ) -> "list[Result]":
     """Do the findings of a paper hold? Train, measure and judge those that are named, or all; as the command does.
 
     What is finished is kept in the folder `store`; a second call finds it there. `workers` processes share the work, by
     default one a core; with 0 it is done in this one. With engine="ray" a cluster does it, at this address. `progress`
-    is told of each piece of work that is done.
+    is told of each piece of work that is done. Seeds count from `first_seed`, by default that of the finding.
 
     >>> reproduce("aitken2021", "fig9")
     Traceback (most recent call last):
@@ -112,4 +113,4 @@ def reproduce(
     choose("profile", profile, chosen.profiles)
     check_device(device)
     runner = engine_named(engine, workers, address)
-    return carry_out(chosen, asked, profile, seeds, Path(store), runner, device, progress)
+    return carry_out(chosen, asked, profile, seeds, Path(store), runner, device, progress, first_seed)

@@ -93,6 +93,9 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option(help="A single finding, such as fig5a; may be given again.")] = None,
     profile: Annotated[str, typer.Option(help="quick (two cores, minutes) or paper (published sizes).")] = "quick",
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default those of the profile.")] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, help="First of the seeds, which count up from it; by default the finding's.")
+    ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes of the local engine; by default one a core.")
@@ -112,7 +115,7 @@ def reproduce(
     with counting(f"{study}, {profile}") as progress:
         results = carry_out(
             study, *(only or ()), profile=profile, seeds=seeds, store=store, engine=engine, workers=workers,
-            address=address, device=device, progress=progress,
+            address=address, device=device, progress=progress, first_seed=first_seed,
         )  # fmt: skip
     _show(results)
     typer.echo(f"report: {_report(_results(store), store / 'report.html')}")

@@ -195,3 +195,14 @@ def test_a_long_note_keeps_its_beginning_and_its_reason():
     assert _shortened(note).startswith("Runs failed: 0, 1")
     assert _shortened(note).endswith("the loss became nan")
     assert _shortened("Runs failed: short") == "Runs failed: short"
+
+
+def test_seeds_count_from_the_first_seed_and_each_is_kept_with_where_it_comes_from(tmp_path):
+    (result,) = reproduce(STUDY, (RIGHT,), "quick", 2, tmp_path, LocalEngine(0), first_seed=3)
+    (from_finding,) = reproduce(STUDY, (replace(RIGHT, first_seed=7),), "quick", 1, tmp_path, LocalEngine(0))
+    assert (list(result.seeds), list(from_finding.seeds)) == ([3, 4], [7])
+    assert [(each["label"], each["seed"], each["values"]) for each in result.by_seed] == [
+        ("small", 3, {"moved": 1.0}),
+        ("small", 4, {"moved": 1.0}),
+    ]
+    assert all(each["device"] == "cpu" and each["tf32"] is False and each["torch"] for each in result.by_seed)

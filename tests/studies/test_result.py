@@ -55,7 +55,7 @@ def test_what_is_written_can_be_read_again(result, tmp_path):
 def test_the_file_holds_exactly_the_agreed_fields(plain):
     assert list(plain) == [
         "finding", "study", "title", "section", "profile", "seeds", "settings", "table", "claims", "notes", "seconds",
-        "machine", "versions", "commit", "figure",
+        "machine", "versions", "commit", "figure", "by_seed",
     ]  # fmt: skip
     assert set(plain["table"][0]) == {"task", "model", "published", "published_text", "mean", "sd", "n"}
     assert set(plain["claims"][0]) == {"text", "holds", "evidence", "why"}

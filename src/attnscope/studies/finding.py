@@ -27,6 +27,7 @@ class Profile:
 
     name: str
     seeds: int
+    first_seed: int = field(default=0, kw_only=True)  # seeds that a pilot has seen are not judged
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ class Finding:
     notes: tuple[str, ...] = ()
     follow_up: Callable[[Any, Measurements], Mapping[Any, Wanted | ForSeed]] | None = None
     seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)
+    first_seed: int | None = None  # by default the profile's
 
     @property
     def file(self) -> str:

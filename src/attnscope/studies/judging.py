@@ -1,5 +1,6 @@
 """What do the answers say? A finding with its questions, and the result that is written of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
@@ -9,7 +10,17 @@ from typing import Any
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import Outcome
 from attnscope.lab.engines.outcome import sentence
-from attnscope.studies.finding import Finding, Label, Measurements, OfRuns, Study, Unmeasured, plain, shortened
+from attnscope.studies.finding import (
+    Finding,
+    Label,
+    Measurement,
+    Measurements,
+    OfRuns,
+    Study,
+    Unmeasured,
+    plain,
+    shortened,
+)
 from attnscope.studies.questions import Answer, Question, name_or_failure
 from attnscope.studies.result import Result, provenance
 
@@ -64,8 +75,24 @@ class Plan:
             notes=[*finding.notes, *self.failures()],
             seconds=round(sum(one.value.seconds for group in self.answers.values() for one in group if one.value), 1),
             figure=self.figure(study, measured),
+            by_seed=self.by_seed(),
             **provenance(device),
         )
+
+    def by_seed(self) -> list[dict[str, Any]]:
+        """The numbers that each seed gave, and with what they were made."""
+        return [
+            {
+                "label": str(label),
+                "seed": seed,
+                "values": numbers(answer.measurement),
+                "seconds": round(answer.seconds, 1),
+            }
+            | dict(answer.origin)
+            for label, group in self.answers.items()
+            for seed, answer in zip(self.seeds, (one.value for one in group), strict=True)
+            if answer is not None
+        ]
 
     def made(self, part: str, study: Study, measured: Measurements) -> Any:
         """What the finding makes of the measurements: its table, claims or figure."""
@@ -104,6 +131,19 @@ class Plan:
             for label, group in self.questions.items()
             if name_or_failure(group[0])[1] is None
         }
+
+
+def numbers(measurement: Measurement) -> dict[str, float | bool | None]:
+    """What a table or a claim is made of: single numbers; NaN, which JSON does not know, as null.
+
+    >>> numbers({"accuracy": 0.5, "step": float("nan"), "picture": {"x": [1]}})
+    {'accuracy': 0.5, 'step': None}
+    """
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in measurement.items()
+        if isinstance(value, bool | int | float)
+    }
 
 
 def seeds_of(label: Label, seeds: Sequence[int]) -> str:

@@ -5,11 +5,13 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import attnscope
 from attnscope.errors import AttnscopeError, require
@@ -20,6 +22,7 @@ from attnscope.lab.experiment import Experiment, Run, finished, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import Absent, Measurement, TrainedCase, Wanted, plain
+from attnscope.studies.result import commit
 from attnscope.tasks import MissingCorpus
 
 SHARED = "store.json"
@@ -61,10 +64,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was measured, and the seconds of computing behind it."""
+    """What was measured, the seconds of computing behind it, and with what: commit, device, torch, TF32."""
 
     measurement: Measurement
     seconds: float
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 def name_or_failure(question: Question) -> tuple[str, str | None]:
@@ -113,8 +117,14 @@ def answer(question: Question) -> Answer:
         )
         seconds = time.monotonic() - started + sum(run.summary["seconds"] for run in runs.values())
         # Not by write_json: a measurement may hold NaN, where a claim has nothing to say.
-        write_atomically(path, json.dumps({"measurement": measurement, "seconds": seconds}).encode())
+        kept = {"measurement": measurement, "seconds": seconds, "origin": origin(question.device)}
+        write_atomically(path, json.dumps(kept).encode())
     return Answer(**json.loads(path.read_bytes()))
+
+
+def origin(device: str) -> dict[str, Any]:
+    """With what a network was trained and measured; products of matrices have TF32 on a GPU while it is trained."""
+    return {"commit": commit(), "device": device, "torch": torch.__version__, "tf32": device.startswith("cuda")}
 
 
 def subject(question: Question, runs: Mapping[str, Run]) -> Run | TrainedCase:

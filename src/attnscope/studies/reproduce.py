@@ -26,12 +26,16 @@ def reproduce(
     engine: Engine,
     device: str = "cpu",
     progress: Progress | None = None,
+    first_seed: int | None = None,
 ) -> list[Result]:
-    """Run the findings and write `<store>/results/<study>/<finding>.json` for each."""
+    """Run the findings and write `<store>/results/<study>/<finding>.json` for each.
+
+    Seeds count from `first_seed`; by default from that of the finding, or else of the profile.
+    """
     settings = study.profiles[profile]
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     work = Reproduction(study, store.resolve(), engine, device, progress)
-    plans = [work.begun(finding, seeds, settings) for finding in findings]
+    plans = [work.begun(finding, seeds, first_seed, settings) for finding in findings]
     plans = work.carried_out(plans, "experiments", lambda plan: plan.finding.experiments(settings))
     if any(finding.follow_up for finding in findings):
         plans = work.carried_out(plans, "follow_up", lambda plan: follow_up(plan, settings))
@@ -74,9 +78,11 @@ class Reproduction:
     device: str
     progress: Progress | None
 
-    def begun(self, finding: Finding, seeds: int | None, settings: Any) -> Plan:
+    def begun(self, finding: Finding, seeds: int | None, first_seed: int | None, settings: Any) -> Plan:
         try:
-            return Plan(finding, range(seeds or finding.seeds(settings)))
+            chosen = (first_seed, finding.first_seed, settings.first_seed)
+            first = next(seed for seed in chosen if seed is not None)
+            return Plan(finding, range(first, first + (seeds or finding.seeds(settings))))
         except Exception as error:
             return self.refused(Plan(finding, ()), "seeds", error)
 

@@ -40,6 +40,7 @@ class Result(Displayed):
     versions: Mapping[str, str]
     commit: str | None
     figure: Any = None
+    by_seed: Sequence[Mapping[str, Any]] | None = None  # what each seed gave; older results have means only
 
     def to_json(self) -> dict[str, Any]:
         """As plain lists and dictionaries; refused if a field is not what a reader of the file will expect."""
@@ -159,12 +160,15 @@ TEXTS: Check = (
 )
 TRUTH: Check = ("true, false or null", lambda value: value is None or isinstance(value, bool))
 
+BY_SEED: Check = ("a list with the numbers of each label and seed", lambda v: isinstance(v, list) and _is_plain(v))
+
 FIELDS: dict[str, Check] = {
     "finding": NAME, "study": NAME, "title": TEXT, "section": TEXT, "profile": TEXT,
     "seeds": _all("whole numbers", COUNT), "settings": OBJECT, "table": LIST, "claims": LIST,
     "notes": _all("texts", TEXT), "seconds": NUMBER, "machine": TEXT, "versions": TEXTS,
-    "commit": _or_null(TEXT), "figure": PLAIN,
+    "commit": _or_null(TEXT), "figure": PLAIN, "by_seed": _or_null(BY_SEED),
 }  # fmt: skip
+OPTIONAL = ("published_text", "by_seed")
 CLAIM: dict[str, Check] = {"text": TEXT, "holds": TRUTH, "evidence": TEXT, "why": TEXT}
 NUMBERS: dict[str, Check] = {
     "published": _or_null(NUMBER), "published_text": TEXT, "mean": _or_null(NUMBER), "sd": _or_null(NUMBER), "n": COUNT,
@@ -190,7 +194,7 @@ def _wrong(plain: Any, fields: Mapping[str, Check], place: str) -> Iterator[str]
         yield f"{place}should be a dictionary, but is {_shown(plain)}"
         return
     for name in fields:
-        if name not in plain and name != "published_text":
+        if name not in plain and name not in OPTIONAL:
             yield f"{place}field '{name}' is missing"
     for name, value in plain.items():
         if name not in fields:

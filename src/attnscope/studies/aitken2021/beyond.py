@@ -1,35 +1,132 @@
-"""Beyond the paper: does the picture of figure 2 depend on the optimiser?
+"""Which setting of the optimiser decides how AED attends? (beyond aitken2021; its figure 2)
 
-The author's Adam has an ε of 0.1, so that small gradients move weights as in SGD. With the usual ε of 1e-8, as most
-people would train, an AED network learns the task as well. Does it learn the same?
+The author trains with Adam at a learning rate and an ε of 0.1. With the usual rate of 0.001 and ε of 1e-8 an AED
+network learns the task as well, but with another solution: its temporal term does not peak at t = s. A factorial over
+rate and ε tells the two apart; β₂, clipping and schedule are the author's or, for clipping, those that converge.
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.aitken2021.experiments import AED, Sizes, one_to_one
-from attnscope.studies.aitken2021.fig2 import claims_attending, draw_attending, measure_attending, table
-from attnscope.studies.finding import Finding
+from attnscope.studies.aitken2021.fig2 import QUANTITIES, measure_attending
+from attnscope.studies.bars import draw_panels, panel
+from attnscope.studies.claims import Verdict, at_least, at_most, more_than
+from attnscope.studies.finding import Finding, Measurements
+from attnscope.studies.result import Row
 
-USUAL = "AED, ε = 1e-8"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def experiments(sizes: Sizes) -> dict[str, Experiment]:
-    author_like = one_to_one(AED, sizes)
-    usual = replace(author_like.training, learning_rate=1e-3, epsilon=1e-8, betas=(0.9, 0.999), clip=0.1)
-    return {"AED": author_like, USUAL: replace(author_like, training=usual)}
+class OptimiserLabel(NamedTuple):
+    """A learning rate and an ε of Adam.
+
+    >>> str(OptimiserLabel(0.001, 1e-8))
+    'rate 0.001, ε 1e-08'
+    """
+
+    rate: float
+    epsilon: float
+
+    def __str__(self) -> str:
+        return f"rate {self.rate:g}, ε {self.epsilon:g}"
+
+
+RATES, EPSILONS = (0.1, 0.01, 0.001), (0.1, 0.01, 1e-8)  # the author's, ours, the usual
+SMALL = OptimiserLabel(0.001, 1e-8)
+PAPER_LIKE = (OptimiserLabel(0.01, 0.01), OptimiserLabel(0.001, 0.01), OptimiserLabel(0.01, 1e-8))
+SHOWN = {
+    "word_accuracy": "word accuracy",
+    "peak_at_own_step": "steps with peak at t = s",
+    "encoder_delta": "encoder delta / input",
+    "temporal_share": "share of μ·μ",
+}
+
+
+def experiments(sizes: Sizes) -> dict[OptimiserLabel, Experiment]:
+    network = one_to_one(AED, sizes)
+    first = 0 if sizes.all_cells else 1  # the quick profile leaves the author's 0.1 out
+    return {
+        OptimiserLabel(rate, epsilon): replace(
+            network, training=replace(network.training, learning_rate=rate, epsilon=epsilon)
+        )
+        for rate in RATES[first:]
+        for epsilon in EPSILONS[first:]
+    }
+
+
+def table(measured: Measurements) -> list[Row]:
+    return measured.table(
+        QUANTITIES, columns=lambda label: {"learning rate": f"{label.rate:g}", "ε": f"{label.epsilon:g}"}
+    )
+
+
+def claims(measured: Measurements) -> list[Verdict]:
+    """Of the two-by-two factorial of 0.01 and 0.001 with 0.01 and 1e-8; the rate of 0.1 is only reported."""
+    values = measured.values
+    return [
+        *(
+            at_least(f"{label}: learns the task, word accuracy at least 0.98", values(label, "word_accuracy"), 0.98)
+            for label in (*PAPER_LIKE, SMALL)
+        ),
+        *(
+            at_least(
+                f"{label}: the temporal term peaks at t = s in at least 90 % of the decoder steps",
+                values(label, "peak_at_own_step"),
+                0.9,
+            )
+            for label in PAPER_LIKE
+        ),
+        at_most(
+            f"{SMALL}: the temporal term peaks at t = s in at most half of the decoder steps",
+            values(SMALL, "peak_at_own_step"),
+            0.5,
+        ),
+        at_least(
+            f"{SMALL}: the encoder's delta is longer than the input component", values(SMALL, "encoder_delta"), 1.0
+        ),
+        *(
+            more_than(
+                f"the temporal term peaks at t = s more often with {label} than with {SMALL}",
+                values(label, "peak_at_own_step"),
+                values(SMALL, "peak_at_own_step"),
+            )
+            for label in PAPER_LIKE
+        ),
+        *(
+            more_than(
+                f"the encoder's delta is longer with {SMALL} than with {label}",
+                values(SMALL, "encoder_delta"),
+                values(label, "encoder_delta"),
+            )
+            for label in PAPER_LIKE
+        ),
+    ]
+
+
+def figure(measured: Measurements) -> dict[str, Any]:
+    return {
+        text: panel(measured, name, lambda label: f"rate {label.rate:g}", lambda label: f"ε = {label.epsilon:g}")
+        for name, text in SHOWN.items()
+    }
+
+
+def draw(data: Any) -> "Figure":
+    return draw_panels(data)
 
 
 OPTIMISER = Finding(
     name="optimiser",
-    title="Beyond the paper: the same network trained with Adam's usual ε",
+    title="Beyond the paper: learning rate and ε of Adam",
     section="beyond; figure 2",
-    experiments=experiments, measure=measure_attending, table=table,
-    claims=lambda measured: claims_attending(USUAL, measured),
-    figure=lambda measured: measured.first(USUAL)["picture"], draw=draw_attending,
+    experiments=experiments, measure=measure_attending, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
-        "The claims are those of figure 2, asked of the network with the usual ε. That it may differ was known before "
-        "these claims were written: an earlier run of ours with this optimiser had shown it.",
-        "What this does not show: which of the two networks is the better explanation of attention elsewhere.",
+        "The claims were written after a pilot with seed 0, and seed 1 of five combinations, in which β₂ (0.99, 0.999) "
+        "and clipping (1.0, 0.1) hardly mattered; other seeds are judged.",
+        "At a rate of 0.1 no claim is made: the author's settings did not converge for our recurrent networks.",
+        "What this does not show: which of the two solutions attention finds elsewhere.",
     ),
+    first_seed=2,
 )  # fmt: skip

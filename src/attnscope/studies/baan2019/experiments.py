@@ -36,8 +36,19 @@ class Sizes(Profile):
 
 
 PROFILES = {
-    # The paper: at most 100 epochs, of which the best by validation loss; guided networks have settled after 25.
-    "paper": Sizes("paper", seeds=5, units=512, input_size=16, batch_size=1, epochs=25, learning_rate=1e-3, repeats=5),
+    # The paper: at most 100 epochs, of which the best by validation loss. Our first run had 25; that more of them raise
+    # the accuracy of guided networks was then seen with seeds 0 to 4, which are not judged again.
+    "paper": Sizes(
+        "paper",
+        seeds=5,
+        units=512,
+        input_size=16,
+        batch_size=1,
+        epochs=100,
+        learning_rate=1e-3,
+        repeats=5,
+        first_seed=5,
+    ),
     # Half the units and batches of four: 1,740 steps, in place of 5,800, that cost half as much each.
     "quick": Sizes("quick", seeds=3, units=256, input_size=16, batch_size=4, epochs=30, learning_rate=2e-3, repeats=2),
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SELECTED, CONVERGED, IN_THE_END = "baseline, selected", "baseline, converged", "guided, converged"
-LONGER = 2  # times the epochs of the paper's networks, so that a baseline knows its training sentences
+EPOCHS = {"paper": 100, "quick": 60}  # after which a baseline knows its training sentences
 RANKINGS = {"all_classes": "units ranked over all classes", "first_class": "units ranked by the first class"}
 TEXTS = {
     "full": "accuracy of all units",
@@ -46,7 +46,7 @@ QUANTITIES = {
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    longer = replace(sizes, epochs=LONGER * sizes.epochs)
+    longer = replace(sizes, epochs=EPOCHS[sizes.name])
     runs = {
         SELECTED: baseline(sizes),
         CONVERGED: baseline(longer, keep="last"),

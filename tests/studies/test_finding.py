@@ -9,7 +9,7 @@ import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
 from attnscope.studies.bars import cell, draw_bars, one_key, panel
-from attnscope.studies.finding import Measurements, Unmeasured
+from attnscope.studies.finding import Measurements, UnknownMeasurement
 
 
 class Pair(NamedTuple):
@@ -44,10 +44,10 @@ def test_a_table_calls_a_label_by_its_text_or_by_columns_of_choice():
 
 
 def test_what_was_not_measured_is_told_with_what_was():
-    with pytest.raises(Unmeasured, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
+    with pytest.raises(UnknownMeasurement, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
         MEASURED.values(LABELS[0], "f2")
     with pytest.raises(
-        Unmeasured, match="no experiment 'tied'; the experiments measured are base on sst, mlm on sst, "
+        UnknownMeasurement, match="no experiment 'tied'; the experiments measured are base on sst, mlm on sst, "
     ):
         MEASURED.flags("tied", "f1")
 

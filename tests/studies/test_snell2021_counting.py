@@ -14,7 +14,7 @@ from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.probes import gradient_flow
 from attnscope.probes.alignment import Align
 from attnscope.studies import snell2021
-from attnscope.studies.finding import Absent, Study, TrainedCase
+from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.studies.snell2021 import a1, aligners, count_tables, eq15, fig1, fig4, fig5, hansards, table9
@@ -187,14 +187,14 @@ def test_a_small_network_is_not_asked_for_the_published_numbers(results):
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = table9.experiments(replace(PROFILES["quick"], counting=TINY))
-    assert {label for label, case in cases.items() if isinstance(case.settings, Absent)} == {"imdb"}
+    assert {label for label, case in cases.items() if isinstance(case.settings, MissingData)} == {"imdb"}
     assert cases["sst"].settings.fingerprint == CORPORA["sst"].resolved().fingerprint
 
 
 @pytest.mark.corpus
 def test_the_published_medians_are_those_without_punctuation_and_with_headers():
     messages = table9.experiments(replace(PROFILES["quick"], counting=replace(TINY, corpora=("20newsgroups",))))
-    if any(isinstance(case.settings, Absent) for case in messages.values()):
+    if any(isinstance(case.settings, MissingData) for case in messages.values()):
         pytest.skip("ATTNSCOPE_DATA does not name a folder with 20 Newsgroups")
     assert list(messages) == ["20newsgroups", table9.WITH_HEADERS]
     assert table9.spoken_length(messages[table9.WITH_HEADERS].settings) == 183

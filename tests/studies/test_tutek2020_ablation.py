@@ -14,7 +14,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.saliency import gradient_times_input
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
@@ -188,7 +188,7 @@ def test_long_reviews_are_left_to_the_profile_paper():
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which.corpus]
     assert len(cases) == len(plausible.MODELS)
-    assert all(isinstance(case.settings, Absent) for case in cases)
+    assert all(isinstance(case.settings, MissingData) for case in cases)
 
 
 # What is measured ----------------------------------------------------------------------------------------------------

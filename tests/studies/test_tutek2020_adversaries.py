@@ -15,7 +15,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.adversary import Search
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
@@ -122,7 +122,7 @@ def test_models_are_trained_and_tested_once_and_every_adversary_is_kept(reproduc
 
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
     monkeypatch.setitem(TEXTS, "sst", replace(TEXTS["sst"], file="nowhere/sst.jsonl.gz"))
-    assert all(isinstance(case.settings, Absent) for case in DECEPTION.experiments(TINY).values())
+    assert all(isinstance(case.settings, MissingData) for case in DECEPTION.experiments(TINY).values())
     for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
         assert any("there is no corpus nowhere/sst.jsonl.gz" in note for note in result.notes)
         assert all(claim.holds is None for claim in result.claims)

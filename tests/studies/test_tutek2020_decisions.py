@@ -16,7 +16,7 @@ from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
 from attnscope.probes.entropy import relative_entropy
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
@@ -335,7 +335,7 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = table1.experiments(replace(TINY, corpora=("imdb",), epochs={"imdb": 1}))
     assert len(cases) == 12
-    assert all(isinstance(case.settings, Absent) for case in cases.values())
+    assert all(isinstance(case.settings, MissingData) for case in cases.values())
 
 
 # What is drawn -------------------------------------------------------------------------------------------------------

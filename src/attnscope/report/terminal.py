@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnscope.report.wording import ICONS
-from attnscope.studies.claims import Verdict
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.result import Result
 
 STYLES = {"holds": "bold green", "fails": "bold red", "undecided": "bold yellow"}
@@ -26,11 +26,11 @@ def claims_table(result: Result) -> Table:
     return table
 
 
-def _verdict(claim: Verdict) -> Text:
+def _verdict(claim: ClaimVerdict) -> Text:
     return Text(f"{ICONS[claim.word]} {claim.word}", style=STYLES[claim.word])
 
 
-def _evidence(claim: Verdict) -> Text:
+def _evidence(claim: ClaimVerdict) -> Text:
     return (
         Text(claim.evidence) if not claim.why else Text(claim.evidence).append(f"\nundecided: {claim.why}", style="dim")
     )

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attnscope.studies.claims import Number, Verdict, short, with_spread
+from attnscope.studies.claims import ClaimVerdict, Number, short, with_spread
 from attnscope.studies.result import Result, Row
 
 ICONS = {"holds": "✓", "fails": "✗", "undecided": "?"}
 LIMIT = "what this does not show"  # begins a note about the limits of a finding
 
 
-def tally(claims: Sequence[Verdict]) -> dict[str, int]:
+def tally(claims: Sequence[ClaimVerdict]) -> dict[str, int]:
     """How many claims hold, fail and are undecided."""
     counts = Counter(claim.word for claim in claims)
     return {word: counts[word] for word in ICONS}

@@ -9,17 +9,17 @@ import pandas as pd
 
 from attnscope import plots
 from attnscope.studies.claims import spread
-from attnscope.studies.finding import Label, Measurements, Stated
+from attnscope.studies.finding import Label, Measurements, PublishedOf
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Cell = Mapping[str, Any]  # `ours`, one number a seed, and the `published` one, or None
-Panel = Mapping[str, Mapping[str, Cell]]  # by group of bars, and bar
+BarValues = Mapping[str, Any]  # `ours`, one number a seed, and the `published` one, or None
+Panel = Mapping[str, Mapping[str, BarValues]]  # by group of bars, and bar
 
 
-def cell(ours: Sequence[float], stated: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def bar_values(ours: Sequence[float], stated: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"ours": ours, "published": (stated or {}).get("published")}
 
 
@@ -28,12 +28,12 @@ def panel(
     name: str,
     group: Callable[[Label], str],
     bar: Callable[[Label], str],
-    stated: Stated = lambda label, name: {},
+    stated: PublishedOf = lambda label, name: {},
 ) -> Panel:
     """One quantity of every label."""
-    found: dict[str, dict[str, Cell]] = {}
+    found: dict[str, dict[str, BarValues]] = {}
     for label in measured:
-        found.setdefault(group(label), {})[bar(label)] = cell(measured.values(label, name), stated(label, name))
+        found.setdefault(group(label), {})[bar(label)] = bar_values(measured.values(label, name), stated(label, name))
     return found
 
 
@@ -61,7 +61,7 @@ def draw_panels(by_name: Mapping[str, Panel]) -> "Figure":
     return picture
 
 
-def numbers(found: Cell) -> list[float]:
+def numbers(found: BarValues) -> list[float]:
     return [np.nan if value is None else value for value in found["ours"]]  # JSON has null for NaN
 
 
@@ -71,11 +71,11 @@ def seed_by_seed(content: Panel) -> list[pd.DataFrame]:
     return [frame(content, partial(of_seed, seed)) for seed in range(fewest)]
 
 
-def of_seed(seed: int, found: Cell) -> float:
+def of_seed(seed: int, found: BarValues) -> float:
     return numbers(found)[seed]
 
 
-def frame(content: Panel, summary: Callable[[Cell], float]) -> pd.DataFrame:
+def frame(content: Panel, summary: Callable[[BarValues], float]) -> pd.DataFrame:
     """A row a group, a column a bar."""
     cells = {group: {bar: summary(found) for bar, found in bars.items()} for group, bars in content.items()}
     return pd.DataFrame.from_dict(cells, orient="index", dtype=float)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import OfSeeds, Verdict
+from attnscope.studies.claims import ClaimVerdict, SeedValues
 from attnscope.studies.result import Row, row
 from attnscope.tasks import MissingCorpus
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Measurement = Mapping[str, Any]  # what one run says: numbers, and arrays for pictures
 Label = Any  # of an experiment: a text; or, where findings ask for parts of it, a NamedTuple whose str() is that text
-Stated = Callable[[Label, str], dict[str, Any]]  # the published number of an experiment's quantity
+PublishedOf = Callable[[Label, str], dict[str, Any]]  # the published number of an experiment's quantity
 Columns = Callable[[Label], dict[str, Any]]  # what an experiment is called in a table
 
 
@@ -45,18 +45,18 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Absent:
+class MissingData:
     """A corpus that is not on this machine, and where it was looked for."""
 
     message: str
 
 
-def unless_absent(make: Callable[[], Case]) -> Case:
+def case_unless_missing(make: Callable[[], Case]) -> Case:
     """What needs a corpus stays among the cases where that is missing, to be reported as failed."""
     try:
         return make()
     except MissingCorpus as missing:
-        return Case(settings=Absent(str(missing)))
+        return Case(settings=MissingData(str(missing)))
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,19 @@ class TrainedCase:
     device: str
 
 
-Wanted = Experiment | Case
-ForSeed = Callable[[int], Wanted]  # where a seed changes more than the seed
+ExperimentOrCase = Experiment | Case
+PerSeed = Callable[[int], ExperimentOrCase]  # where a seed changes more than the seed
 
 
 def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
     return replace(experiment, seed=experiment.seed + seed, device=device)
 
 
-class Unmeasured(AttnscopeError):
+class UnknownMeasurement(AttnscopeError):
     """A label or a name that was asked for, and those that there are."""
 
 
-class OfRuns(list[Measurement]):
+class SeedMeasurements(list[Measurement]):
     """What the runs of one experiment say, and of which seeds they are: those that failed are missing."""
 
     def __init__(self, measurements: Iterable[Measurement], seeds: Iterable[int]):
@@ -98,7 +98,7 @@ class Measurements:
     def __getitem__(self, label: Label) -> Sequence[Measurement]:
         if label not in self.by_label:
             known = ", ".join(map(str, self)) or "none"
-            raise Unmeasured(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
+            raise UnknownMeasurement(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
         return self.by_label[label]
 
     def __iter__(self) -> Any:
@@ -116,15 +116,15 @@ class Measurements:
     def only(self, *labels: Label) -> "Measurements":
         return Measurements({label: self[label] for label in labels})
 
-    def values(self, label: Label, name: str) -> OfSeeds:
+    def values(self, label: Label, name: str) -> SeedValues:
         """One number a seed."""
-        return OfSeeds(map(float, self.named(label, name)), label, self.seeds(label))
+        return SeedValues(map(float, self.named(label, name)), label, self.seeds(label))
 
     def seeds(self, label: Label) -> tuple[int, ...]:
         group = self[label]
-        return group.seeds if isinstance(group, OfRuns) else tuple(range(len(group)))
+        return group.seeds if isinstance(group, SeedMeasurements) else tuple(range(len(group)))
 
-    def of_same_seeds(self, labels: Iterable[Label]) -> bool:
+    def have_same_seeds(self, labels: Iterable[Label]) -> bool:
         """Has each of these experiments the same seeds, so that they may be compared seed by seed?"""
         return len({self.seeds(label) for label in labels}) <= 1
 
@@ -136,7 +136,7 @@ class Measurements:
         for measurement in self[label]:
             if name not in measurement:
                 known = ", ".join(measurement) or "nothing"
-                raise Unmeasured(f"{name!r} was not measured of {str(label)!r}; what was measured is {known}")
+                raise UnknownMeasurement(f"{name!r} was not measured of {str(label)!r}; what was measured is {known}")
         return [measurement[name] for measurement in self[label]]
 
     def first(self, label: Label) -> Measurement:
@@ -150,7 +150,7 @@ class Measurements:
     def table(
         self,
         quantities: Mapping[str, str],
-        stated: Stated = lambda label, name: {},
+        stated: PublishedOf = lambda label, name: {},
         columns: Columns = lambda label: {"model": str(label)},
     ) -> list[Row]:
         """A row an experiment and quantity (name to text), with what the paper states of it."""
@@ -178,14 +178,14 @@ class Finding:
     name: str
     title: str
     section: str
-    experiments: Callable[[Any], Mapping[Any, Wanted | ForSeed]]
+    experiments: Callable[[Any], Mapping[Any, ExperimentOrCase | PerSeed]]
     measure: Callable[[Any], Measurement]
     table: Callable[[Measurements], list[Row]]
-    claims: Callable[[Measurements], list[Verdict]]
+    claims: Callable[[Measurements], list[ClaimVerdict]]
     draw: "Callable[[Any], Figure]"
     figure: Callable[[Measurements], Any] = Measurements.pictures
     notes: tuple[str, ...] = ()
-    follow_up: Callable[[Any, Measurements], Mapping[Any, Wanted | ForSeed]] | None = None
+    follow_up: Callable[[Any, Measurements], Mapping[Any, ExperimentOrCase | PerSeed]] | None = None
     seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)
 
     @property

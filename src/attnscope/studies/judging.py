@@ -9,7 +9,16 @@ from typing import Any
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import Outcome
 from attnscope.lab.engines.outcome import sentence
-from attnscope.studies.finding import Finding, Label, Measurements, OfRuns, Study, Unmeasured, plain, shortened
+from attnscope.studies.finding import (
+    Finding,
+    Label,
+    Measurements,
+    SeedMeasurements,
+    Study,
+    UnknownMeasurement,
+    plain,
+    shortened,
+)
 from attnscope.studies.questions import Answer, Question, name_or_failure
 from attnscope.studies.result import Result, provenance
 
@@ -44,9 +53,9 @@ class Plan:
     def measured(self) -> Measurements:
         return Measurements({label: self.of_runs(group) for label, group in self.answers.items()})
 
-    def of_runs(self, group: Sequence[Outcome[Answer]]) -> OfRuns:
+    def of_runs(self, group: Sequence[Outcome[Answer]]) -> SeedMeasurements:
         found = {seed: one.value for seed, one in zip(self.seeds, group, strict=True) if one.value is not None}
-        return OfRuns((answer.measurement for answer in found.values()), found)
+        return SeedMeasurements((answer.measurement for answer in found.values()), found)
 
     def judged(self, study: Study, profile: Any, device: str) -> Result:
         """The result, from what the runs say; a run that failed is named, never passed over."""
@@ -93,7 +102,7 @@ class Plan:
         try:
             return shortened(plain(self.made("figure", study, present)))
         except Unjudged as error:
-            if present == measured or not isinstance(error.__cause__, KeyError | Unmeasured):
+            if present == measured or not isinstance(error.__cause__, KeyError | UnknownMeasurement):
                 raise
             return None
 

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
 from attnscope.files import Malformed, read_json, write_json
-from attnscope.studies.claims import Number, Values, Verdict, finite, mean_and_sd, with_spread
+from attnscope.studies.claims import ClaimVerdict, Number, Values, finite, mean_and_sd, with_spread
 
 Row = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ class Result(Displayed):
     seeds: Sequence[int]
     settings: Mapping[str, Any]
     table: Sequence[Row]
-    claims: Sequence[Verdict]
+    claims: Sequence[ClaimVerdict]
     notes: Sequence[str]
     seconds: Number
     machine: str
@@ -52,7 +52,7 @@ class Result(Displayed):
     def from_json(cls, plain: Any, where: str = "result") -> Result:
         """The other way round; `where` names the file in what is said if a field is wrong."""
         _refuse(problems(plain), where)
-        return cls(**{**plain, "claims": [Verdict(**claim) for claim in plain["claims"]]})
+        return cls(**{**plain, "claims": [ClaimVerdict(**claim) for claim in plain["claims"]]})
 
     def write(self, folder: Path) -> Path:
         path = folder / self.study / f"{self.finding}.json"

@@ -21,7 +21,7 @@ from attnscope.studies.aitken2021.experiments import (
     sorting,
 )
 from attnscope.studies.aitken2021.look import look
-from attnscope.studies.claims import Verdict, at_least
+from attnscope.studies.claims import ClaimVerdict, at_least
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row, row
 
@@ -64,7 +64,7 @@ def correlations(measured: Measurements) -> list[float]:
     return [float(spearmanr(points[:, seed, 0], points[:, seed, 1]).statistic) for seed in range(count)]
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_least(
             "the better the mean attention predicts a sample's, the larger the temporal share (Spearman's ρ over tasks "

@@ -12,7 +12,7 @@ from attnscope.models import EncoderDecoderSettings
 from attnscope.probes.decomposition.terms import TERMS
 from attnscope.studies.aitken2021.experiments import AED, AO, NetworkLabel, Sizes, escan, one_to_one
 from attnscope.studies.aitken2021.look import look
-from attnscope.studies.claims import Verdict, always
+from attnscope.studies.claims import ClaimVerdict, always
 from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(f"{label}: temporal · temporal is the largest term", measured.flags(label, "largest_is_temporal"))
         for label in measured

@@ -18,7 +18,7 @@ from attnscope.probes.decomposition.simplex import distance_from_simplex
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one
 from attnscope.studies.aitken2021.look import Look, between, look
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths
-from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
@@ -76,7 +76,7 @@ def dictionary_errors(seen: Look) -> int:
     return sum(output != word for output, word in dictionary.items())  # the same number on both sides
 
 
-def claims_attending(model: str, measured: Measurements) -> list[Verdict]:
+def claims_attending(model: str, measured: Measurements) -> list[ClaimVerdict]:
     values = partial(measured.values, model)
     return [
         at_least(f"{model} learns the task: word accuracy at least 0.98", values("word_accuracy"), 0.98),
@@ -88,7 +88,7 @@ def claims_attending(model: str, measured: Measurements) -> list[Verdict]:
     ]
 
 
-def time_meets_time(values: Numbers) -> list[Verdict]:
+def time_meets_time(values: Numbers) -> list[ClaimVerdict]:
     matching = "temporal components of encoder and decoder trace matching curves: cosine at s = t at least 0.5"
     dominates = "temporal · temporal dominates the alignment: more than the other eight terms together"
     closest = "they are closest to alignment at s = t: at least 90 % of the decoder steps"
@@ -99,7 +99,7 @@ def time_meets_time(values: Numbers) -> list[Verdict]:
     ]
 
 
-def time_and_words_are_apart(values: Numbers) -> list[Verdict]:
+def time_and_words_are_apart(values: Numbers) -> list[ClaimVerdict]:
     encoder = "the encoder's delta is small: at most half as long as the input component"
     decoder = "the decoder's input-delta is small: at most half as long as the temporal component"
     return [
@@ -109,7 +109,7 @@ def time_and_words_are_apart(values: Numbers) -> list[Verdict]:
     ]
 
 
-def words_face_their_translations(values: Numbers) -> list[Verdict]:
+def words_face_their_translations(values: Numbers) -> list[ClaimVerdict]:
     dictionary = (
         "input components align with the readout of their translation: the dictionary is read off without an error"
     )
@@ -167,7 +167,7 @@ def measure_ved(run: Run) -> Measurement:
     }
 
 
-def claims_ved(measured: Measurements) -> list[Verdict]:
+def claims_ved(measured: Measurements) -> list[ClaimVerdict]:
     values = measured.values
     shortest = 15  # of the task: no sentence ends before this step
     return [

@@ -16,7 +16,7 @@ from attnscope.probes.decomposition.terms import name as term_name
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, reversed_one_to_one, sorting
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
-from attnscope.studies.claims import Verdict, always, at_least, at_most
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import ReversedOneToOne
 
@@ -54,7 +54,7 @@ def measure_reversed(run: Run) -> Measurement:
     }
 
 
-def claims_reversed(measured: Measurements) -> list[Verdict]:
+def claims_reversed(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for model in measured:
         learnt = f"{model} learns the reversed task: word accuracy at least 0.98"
@@ -102,7 +102,7 @@ def measure_sorting(run: Run) -> Measurement:
     }
 
 
-def claims_sorting(measured: Measurements) -> list[Verdict]:
+def claims_sorting(measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_least("AED learns to sort: word accuracy at least 0.98", measured.values("AED", "word_accuracy"), 0.98),
         at_most(

@@ -19,7 +19,7 @@ from attnscope.studies.aitken2021.pictures import (
     matrix,
     paths,
 )
-from attnscope.studies.claims import Verdict, at_least, more_than
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
@@ -50,7 +50,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         *(
             at_least(f"{model}: word accuracy at least 98 %", measured.values(model, "word_accuracy"), 0.98)

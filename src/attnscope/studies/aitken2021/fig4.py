@@ -18,7 +18,7 @@ from attnscope.studies.aitken2021.experiments import ATTENDING, translations
 from attnscope.studies.aitken2021.look import ENDS, Look, look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths
 from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.claims import Verdict, always, at_least, more_than
+from attnscope.studies.claims import ClaimVerdict, always, at_least, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import END, Batch, Translation, Vocabulary
 from attnscope.tasks.text import UNKNOWN
@@ -127,7 +127,7 @@ def translated(seen: Look, text: str) -> Trace:
 # The finding -------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for model in ATTENDING:
         articles = [count == len(ARTICLES) for count in measured.values(model, "articles")]

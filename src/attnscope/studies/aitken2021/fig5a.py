@@ -11,7 +11,7 @@ from attnscope.probes.decomposition.terms import TERMS
 from attnscope.studies.aitken2021.experiments import ATTENDING, TRANSLATION, NetworkLabel, of_figure_5
 from attnscope.studies.aitken2021.look import ENDS, Look, between, look
 from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, spread
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, spread
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
@@ -63,11 +63,11 @@ def measure_translation(seen: Look) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return claims_escan(measured) + claims_translation(measured)
 
 
-def claims_escan(measured: Measurements) -> list[Verdict]:
+def claims_escan(measured: Measurements) -> list[ClaimVerdict]:
     stated = (
         ("temporal · temporal captures over 77 %", "temporal", 0.77),
         ("with two further terms (μ·χ, μ·Δ) over 87 %", "temporal_query", 0.87),
@@ -79,7 +79,7 @@ def claims_escan(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def claims_translation(measured: Measurements) -> list[Verdict]:
+def claims_translation(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for label in TRANSLATION:
         smaller = f"{label}: temporal · temporal is a smaller part of the alignment than in eSCAN"

@@ -9,7 +9,7 @@ from attnscope.lab.experiment import Run
 from attnscope.studies.aitken2021.experiments import TRANSLATION, of_figure_5
 from attnscope.studies.aitken2021.look import ENDS, Look, look
 from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.claims import Verdict, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict, at_most, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
@@ -84,11 +84,11 @@ def length_ratio(seen: Look) -> float:
     return float(targets / sources)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return claims_expected(measured) + claims_translation(measured)
 
 
-def claims_expected(measured: Measurements) -> list[Verdict]:
+def claims_expected(measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_most(
             f"{label}: the maximum of μ(s)·μ(t) follows the expected offset, within one position on average",
@@ -100,7 +100,7 @@ def claims_expected(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def claims_translation(measured: Measurements) -> list[Verdict]:
+def claims_translation(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for label in TRANSLATION:
         first, last, fall_first, fall_last = (

@@ -7,8 +7,8 @@ from attnscope.lab.experiment import Run
 from attnscope.studies.aitken2021.experiments import NetworkLabel, of_figure_5
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, at_most
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.published import published_by
 
@@ -40,7 +40,7 @@ def stated(label: NetworkLabel, name: str) -> dict[str, Any]:
     return published(label.task.lower(), f"variance_drop_{label.model.lower()}") if name == "drop" else {}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_least(
             "eSCAN, AED: the variance of a word's states drops by about 90 % (at least 85 %) without time",
@@ -69,7 +69,8 @@ def draw(data: Any) -> "Figure":
     drops = (stated(label, "drop")["published"] for label in IN_THE_PAPER)
     theirs = {str(label): {"published": 1 - drop} for label, drop in zip(IN_THE_PAPER, drops, strict=True)}
     left = {
-        label: {"variance left": cell([1 - drop for drop in drops], theirs.get(label))} for label, drops in data.items()
+        label: {"variance left": bar_values([1 - drop for drop in drops], theirs.get(label))}
+        for label, drops in data.items()
     }
     picture, (ax,) = plots.panels(1, 1, size=(6.4, 3.6))
     draw_bars(left, ax, "variance of h − μ / variance of h")

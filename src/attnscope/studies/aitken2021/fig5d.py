@@ -8,7 +8,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.studies.aitken2021.experiments import AED, AO, escan
 from attnscope.studies.aitken2021.look import look
-from attnscope.studies.claims import Verdict, always
+from attnscope.studies.claims import ClaimVerdict, always
 from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def named_by(action: str) -> str:
     return "left" if action == "LTURN" else action.lower()
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for model in measured:
         own = f"{model}: for each readout, the argmax over input words is its own word"

@@ -22,7 +22,7 @@ from attnscope.probes.decomposition.word_in_time import (
 )
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
 from attnscope.studies.aitken2021.look import Look, look
-from attnscope.studies.claims import Verdict, always, at_least, at_most
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks.escan import VERBS
 
@@ -115,13 +115,13 @@ def picture_of_twice(seen: Look, after: dict[str, np.ndarray]) -> Any:
 # The finding -------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     parts = {"temporal": "temporal part", "full": "full state"}
     by_offset = [verdict for part, text in parts.items() for verdict in at_every_offset(measured, part, text)]
     return [*twice_and_its_verb(measured), *at_their_own_step(measured), *by_offset]
 
 
-def twice_and_its_verb(measured: Measurements) -> list[Verdict]:
+def twice_and_its_verb(measured: Measurements) -> list[ClaimVerdict]:
     split = "split_by_verb"
     return [
         at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", measured.values("AED", split), 0.5),
@@ -138,7 +138,7 @@ def twice_and_its_verb(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def at_their_own_step(measured: Measurements) -> list[Verdict]:
+def at_their_own_step(measured: Measurements) -> list[ClaimVerdict]:
     away = "'twice' at t = s leans away from the decoder's time"
     return [
         *(at_most(f"{label}: {away}", measured.values(label, "twice_at_s"), 0.0) for label in ("AO", SAME_LENGTH)),
@@ -154,7 +154,7 @@ def at_their_own_step(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def at_every_offset(measured: Measurements, part: str, text: str) -> list[Verdict]:
+def at_every_offset(measured: Measurements, part: str, text: str) -> list[ClaimVerdict]:
     gains = measured.values("AO", f"left_gain_{part}")
     return [
         at_least(f"AO: 'left' gains with offset (decoder's {text})", gains, 0.0),

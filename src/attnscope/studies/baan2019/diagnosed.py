@@ -27,8 +27,8 @@ from attnscope.probes.diagnostic import (
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of, samples
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
@@ -143,7 +143,7 @@ def table(which: str, measured: Measurements) -> list[Row]:
     return measured.table(quantities, lambda model, name: published(f"{which}_{model}", name))
 
 
-def few_units(measured: Measurements, name: str, paper: str) -> list[Verdict]:
+def few_units(measured: Measurements, name: str, paper: str) -> list[ClaimVerdict]:
     """A small group in guided networks, a large one in the baseline."""
     without, with_guidance = (measured.values(model, f"{name}_size") for model in (BASELINE, GUIDED))
     return [
@@ -153,14 +153,14 @@ def few_units(measured: Measurements, name: str, paper: str) -> list[Verdict]:
     ]
 
 
-def known(measured: Measurements, name: str) -> list[Verdict]:
+def known(measured: Measurements, name: str) -> list[ClaimVerdict]:
     return [
         at_least(f"{NAMES[name]}, {model}: all units tell it", measured.values(model, f"{name}_full"), READABLE)
         for model in (BASELINE, GUIDED)
     ]
 
 
-def gates_know(measured: Measurements, gate: str) -> list[Verdict]:
+def gates_know(measured: Measurements, gate: str) -> list[ClaimVerdict]:
     full, size = f"{gate}_full", f"{gate}_size"
     return [
         at_least(f"{NAMES[gate]}, guided: it is perfectly predicted", measured.values(GUIDED, full), PERFECT),
@@ -173,12 +173,12 @@ def gates_know(measured: Measurements, gate: str) -> list[Verdict]:
     ]
 
 
-def claims_of_table2(measured: Measurements) -> list[Verdict]:
+def claims_of_table2(measured: Measurements) -> list[ClaimVerdict]:
     encoder = [*known(measured, "h_enc"), *few_units(measured, "h_enc", "35 against 2")]
     return [*encoder, *gates_know(measured, "z_dec"), *gates_know(measured, "r_dec")]
 
 
-def claims_of_table3(measured: Measurements) -> list[Verdict]:
+def claims_of_table3(measured: Measurements) -> list[ClaimVerdict]:
     return [*known(measured, "time"), *few_units(measured, "time", "40 against 2")]
 
 
@@ -215,7 +215,7 @@ def draw(which: str, data: Any) -> "Figure":
 def draw_groups(data: Any, which: str, content: str, quantity: str, ax: "Axes", ylabel: str) -> None:
     found = {
         name: {
-            model: cell(data[model][name][content], published(f"{which}_{model}", f"{name}_{quantity}"))
+            model: bar_values(data[model][name][content], published(f"{which}_{model}", f"{name}_{quantity}"))
             for model in data
         }
         for name in IN_TABLE[which]
@@ -247,7 +247,7 @@ CHOICES = (
 )
 
 
-def finding(which: str, title: str, section: str, claims: Callable[[Measurements], list[Verdict]]) -> Finding:
+def finding(which: str, title: str, section: str, claims: Callable[[Measurements], list[ClaimVerdict]]) -> Finding:
     return Finding(
         name=which,
         title=title,

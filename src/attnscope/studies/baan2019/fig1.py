@@ -9,7 +9,7 @@ from attnscope.lab.experiment import Run
 from attnscope.probes.weights import Embedding, embedding
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import Verdict, more_than
+from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import END, PAD, START
 
@@ -49,8 +49,8 @@ def numbers(table: Embedding) -> dict[str, float]:
     return {"strong": table.strong_dimensions, "largest": float(sizes.max()), "mean": float(sizes.mean())}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    def compared(text: str, name: str) -> Verdict:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    def compared(text: str, name: str) -> ClaimVerdict:
         return more_than(text, measured.values(GUIDED, name), measured.values(BASELINE, name))
 
     return [

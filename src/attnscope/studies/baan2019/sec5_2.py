@@ -16,8 +16,8 @@ from attnscope.lab.experiment import Run, threads
 from attnscope.probes.surgery import Operated, pruned, retrained, with_neurons
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, more_than, no_lower
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, more_than, no_lower
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
@@ -101,7 +101,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, lambda label, name: published("pruning", name))
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     before, cut, retrained, at_random = (
         measured.values(GUIDED, name) for name in ("before", "strongest_cut", "strongest_retrained", "random_retrained")
     )
@@ -131,7 +131,7 @@ BARS = {
 
 def draw(data: Any) -> "Figure":
     whole, (ax,) = plots.panels(size=(6.4, 3.8))
-    accuracies = {text: {"NC": cell(data[name], published("pruning", name))} for name, text in BARS.items()}
+    accuracies = {text: {"NC": bar_values(data[name], published("pruning", name))} for name, text in BARS.items()}
     draw_bars(accuracies, ax, "accuracy, new compositions")
     ax.set_ylim(0, 1.05)
     return whole

@@ -17,8 +17,8 @@ from attnscope.probes.diagnostic.likeness import likeness
 from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import samples
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, more_than
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row
 
@@ -68,11 +68,11 @@ def groups_of(run: Run, name: str, how: DiagnosticSettings) -> dict[str, list[se
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for name in READ for verdict in claims_about(name, measured)]
 
 
-def claims_about(name: str, measured: Measurements) -> list[Verdict]:
+def claims_about(name: str, measured: Measurements) -> list[ClaimVerdict]:
     def values(quantity: str) -> list[float]:
         return measured.values(GUIDED, f"{name}_{quantity}")
 
@@ -100,7 +100,7 @@ def draw(data: Any) -> "Figure":
     for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
         found = {
             f"{model}: {NAMES[name].split(' from')[0]}": {
-                by: cell(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
+                by: bar_values(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
             }
             for name in READ
             for model in data

@@ -19,8 +19,8 @@ from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.lexical import lexical
 from attnscope.probes.optimal import OptimalAttention, minimise, optimal
 from attnscope.probes.optimal.problem import one_head
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, untested
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
@@ -148,7 +148,7 @@ IN_CORPUS = {
 SHOWN = {"agreement": "A(α^opt, β)", "attention_lexical": "A(α, β)", "chance": "by chance"}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "counter-example: the best attention is (0, ½, ½)",
@@ -173,7 +173,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def as_published(measured: Measurements) -> list[Verdict]:
+def as_published(measured: Measurements) -> list[ClaimVerdict]:
     """The paper's two numbers, which a network of half the size or a tenth of the steps cannot be asked for."""
     asked = [
         (at_least, "Multi30k: A(α^opt, β) is about .53 (at least .48)", "agreement", 0.48),
@@ -216,7 +216,7 @@ def draw(data: Any) -> "Figure":
     plots.bars(pd.DataFrame(example), ax=left, ylabel="probability")
     left.set_title("the counter-example of eq. 29")
     theirs = {name: {"published": value} for name, value in data["published"].items()}
-    agreements = {name: {"ours": cell(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
+    agreements = {name: {"ours": bar_values(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
     draw_bars(agreements, right, "agreement", dots=True)
     right.set_title("Multi30k, p = σ(W(c + d))")
     return picture

@@ -6,7 +6,7 @@ the other classification corpora are the yardstick.
 
 from typing import Any
 
-from attnscope.studies.claims import Verdict, more_than
+from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
@@ -26,7 +26,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return cases(sizes.text, (*sizes.text.classification, SMS))
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             f"two seeds agree less on {SMS} than on {corpus}, by {layout.agreement(*TWO_SEEDS)}",

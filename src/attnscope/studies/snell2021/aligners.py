@@ -23,8 +23,8 @@ from attnscope.probes.agreement import attention_scores
 from attnscope.probes.alignment import Align, AlignmentQuality, argmax_links
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
-from attnscope.studies.claims import Verdict, always, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
@@ -67,7 +67,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     def counts() -> Case:
         return Case(settings=Gold(chosen.sentences, checksum(), identified(chosen.task)))
 
-    return {NETWORK: unless_absent(network), COUNTS: unless_absent(counts)}
+    return {NETWORK: case_unless_missing(network), COUNTS: case_unless_missing(counts)}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -210,7 +210,7 @@ def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "IBM Model 1 aligns better after EM than by its first step (AER, trained as the network)",

@@ -18,8 +18,8 @@ from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, Pair
 from attnscope.plots.style import axes, legend, name_axes
 from attnscope.probes.gradient_flow import first_derivative, through_softmax
-from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import MULTI30K, identified, in_words
 from attnscope.studies.snell2021.experiments import Sizes
@@ -55,7 +55,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 
     return {
         MADE_UP: flow(Copying(distribution="sampled", words=20, length=5)),
-        REAL: unless_absent(lambda: flow(identified(in_words(MULTI30K)))),
+        REAL: case_unless_missing(lambda: flow(identified(in_words(MULTI30K)))),
     }
 
 
@@ -134,11 +134,11 @@ def numbers_of(sentences: list[Any]) -> tuple[list[np.ndarray], int]:
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for label in measured for verdict in claims_of(label, measured)]
 
 
-def claims_of(label: str, measured: Measurements) -> list[Verdict]:
+def claims_of(label: str, measured: Measurements) -> list[ClaimVerdict]:
     found = measured[label]
     falls = f"{label}: the error of eq. 53 falls with every doubling of d"
     alike = f"{label}: at the largest d, d(We)/dτ and the counts correlate by at least 0.95"
@@ -158,7 +158,7 @@ def claims_of(label: str, measured: Measurements) -> list[Verdict]:
     ]
 
 
-def like_a_root(what: str, slopes: list[float]) -> list[Verdict]:
+def like_a_root(what: str, slopes: list[float]) -> list[ClaimVerdict]:
     text = f"{what}: the error falls like 1/√d"
     return [
         at_most(f"{text} (as d to a power of at most −0.4)", slopes, -0.4),

@@ -8,8 +8,8 @@ import numpy as np
 from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
-from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.count_tables import bags_of, entries, without_ends
@@ -39,7 +39,9 @@ class Counted:
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     counting = sizes.counting
-    return {"corpus": unless_absent(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))}
+    return {
+        "corpus": case_unless_missing(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))
+    }
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -113,7 +115,7 @@ def table(measured: Measurements) -> list[Row]:
     ] + measured.table(corpus)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "counts alone (eq. 19) point at the word that EM ends with more often than chance would",

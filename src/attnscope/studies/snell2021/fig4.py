@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope import plots
 from attnscope.models.ibm import IBMModel1
-from attnscope.studies.claims import Verdict, always, more_than
+from attnscope.studies.claims import ClaimVerdict, always, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.snell2021.count_tables import bags_of
@@ -94,11 +94,11 @@ def within(beta: Float[Tensor, "target source"]) -> dict[str, float]:
     return {"inside": beta.mean().item(), "inside_spread": (beta.std(correction=0) / beta.mean()).item()}
 
 
-def exactly(text: str, measured: Measurements, label: str, name: str, value: float) -> Verdict:
+def exactly(text: str, measured: Measurements, label: str, name: str, value: float) -> ClaimVerdict:
     return always(text, [abs(found - value) <= NOTHING for found in measured.values(label, name)])
 
 
-def claims_of_permutations(measured: Measurements) -> list[Verdict]:
+def claims_of_permutations(measured: Measurements) -> list[ClaimVerdict]:
     return [
         exactly(f"{SAME}: C is constant, and says nothing", measured, SAME, "spread", 0.0),
         exactly(f"{SAME}: β is uniform within a sentence", measured, SAME, "inside_spread", 0.0),
@@ -111,7 +111,7 @@ def claims_of_permutations(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def claims_of_mixtures(measured: Measurements) -> list[Verdict]:
+def claims_of_mixtures(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for label, words in {AS_DRAWN: 4, MIXTURE: 40}.items():
         verdicts += [

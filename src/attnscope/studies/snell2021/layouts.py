@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
-from attnscope.studies.bars import Panel, cell, draw_bars
-from attnscope.studies.claims import Verdict, more_than
+from attnscope.studies.bars import Panel, bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
@@ -127,7 +127,7 @@ class Layout:
 
     # Claims ----------------------------------------------------------------------------------------------------------
 
-    def above_chance(self, measured: Measurements) -> list[Verdict]:
+    def above_chance(self, measured: Measurements) -> list[ClaimVerdict]:
         """Each agreement against the chance level of its own second score."""
         baseline = "above chance" if self.metric == "top" else "above zero"
         return [
@@ -140,7 +140,7 @@ class Layout:
             for corpus in measured
         ]
 
-    def non_trivial(self, measured: Measurements) -> list[Verdict]:
+    def non_trivial(self, measured: Measurements) -> list[ClaimVerdict]:
         """Caption of table 2; what is trivial, the paper does not say: we take the performance before training."""
         return [
             more_than(
@@ -166,7 +166,7 @@ class Layout:
     def panel(self, measured: Measurements, columns: Mapping[str, str]) -> Panel:
         return {
             corpus: {
-                text: cell(self.values(measured, corpus, what), self.stated(corpus, what))
+                text: bar_values(self.values(measured, corpus, what), self.stated(corpus, what))
                 for what, text in columns.items()
             }
             for corpus in measured

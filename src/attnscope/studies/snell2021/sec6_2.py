@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.studies.claims import Verdict, always, at_most
+from attnscope.studies.claims import ClaimVerdict, always, at_most
 from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
@@ -43,7 +43,7 @@ def table(measured: Measurements) -> list[Row]:
     return table_of(measured, stated)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     others = reordered(measured)
     learnt = [flag for label in others for flag in measured.flags(label, "learnt_in_time")]
     return [

@@ -6,7 +6,7 @@ Every table is read off one measurement a corpus and seed, and says which number
 from collections.abc import Callable
 from functools import partial
 
-from attnscope.studies.claims import Verdict, at_most, more_than, untested
+from attnscope.studies.claims import ClaimVerdict, at_most, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.snell2021.a9_sms import A9_SMS
 from attnscope.studies.snell2021.agreements import measure
@@ -16,7 +16,7 @@ from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import BESIDE, FOUR, THREE, Layout, draw
 from attnscope.studies.snell2021.text import IN_TABLE_2, MULTI30K_NAMES, cases
 
-Claims = Callable[[Layout, Measurements], list[Verdict]]
+Claims = Callable[[Layout, Measurements], list[ClaimVerdict]]
 
 TWO = Layout(2, FOUR, contexts=("attention_uniform", "attention_lexical"))
 FIVE = Layout(5, FOUR, FOUR, BESIDE)
@@ -54,21 +54,21 @@ def translations(sizes: Sizes) -> dict[str, Case]:
 # What is claimed -----------------------------------------------------------------------------------------------------
 
 
-def above_chance(layout: Layout, measured: Measurements) -> list[Verdict]:
+def above_chance(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
     return layout.above_chance(measured)
 
 
-def above_chance_and_not_trivial(layout: Layout, measured: Measurements) -> list[Verdict]:
+def above_chance_and_not_trivial(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
     return [*layout.above_chance(measured), *layout.non_trivial(measured)]
 
 
-def multi30k_is_translated(layout: Layout, measured: Measurements) -> list[Verdict]:
+def multi30k_is_translated(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
     present = [corpus for corpus in MULTI30K_NAMES if corpus in measured] or MULTI30K_NAMES[:1]
     bleus = [bleu_of_multi30k(layout, measured, corpus) for corpus in present]
     return [*above_chance_and_not_trivial(layout, measured), *bleus]
 
 
-def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI30K_NAMES[0]) -> Verdict:
+def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI30K_NAMES[0]) -> ClaimVerdict:
     """That of the other seed, whose last one is ξ*, against the published one."""
     what = "bleu_final"
     stated = layout.stated(corpus, what)["published"]
@@ -80,7 +80,7 @@ def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI
     return at_most(text, [abs(value - stated) for value in values], BLEU_REACH)
 
 
-def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[Verdict]:
+def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             f"{corpus}: A(α, α^fr) is less than A(α, β^uf)",
@@ -91,7 +91,7 @@ def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[Verdict]:
     ]
 
 
-def both_are_close(layout: Layout, measured: Measurements) -> list[Verdict]:
+def both_are_close(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_most(
             f"{corpus}: logistic regression agrees with β^uf as much as the proxy does, within {CLOSE}",

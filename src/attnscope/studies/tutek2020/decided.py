@@ -15,7 +15,7 @@ from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Ground, Grounding, grounding_of
 from attnscope.probes.reweighing import read
-from attnscope.studies.finding import Case, Measurement, Stated, TrainedCase, unless_absent
+from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing
 from attnscope.studies.published import published_by
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import Batch
@@ -82,7 +82,7 @@ class Asked:
 
 def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
     """A model to be asked; where its corpus is missing, that is reported."""
-    return unless_absent(lambda: Case({"model": make()}, Asked(sizes.draws, sizes.name == "paper")))
+    return case_unless_missing(lambda: Case({"model": make()}, Asked(sizes.draws, sizes.name == "paper")))
 
 
 # One model -----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def looked(model: Classifier, batches: Iterable[Batch]) -> dict[str, float]:
 # Many models ---------------------------------------------------------------------------------------------------------
 
 
-def stated_by(table: str) -> Stated:
+def stated_by(table: str) -> PublishedOf:
     """What a table of the paper states of a label, whose parts name its section."""
     return lambda label, name: published("_".join((table, *map(str, label))), name)
 

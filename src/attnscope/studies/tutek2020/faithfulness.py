@@ -24,7 +24,7 @@ from attnscope.probes.fragility import Fragility, fragility, moved
 from attnscope.probes.information import information
 from attnscope.probes.reweighing import class_probabilities, read
 from attnscope.probes.saliency import influence, leave_one_out
-from attnscope.studies.finding import Case, Measurement, TrainedCase, unless_absent
+from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
 from attnscope.studies.tutek2020.decided import grounded
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.studies.tutek2020.telling import telling_words
@@ -54,7 +54,7 @@ class Asked:
 def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
     """A model to be tested; where its corpus is missing, that is reported."""
     asked = Asked(sizes.texts, sizes.draws, sizes.telling, sizes.words, sizes.clusters, sizes.vectors)
-    return unless_absent(lambda: Case({"model": make()}, asked))
+    return case_unless_missing(lambda: Case({"model": make()}, asked))
 
 
 def measure(subject: TrainedCase) -> Measurement:

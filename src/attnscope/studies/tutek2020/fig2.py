@@ -13,8 +13,8 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.grounding import PerToken, grounding_of, plot_sentence
-from attnscope.studies.claims import Verdict, at_least, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, Sizes, trained
 from attnscope.tasks import Batch, Classification
@@ -44,7 +44,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     def models() -> Case:
         return Case({model: trained(sizes, CORPUS, "additive", model) for model in SHOWN}, Sentences())
 
-    return {CORPUS: unless_absent(models)}
+    return {CORPUS: case_unless_missing(models)}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -107,7 +107,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, columns=lambda corpus: {"corpus": corpus})
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     def values(name: str) -> list[float]:
         return measured.values(CORPUS, name)
 

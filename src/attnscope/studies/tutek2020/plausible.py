@@ -14,9 +14,9 @@ from attnscope.models import Classifier
 from attnscope.probes.plausibility import Plausibility, Plausible
 from attnscope.probes.reweighing import read
 from attnscope.probes.saliency import influence
-from attnscope.studies.bars import cell, draw_bars, one_key
-from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.bars import bar_values, draw_bars, one_key
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_corpus_and_model
 from attnscope.studies.tutek2020.experiments import (
@@ -71,7 +71,7 @@ def marked_corpora(sizes: Sizes) -> tuple[str, ...]:
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     models = labels(marked_corpora(sizes), MODELS, (ATTENTION,))
-    return {label: unless_absent(partial(case, sizes, label.corpus, label.model)) for label in models}
+    return {label: case_unless_missing(partial(case, sizes, label.corpus, label.model)) for label in models}
 
 
 def case(sizes: Sizes, name: str, model: str) -> Case:
@@ -135,11 +135,11 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, columns=by_corpus_and_model)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for name in measured.each("corpus") for verdict in of_corpus(measured, name)]
 
 
-def of_corpus(measured: Measurements, name: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, name: str) -> list[ClaimVerdict]:
     """By average precision, which needs no threshold."""
 
     def precision(model: str, score: str = "attention") -> list[float]:
@@ -177,8 +177,8 @@ def picture_of(measured: Measurements) -> dict[str, Any]:
 
 
 def by_model(measured: Measurements, score: str, of: str) -> dict[str, Any]:
-    found = {label.model: cell(measured.values(label, f"{score}_{of}")) for label in measured}
-    return {**found, CHANCE: cell(measured.values(next(iter(measured)), f"{CHANCE}_{of}"))}
+    found = {label.model: bar_values(measured.values(label, f"{score}_{of}")) for label in measured}
+    return {**found, CHANCE: bar_values(measured.values(next(iter(measured)), f"{CHANCE}_{of}"))}
 
 
 def draw(data: Any) -> "Figure":

@@ -5,7 +5,7 @@ import pytest
 
 from attnscope.errors import BadSetting
 from attnscope.plots import clouds
-from attnscope.plots.clusters import _shade
+from attnscope.plots.points import _shade
 
 POINTS = np.array([[1.0, 0.1], [1.1, 0.0], [0.0, 2.0]])
 

@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 from attnscope.cli import app
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
-from attnscope.report.markdown import MARK
 from attnscope.report.site import write_site
-from attnscope.report.site.gallery import write_study
+from attnscope.report.site.gallery import against, write_study
 from attnscope.report.site.pages import html_of, pages_of, surprises_of
-from attnscope.report.site.published import against
+from attnscope.report.text import MARK
 from attnscope.studies import study
 from attnscope.studies.result import row
 from report.conftest import fake

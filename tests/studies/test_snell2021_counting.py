@@ -17,7 +17,7 @@ from attnscope.studies import snell2021
 from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
-from attnscope.studies.snell2021 import a1, aligners, count_tables, eq15, fig1, fig4, fig5, hansards, table9
+from attnscope.studies.snell2021 import a1, aligners, counting, eq15, fig1, fig4, fig5, table9
 from attnscope.studies.snell2021.counting import (
     MULTI30K,
     MULTI30K_FRENCH,
@@ -280,7 +280,7 @@ def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
     assert fig1.named_words(task, ("haus", "baum")) == task.source_words.encode(["haus", "baum"])
     with pytest.raises(BadSetting, match="palast: no source word"):
         fig1.named_words(task, ("haus", "palast"))
-    bags = count_tables.bags_of(task, task.batches("training"))
+    bags = counting.bags_of(task, task.batches("training"))
     frequent = task.source_words.decode(fig1.frequent_words(task, bags))
     assert len(frequent) == 5
     assert set(frequent) <= set(DICTIONARY.values())
@@ -291,7 +291,7 @@ def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
 
 def test_end_tokens_are_not_counted(data):
     task = in_words(MULTI30K)
-    bags = count_tables.bags_of(task, task.batches("training"))
+    bags = counting.bags_of(task, task.batches("training"))
     assert bags.source[:, [END]].sum() == bags.target[:, [END]].sum() == 0
 
 
@@ -315,7 +315,7 @@ def test_a_sentence_in_order_has_its_copy_on_the_diagonal():
 
 def test_the_class_of_most_words_is_guessed():
     task = Keyword(words=5, length=6)
-    model = IBMModel1.counted(count_tables.bags_of(task, [task.training_batch(0, 0, 500)]))
+    model = IBMModel1.counted(counting.bags_of(task, [task.training_batch(0, 0, 500)]))
     assert fig5.guessed(model, task)["accuracy"] > 0.95
 
 
@@ -332,10 +332,10 @@ def test_the_counter_example_is_solved():
 
 
 def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
-    side = hansards.Side.of(["Mr.", "Speaker", "can't"], Preparation())
+    side = aligners.Side.of(["Mr.", "Speaker", "can't"], Preparation())
     assert side.pieces == ["mr", ".", "speaker", "ca", "n't"]
     assert side.words == [0, 0, 1, 2, 2]
-    pair = hansards.LinkedPair(side, side, hansards.GoldLinks.of([[0, 0], [2, 2]]))
+    pair = aligners.LinkedPair(side, side, aligners.GoldLinks.of([[0, 0], [2, 2]]))
     counts = Align()
     pair.score(frozenset([(0, 0), (1, 1), (3, 4)]), counts)
     assert counts.result().error_rate == 0
@@ -344,15 +344,15 @@ def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
 def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
     (tmp_path / "word_alignments").mkdir()
     row = {"source": "one two", "target": "un deux", "alignment": [], "possible": []}
-    write_jsonl(tmp_path / hansards.FILE, [row])
+    write_jsonl(tmp_path / aligners.FILE, [row])
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     with pytest.raises(Malformed, match="lists of words"):
-        hansards.linked_pairs(Preparation(), 1)
+        aligners.linked_pairs(Preparation(), 1)
 
 
 def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
     task = replace(MULTI30K_FRENCH, vocabulary=Words(least=1))
-    pairs = hansards.linked_pairs(task.preparation, 12)
+    pairs = aligners.linked_pairs(task.preparation, 12)
     _, known = aligners.numbered(task, pairs)
     _, all_known = aligners.extended(task, pairs)
     for (few, _), (all_, _), pair in zip(known, all_known, pairs, strict=True):
@@ -378,7 +378,7 @@ def test_the_network_keeps_one_table_of_words_only_where_the_languages_share_one
 
 @pytest.mark.corpus
 def test_there_are_447_gold_sentences(corpus):
-    rows = corpus(hansards.FILE)
-    pairs = hansards.linked_pairs(Preparation(), 1000)
+    rows = corpus(aligners.FILE)
+    pairs = aligners.linked_pairs(Preparation(), 1000)
     assert len(pairs) == len(rows) == 447
     assert sum(len(pair.gold.sure) for pair in pairs) == 4038

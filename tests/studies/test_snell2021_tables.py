@@ -19,12 +19,29 @@ from attnscope.studies.finding import Measurements, TrainedCase
 from attnscope.studies.published import published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
-from attnscope.studies.snell2021.agreements import agreed, fixed_scores, measure, most_accurate, sample
-from attnscope.studies.snell2021.experiments import PROFILES
+from attnscope.studies.snell2021.agreements import (
+    METRICS,
+    Answers,
+    Checkpoint,
+    agreed,
+    fixed_scores,
+    measure,
+    most_accurate,
+    readings,
+    sample,
+)
+from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, Sample, TextSizes, case
+from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
-from attnscope.studies.snell2021.readings import METRICS, Answers, Checkpoint, readings
-from attnscope.studies.snell2021.tables import BLEU, CLOSE, FINDINGS, FIVE, KENDALL, LOGISTIC, TWO, bleu_of_multi30k
-from attnscope.studies.snell2021.text import FIRST_SEEDS, PAPER, Sample, TextSizes, case
+from attnscope.studies.snell2021.tables import (
+    BLEU,
+    CLOSE,
+    FIVE,
+    KENDALL,
+    LOGISTIC,
+    TWO,
+    bleu_of_multi30k,
+)
 from attnscope.tasks import CORPORA, END, Classification, Splits, Translation, Words
 from attnscope.training import evaluate
 from studies import well_formed
@@ -41,6 +58,7 @@ TINY = TextSizes(
     pairs=20,
     as_published=False,
 )
+FINDINGS = (*TABLES, FIG2, A9_SMS)
 PUBLISHED = published_by("snell2021")
 
 

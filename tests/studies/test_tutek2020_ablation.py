@@ -19,11 +19,12 @@ from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.studies.tutek2020 import ablation, plausible, table1
-from attnscope.studies.tutek2020.ablation import ABLATION, QUANTITIES
-from attnscope.studies.tutek2020.choosing import (
+from attnscope.studies.tutek2020.ablation import (
+    ABLATION,
     CONICITY,
     NOT_SQUARED,
     PER_NUMBER,
+    QUANTITIES,
     WEIGHTS,
     RemedyLabel,
     as_toml,

@@ -20,10 +20,18 @@ from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, ModelLabel, Sizes
-from attnscope.studies.tutek2020.faithfulness import blunted, by_range, importance, measure, sample, telling
+from attnscope.studies.tutek2020.faithfulness import (
+    blunted,
+    by_range,
+    heaviest,
+    importance,
+    measure,
+    sample,
+    telling,
+    telling_words,
+)
 from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, newcomer
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
-from attnscope.studies.tutek2020.telling import heaviest, telling_words
 from attnscope.tasks import SPECIALS
 from attnscope.training import CrossEntropy, Hiding
 from attnscope.training.decisions import decide

@@ -19,7 +19,7 @@ from attnscope.probes.entropy import relative_entropy
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.published import stated_in
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
+from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
 from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published
 from attnscope.studies.tutek2020.experiments import (
@@ -29,11 +29,12 @@ from attnscope.studies.tutek2020.experiments import (
     FREE,
     MLM,
     MODELS,
+    REGULARISED,
     TEXTS,
     TYING,
     ModelLabel,
 )
-from attnscope.studies.tutek2020.table1 import REGULARISED, REPRODUCED, SIMILAR, TABLE1
+from attnscope.studies.tutek2020.table1 import REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
 from attnscope.studies.tutek2020.table6 import TABLE6, LayersLabel
 from attnscope.tasks import SPECIALS, MissingCorpus
@@ -240,9 +241,9 @@ def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_pa
 
 
 def test_what_is_not_there_is_not_asked_for(data):
-    assert licensed.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
+    assert experiments.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
     with pytest.raises(MissingCorpus, match=r"JSON lines packed with gzip, with the fields 'text', 'label', 'split'"):
-        licensed.discharge_summaries(licensed.FILES["diabetes"]).resolved()
+        experiments.discharge_summaries(experiments.LICENSED_FILES["diabetes"]).resolved()
 
 
 # What is claimed -----------------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from attnscope.auditing.subject import TRANSLATOR
 from attnscope.files import write_atomically
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
-from attnscope.report.html import environment
-from attnscope.report.picture import Picture
+from attnscope.report.html import Picture, environment
 
 HERE = Path(__file__).parent
 WORDS = {"yes": "Yes", "partly": "With care", "no": "No", "unclear": "Unclear"}

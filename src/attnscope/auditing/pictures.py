@@ -14,7 +14,7 @@ from attnscope import plots
 from attnscope.probes.adversary.pictures import histogram
 from attnscope.probes.heads.pictures import ACROSS, grids
 from attnscope.probes.heads.ranking import RANKINGS
-from attnscope.report.picture import Picture, drawn_in, embedded
+from attnscope.report.html import Picture, drawn_in, embedded
 
 BELIEVED = 10  # heads that are named, the most believed first
 FEW_HEADS, FEW_ACROSS = 6, 2  # panels of more heads in a layer are wider

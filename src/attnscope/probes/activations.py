@@ -43,7 +43,7 @@ class Activations(Displayed):
 
     def plot(self, ax: Axes | None = None, colour: str | None = None) -> Axes:
         """A violin a unit, in the order of their medians; its line is the full range."""
-        from attnscope.plots.violins import violins
+        from attnscope.plots.bars import violins
 
         order = np.argsort(np.median(self.values, axis=0), kind="stable")
         names = [self.units[place] for place in order]

@@ -76,7 +76,7 @@ def saturation(
 
 def plot_saturations(saturations: Mapping[str, Saturation], ax: Axes | None = None) -> Axes:
     """Fraction closed against fraction open, a point a unit, a colour a name: gates of one model, or one of several."""
-    from attnscope.plots.fractions import fractions
+    from attnscope.plots.points import fractions
 
     points = {name: (one.closed.tolist(), one.open.tolist()) for name, one in saturations.items()}
     return fractions(points, ax=ax, xlabel="fraction closed", ylabel="fraction open")

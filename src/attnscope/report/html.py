@@ -1,19 +1,22 @@
-"""How is a study read in a browser, on paper, on a telephone, years from now? As one file that needs nothing else."""
+"""The report of studies as one HTML file: figures are embedded as SVG, with alternative texts."""
 
 from __future__ import annotations
 
+import base64
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnscope.errors import require
 from attnscope.files import write_atomically
+from attnscope.plots import svg
 from attnscope.report import wording
-from attnscope.report.papers import PAPERS, Paper
-from attnscope.report.picture import Picture, picture
 from attnscope.studies.result import Result, labels_of
 
 HERE = Path(__file__).parent
@@ -92,3 +95,89 @@ def _facts(results: Sequence[Result]) -> dict[str, str]:
         "Machine": [result.machine for result in results],
     }
     return {name: "; ".join(dict.fromkeys(values)) for name, values in facts.items()}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure inside the page: its data, what it shows in words, its natural width in pixels."""
+
+    source: str
+    alt: str
+    width: int
+
+
+def picture(figure: Figure, result: Result) -> Picture:
+    return embedded(figure, alt(figure, result))
+
+
+def embedded(figure: Figure, said: str) -> Picture:
+    """A figure, and what it shows in words; the figure is closed."""
+    drawing = svg(figure)
+    made = Picture("data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode(), said, width(drawing))
+    _close(figure)
+    return made
+
+
+def alt(figure: Figure, result: Result) -> str:
+    """What the figure shows: its finding, and what is drawn against what in each panel."""
+    drawn = drawn_in(figure)
+    return (
+        f"Figure for {result.finding}: {result.title}."
+        + (f" {drawn}." if drawn else "")
+        + " The numbers are in the table."
+    )
+
+
+def drawn_in(figure: Figure) -> str:
+    """What is drawn against what, panel by panel."""
+    panels = [_panel(ax) for ax in figure.axes if ax.get_label() != "<colorbar>"]
+    return "; ".join(panel for panel in panels if panel)
+
+
+def width(drawing: str) -> int:
+    """In CSS pixels, of which there are 96 where there are 72 points."""
+    found = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', drawing)
+    return round(float(found.group(1)) * 96 / 72) if found else 480
+
+
+def _panel(ax: Axes) -> str:
+    x, y, title = ax.get_xlabel(), ax.get_ylabel(), ax.get_title()
+    against = f"{y} against {x}" if x and y else x or y
+    return ": ".join(part for part in (title, against) if part)
+
+
+def _close(figure: Figure) -> None:
+    """Let go of a figure that pyplot holds open, if pyplot was ever loaded."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Paper:
+    title: str
+    citation: str
+
+
+PAPERS = {
+    "aitken2021": Paper(
+        "Understanding How Encoder-Decoder Architectures Attend",
+        "Kyle Aitken, Vinay V. Ramasesh, Yuan Cao and Niru Maheswaranathan. Understanding How Encoder-Decoder "
+        "Architectures Attend. Advances in Neural Information Processing Systems 34, 2021.",
+    ),
+    "baan2019": Paper(
+        "On the Realization of Compositionality in Neural Networks",
+        "Joris Baan, Jana Leible, Mitja Nikolaus, David Rau, Dennis Ulmer, Tim Baumgärtner, Dieuwke Hupkes and Elia "
+        "Bruni. On the Realization of Compositionality in Neural Networks. Proceedings of BlackboxNLP, 2019.",
+    ),
+    "snell2021": Paper(
+        "Approximating How Single Head Attention Learns",
+        "Charlie Snell, Ruiqi Zhong, Dan Klein and Jacob Steinhardt. Approximating How Single Head Attention Learns. "
+        "arXiv:2103.07601, 2021.",
+    ),
+    "tutek2020": Paper(
+        "Staying True to Your Word: (How) Can Attention Become Explanation?",
+        "Martin Tutek and Jan Šnajder. Staying True to Your Word: (How) Can Attention Become Explanation? Proceedings "
+        "of the 5th Workshop on Representation Learning for NLP, pages 131–142, 2020.",
+    ),
+}

@@ -82,7 +82,7 @@ class WeightGraph(Displayed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Lines from the previous layer below to the next one above: red is positive, blue negative."""
-        from attnscope.plots.edges import edges
+        from attnscope.plots.lines import edges
 
         return edges(self.previous, self.next, self.weights, (self.shape[1], self.shape[0]), ax=ax)
 

@@ -1,4 +1,4 @@
-"""What does a finding look like at a glance? A small picture that leads to the finding on the page of its study."""
+"""The gallery of a site: thumbnails that link to findings, and our numbers plotted against the published ones."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from attnscope import plots
 from attnscope.files import write_atomically
-from attnscope.plots.style import RC
+from attnscope.plots.style import INK, RC, WORDS, axes, name_axes
 from attnscope.report import wording
-from attnscope.report.html import Draw, Section, write_report
-from attnscope.report.papers import PAPERS, Paper
-from attnscope.report.picture import drawn_in
+from attnscope.report.html import PAPERS, Draw, Paper, Section, drawn_in, write_report
 from attnscope.studies import study
 from attnscope.studies.result import Result, Row, labels_of
 
@@ -112,3 +112,33 @@ def small(figure: Figure) -> bytes:
         figure.savefig(stream, format="png", dpi=HEIGHT / min(width, height), metadata={"Software": None},
                        bbox_inches="tight", pad_inches=0.05)  # fmt: skip
     return stream.getvalue()
+
+
+Pair = tuple[float, float]  # published and ours
+
+
+def against(studies: Sequence[Studied]) -> Figure | None:
+    """A panel a study that has published numbers; numbers below or at zero have no place on these scales."""
+    pairs = {study.name: pairs_of(study) for study in studies}
+    pairs = {name: found for name, found in pairs.items() if found}
+    if not pairs:
+        return None
+    with plots.style():
+        figure, empty = plots.panels(1, len(pairs), size=(3.6, 3.6))
+        for ax, (name, found) in zip(empty, pairs.items(), strict=True):
+            _draw_pairs(ax, name, found)
+    return figure
+
+
+def pairs_of(study: Studied) -> list[Pair]:
+    lines = [line for finding in study.findings for _, line in finding.published]
+    pairs = [(line["published"], line["mean"]) for line in lines if None not in (line["published"], line["mean"])]
+    return [pair for pair in pairs if min(pair) > 0]
+
+
+def _draw_pairs(ax: Axes, name: str, pairs: Sequence[Pair]) -> None:
+    ends = [end(number for pair in pairs for number in pair) for end in (min, max)]
+    axes(ax).plot(ends, ends, color=INK, linewidth=0.8)
+    ax.plot(*zip(*pairs, strict=True), "o", color=WORDS[0], alpha=0.45, markersize=4, markeredgewidth=0)
+    ax.set(xscale="log", yscale="log", aspect="equal", title=f"{name}, {len(pairs)} numbers")
+    name_axes(ax, "published", "ours")

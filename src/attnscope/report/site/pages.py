@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 from attnscope.errors import require
 from attnscope.files import Malformed
-from attnscope.report.markdown import MARK
+from attnscope.report.text import MARK
 
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 PAGES = (".md", ".py", "")  # what becomes a page: Markdown, programs, folders of programs, files such as LICENSE

@@ -1,4 +1,4 @@
-"""What belongs on the site, and where? It has the layout of the project, so that links lead where they led."""
+"""Write the site: pages, studies and audits, in the layout of the project so that relative links keep working."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment
 
 import attnscope
 from attnscope.errors import require
-from attnscope.files import write_atomically
+from attnscope.files import read_json, write_atomically
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
-from attnscope.report.html import Draw, environment
-from attnscope.report.picture import embedded
-from attnscope.report.site.audits import Audited, audits_in
-from attnscope.report.site.gallery import Studied, write_study
+from attnscope.report.html import Draw, embedded, environment
+from attnscope.report.site.gallery import Studied, against, write_study
 from attnscope.report.site.pages import PAGES, Page, pages_of, surprises_of
-from attnscope.report.site.published import against
 from attnscope.studies.result import Result
 
 HERE = Path(__file__).parent
@@ -114,3 +112,36 @@ def _write_audits(site: Site, audited: Sequence[Audited]) -> None:
     for audit in audited:
         site.copy(audit.source, audit.page)
         site.frame(audit.page)
+
+
+PAGE = "audit.html"
+
+
+@dataclass(frozen=True)
+class Audited:
+    """An audit as it is listed: `source` is its page as `attnscope audit` wrote it."""
+
+    source: Path
+    answer: str
+    headline: str
+
+    @property
+    def name(self) -> str:
+        """That of its folder: a model may be known by the key of its run only."""
+        return self.source.parent.name
+
+    @property
+    def page(self) -> str:
+        return f"results/audits/{self.name}/{PAGE}"
+
+
+def audits_in(folder: Path) -> list[Audited]:
+    """The audits in the folders below, by name; the answer is read from the JSON beside each page, if there is one."""
+    return [_audited(page) for page in sorted(folder.glob(f"*/{PAGE}"))]
+
+
+def _audited(page: Path) -> Audited:
+    beside = page.with_suffix(".json")
+    content: dict[str, Any] = read_json(beside) if beside.exists() else {}
+    verdict = content.get("verdict") or {}
+    return Audited(page, verdict.get("answer") or "unclear", verdict.get("headline") or "")

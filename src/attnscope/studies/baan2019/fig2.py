@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.plots.edges import edges
+from attnscope.plots.lines import edges
 from attnscope.probes.weights import THRESHOLDS, Matrices, WeightGraph, gate_matrices, polarity, weight_graphs
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, side_by_side
 from attnscope.studies.baan2019.recorded import network_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.plots.violins import violins
+from attnscope.plots.bars import violins
 from attnscope.probes.activations import RANGE, SAMPLED, Activations, activations, joined
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.plots.fractions import fractions
+from attnscope.plots.points import fractions
 from attnscope.probes.gates import Saturate, Saturation
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import answers

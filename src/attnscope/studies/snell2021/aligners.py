@@ -1,8 +1,12 @@
-"""Beyond the paper: who aligns words as people do, and from which training step on?
+"""Beyond the paper: which method aligns words as people do, and from which training step on?
 
 The paper's account is that a network first learns which words translate to which, as IBM Model 1 does by counting, and
-that attention follows. If so, the lexical probe β should align words early in training, and attention later. Here they
-and the saliency Δ are asked for links, at every checkpoint, and compared with those that people drew.
+that attention follows. If so, the lexical probe β should align words early in training, and attention later. Here both
+and the saliency Δ give word alignments at every checkpoint, which are compared with the Hansards gold alignments
+(Mihalcea and Pedersen 2003).
+
+The 447 gold sentence pairs come as words. A task may split these further; two words are aligned where any of their
+pieces are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +24,7 @@ from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import Bags, IBMModel1, Pair
 from attnscope.plots.style import legend
 from attnscope.probes.agreement import attention_scores
-from attnscope.probes.alignment import Align, AlignmentQuality, argmax_links
+from attnscope.probes.alignment import Align, AlignmentQuality, GoldLinks, Links, argmax_links, word_links
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
 from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
@@ -28,13 +32,89 @@ from attnscope.studies.finding import Case, Finding, Measurement, Measurements, 
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.hansards import LinkedPair, by_chance, checksum, in_batches, linked_pairs
-from attnscope.tasks import END, Batch, Translation, Words
+from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
 from attnscope.tasks.text.coder import Coder
+from attnscope.tasks.text.origins import fingerprint, read
+from attnscope.tasks.text.rows import Row as CorpusRow
+from attnscope.tasks.text.rows import described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+FILE = "word_alignments/en-fr_hansards.jsonl.gz"
+EXPECTED = (
+    f"{described(FILE)}, with the fields source and target (lists of words), alignment (sure links) and possible "
+    "(other links), which are lists of pairs [source, target] counted from 0"
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One sentence in pieces, and the number of the word that each piece belongs to."""
+
+    pieces: list[str]
+    words: list[int]
+
+    @classmethod
+    def of(cls, words: Sequence[str], preparation: Preparation) -> "Side":
+        cut = [preparation.words(word) or [word] for word in words]
+        return cls([piece for pieces in cut for piece in pieces], [i for i, pieces in enumerate(cut) for _ in pieces])
+
+
+@dataclass(frozen=True)
+class LinkedPair:
+    """A sentence pair and what annotators say about it."""
+
+    source: Side
+    target: Side
+    gold: GoldLinks
+
+    def score(self, links: Links, counts: Align) -> None:
+        """Links between pieces, judged as links between words."""
+        counts.update(word_links(links, self.source.words, self.target.words), self.gold)
+
+
+def checksum() -> str:
+    """Of the gold alignments: what changes when they change."""
+    return fingerprint(FILE, EXPECTED)
+
+
+def linked_pairs(preparation: Preparation, count: int) -> list[LinkedPair]:
+    """So many of the sentence pairs, always the same, the shortest first."""
+    rows = read(FILE, (), EXPECTED)
+    chosen = np.random.default_rng(0).permutation(len(rows))[:count]
+    return sorted((linked_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
+
+
+def linked_pair(row: CorpusRow, preparation: Preparation) -> LinkedPair:
+    source, target = row.text("source"), row.text("target")
+    if isinstance(source, str) or isinstance(target, str):
+        raise row.wrong("gold links need sentences as lists of words, not as strings")
+    gold = GoldLinks.of(row.field("alignment"), row.field("possible"))
+    return LinkedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
+
+
+def in_batches(
+    task: Translation, pairs: Sequence[LinkedPair], size: int
+) -> Iterator[tuple[Batch, Sequence[LinkedPair]]]:
+    """The sentence pairs in the task's numbers, with end tokens as in training."""
+    for start in range(0, len(pairs), size):
+        group = pairs[start : start + size]
+        source = task.corpus.source.encode([pair.source.pieces for pair in group])
+        target = task.corpus.target.encode([pair.target.pieces for pair in group])
+        yield Batch(*pad(task.marks[0].around(source)), *pad(task.marks[1].around(target))), group
+
+
+def by_chance(pairs: Sequence[LinkedPair], seed: int) -> AlignmentQuality:
+    """Every target piece linked to a source piece at random."""
+    random, counts = np.random.default_rng(seed), Align()
+    for pair in pairs:
+        origins: list[int] = random.integers(0, len(pair.source.pieces), len(pair.target.pieces)).tolist()
+        pair.score(frozenset(zip(origins, range(len(origins)), strict=True)), counts)
+    return counts.result()
+
 
 NETWORK, COUNTS = "network", "IBM Model 1"
 METHODS = {"attention": "attention α", "lexical": "lexical probe β", "saliency": "saliency Δ"}

@@ -12,8 +12,7 @@ from attnscope.studies.claims import ClaimVerdict, always
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.count_tables import bags_of, entries, without_ends
-from attnscope.studies.snell2021.counting import identified
+from attnscope.studies.snell2021.counting import bags_of, entries, identified, without_ends
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import Batch, Translation
 from attnscope.tasks.text import UNKNOWN

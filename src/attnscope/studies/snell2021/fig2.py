@@ -11,8 +11,8 @@ from attnscope.studies.claims import ClaimVerdict, always, more_than
 from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
-from attnscope.studies.snell2021.caveats import CHOICES, ELSEWHERE
-from attnscope.studies.snell2021.text import cases
+from attnscope.studies.snell2021.experiments import cases
+from attnscope.studies.snell2021.layouts import CHOICES, ELSEWHERE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,10 +13,11 @@ from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import (
+from attnscope.studies.snell2021.toys import (
     BLUE,
     RED,
     WINDOW,
+    copying,
     draw_curves,
     ends,
     measure,
@@ -24,7 +25,6 @@ from attnscope.studies.snell2021.learning import (
     sometimes,
     table_of,
 )
-from attnscope.studies.snell2021.toys import copying
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

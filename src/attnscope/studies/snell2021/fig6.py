@@ -19,8 +19,17 @@ from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than,
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PerSeed, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import BLUE, GREEN, RED, Curve, draw_curves, last_step, pictures
-from attnscope.studies.snell2021.toys import ToySizes, with_heads
+from attnscope.studies.snell2021.toys import (
+    BLUE,
+    GREEN,
+    RED,
+    Curve,
+    ToySizes,
+    draw_curves,
+    last_step,
+    pictures,
+    with_heads,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

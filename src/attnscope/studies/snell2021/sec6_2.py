@@ -13,8 +13,7 @@ from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.published import published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import BLUE, RED, WINDOW, draw_curves, ends, measure, pictures, table_of
-from attnscope.studies.snell2021.toys import copying
+from attnscope.studies.snell2021.toys import BLUE, RED, WINDOW, copying, draw_curves, ends, measure, pictures, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,9 +19,8 @@ from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.decided import by_corpus_and_model
 from attnscope.studies.tutek2020.experiments import BASE, ModelLabel, Sizes, labels, trained
-from attnscope.studies.tutek2020.faithfulness import case, measure
+from attnscope.studies.tutek2020.faithfulness import case, measure, telling_words
 from attnscope.studies.tutek2020.jain_wallace import ATTENTION
-from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import Classification
 from attnscope.training import CrossEntropy, Hiding
 

@@ -1,7 +1,12 @@
-"""Which texts, which networks, how long? What is trained for tutek2020. (§3, table 4, table 5)
+"""The experiments of tutek2020: corpora, models, training and profiles. (§3, table 4, table 5)
 
 Settings are the paper's; where it is silent, those of the code that it builds on (Jain and Wallace 2019): start and end
 tokens that are read but not attended to, AMSGrad, eight epochs, of which the best by the validation split.
+
+Anemia and diabetes (§3.5) come from MIMIC, which needs credentials. Users who have them put JSON lines with the fields
+`text` (a string, or a list of its words), `label` (0 or 1) and `split` (train, dev, test), as the code of Jain and
+Wallace 2019 makes them, into mimic/anemia.jsonl.gz and mimic/diabetes.jsonl.gz below the folder that ATTNSCOPE_DATA
+names. Tables 1 and 5 of the profile paper then include them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +18,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings, Start
 from attnscope.studies.finding import Profile
 from attnscope.studies.published import stated_in
-from attnscope.tasks import CORPORA, Classification, Splits, Words
+from attnscope.tasks import CORPORA, Classification, MissingCorpus, Preparation, Splits, Words
 from attnscope.tasks.text import Vectors
 from attnscope.training import CrossEntropy, MaskedWords, Objective, TrainingSettings, Tying
 
@@ -176,3 +181,48 @@ def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1
         objective(name, attention, model),
         start=Start(vectors=GLOVE),
     )
+
+
+LICENSED_FILES = {"anemia": "mimic/anemia.jsonl.gz", "diabetes": "mimic/diabetes.jsonl.gz"}
+LICENSED_EPOCHS = 8  # Jain and Wallace 2019
+LICENSED_NOTE = (
+    "Anemia and diabetes need credentialed data (MIMIC), which we do not have. Put a copy of your own at "
+    "mimic/anemia.jsonl.gz and mimic/diabetes.jsonl.gz below the folder of corpora, as JSON lines with text, label "
+    "(0 or 1) and split (train, dev, test), and the profile paper has them too, with δ = 10 and η = 1."
+)
+
+
+def with_own_copies(sizes: Sizes) -> Sizes:
+    """The profile paper with those of these corpora that are on this machine; any other as it is."""
+    if sizes.name == "paper":
+        for name, file in LICENSED_FILES.items():
+            if is_here(task := discharge_summaries(file)):
+                sizes = added(sizes, name, task)
+    return sizes
+
+
+def added(sizes: Sizes, name: str, task: Classification, epochs: int = LICENSED_EPOCHS) -> Sizes:
+    """A profile with another corpus, which is among TEXTS from now on."""
+    TEXTS[name] = task
+    corpora = tuple(dict.fromkeys([*sizes.corpora, name]))
+    return replace(sizes, corpora=corpora, epochs={**sizes.epochs, name: epochs})
+
+
+def discharge_summaries(file: str) -> Classification:
+    """Words as they come: the code that makes these files has cut them already."""
+    return Classification(
+        file,
+        labels=("0", "1"),
+        special="both",
+        splits=Splits(("train",), ("dev",), ("test",)),
+        preparation=Preparation("whitespace"),
+        vocabulary=Words(least=1),
+    )
+
+
+def is_here(task: Classification) -> bool:
+    try:
+        task.resolved()
+    except MissingCorpus:
+        return False
+    return True

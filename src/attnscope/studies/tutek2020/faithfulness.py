@@ -1,21 +1,24 @@
-"""What do tests of faithfulness say about a model's attention? (Jain and Wallace 2019, and those that came after)
+"""Tests of the faithfulness of a model's attention. (Jain and Wallace 2019, and later work)
 
-One measurement a model: the findings `jain-wallace` and `deceptive` are read off it. Tests that ask about single words
-are made on some test texts, the same for all models and seeds; the others on the whole test split, but for mutual
+One measurement per model: the findings `jain-wallace` and `deceptive` are read from it. Tests of single words use a
+sample of test texts, the same for all models and seeds; the others use the whole test split, except for mutual
 information, which is measured as in table 2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from attnscope.errors import require
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier, Trace
+from attnscope.models.logistic import logistic_regression
 from attnscope.probes.adversary import Search, farthest, search
 from attnscope.probes.agreement.rank_correlation import kendall
 from attnscope.probes.erasure import Comprehend, Erase
@@ -27,7 +30,6 @@ from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
 from attnscope.studies.tutek2020.decided import grounded
 from attnscope.studies.tutek2020.experiments import Sizes
-from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import SPECIALS, Batch, Classification
 from attnscope.tasks.task import trimmed
 from attnscope.tasks.text import UNKNOWN
@@ -232,3 +234,36 @@ def retained(model: Classifier, subject: TrainedCase) -> dict[str, float]:
         seed=subject.seed, without=(UNKNOWN,),
     )  # fmt: skip
     return {"information": found.embedding.nats, "per_token": grounded(model, whole_test(model, task)).probability}
+
+
+@lru_cache(maxsize=16)
+def telling_words(task: Classification, share: float) -> tuple[int, ...]:
+    """The numbers of the words with the largest weights in a bag-of-words regression on the training split.
+
+    As many as make up this share of its running words: so a text is left with others to attend to.
+    """
+    words, classes = len(task.source_words), len(task.classes)
+    with threadpool_limits(1):  # vectors are too short to share among cores
+        found = logistic_regression(counted(task, "training"), counted(task, "validation"), words, classes)
+    running = np.bincount(np.concatenate(task.part("training").source), minlength=words)
+    running[: UNKNOWN + 1] = 0  # special tokens and the unknown one are no words
+    return heaviest(np.ptp(found.word_weights.double().numpy(), axis=1), running, share)
+
+
+def counted(task: Classification, split: str) -> Iterator[Batch]:
+    """Batches whose targets are classes counted from zero, without the special words before them."""
+    for batch in task.batches(split, size=512):
+        yield replace(batch, target=batch.target - len(SPECIALS))
+
+
+def heaviest(weights: Float[np.ndarray, " words"], running: Int[np.ndarray, " words"], share: float) -> tuple[int, ...]:
+    """Words in the order of their weights, until the next one would make them more than this share; at least one.
+
+    >>> heaviest(np.array([0.1, 3.0, 2.0, 1.0]), np.array([5, 1, 2, 2]), share=0.4)
+    (1, 2)
+    """
+    require(0 < share < 1, f"words to hide are a share of all between 0 and 1, not {share}")
+    order = np.argsort(-weights, kind="stable")
+    order = order[running[order] > 0]
+    within = np.cumsum(running[order]) <= share * running.sum()
+    return tuple(sorted(order[: max(1, int(within.sum()))].tolist()))

@@ -11,9 +11,18 @@ from attnscope.studies.bars import Panel, draw_panels, panel
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most, estimate, more_than, no_lower, short, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020 import licensed
 from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, by_parts, case, measure, stated_by
-from attnscope.studies.tutek2020.experiments import BASE, MODELS, REGULARISED, ModelLabel, Sizes, labels, trained
+from attnscope.studies.tutek2020.experiments import (
+    BASE,
+    LICENSED_NOTE,
+    MODELS,
+    REGULARISED,
+    ModelLabel,
+    Sizes,
+    labels,
+    trained,
+    with_own_copies,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +34,7 @@ stated = stated_by("table1")
 
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
-    sizes = licensed.with_own_copies(sizes)
+    sizes = with_own_copies(sizes)
     models = labels(sizes.corpora, MODELS)
     return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
 
@@ -131,7 +140,7 @@ TABLE1 = Finding(
         "-1.",
         "Residual and the base model with trained words are not in table 1; the paper says of residual that it is "
         "consistently comparable to concat.",
-        licensed.NOTE,
+        LICENSED_NOTE,
         "What this does not show: that attention which matters to the decision points at the words that do.",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Agreement of attention, lexical probe, saliency and proxies on one corpus. (snell2021 §3.1, §3.2, §5.1, A.6, A.7, A.10)
+"""Agreement of attention, lexical probe, saliency and proxies on one corpus. (snell2021 §3.1, §3.2, §5.1, A.6, A.10)
 
 One measurement per corpus and seed: tables 2 to 8, 10 and 11 and figure 2 are read from it. Each checkpoint is loaded
 once and evaluated on the sentences of both splits; scores that do not change during training are computed once.

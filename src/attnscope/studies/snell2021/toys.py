@@ -1,7 +1,7 @@
 """The experiments of snell2021 on artificial sequences, copying and the keyword, and their learning curves.
 
-(snell2021 §3.3, §5.2, §6.) Settings are the paper's; where it is silent, those of the author's code: batches of 128, Adam
-with a learning rate of 1e-3 and no clipping, fresh sentences at every step, an evaluation every ten steps, teacher
+(snell2021 §3.3, §5.2, §6.) Settings are the paper's; where it is silent, those of the author's code: batches of 128,
+Adam with a learning rate of 1e-3 and no clipping, fresh sentences at every step, an evaluation every ten steps, teacher
 forcing throughout.
 """
 

@@ -33,12 +33,14 @@ from attnscope.studies.snell2021.agreements import (
 from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, Sample, TextSizes, case
 from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
-from attnscope.studies.snell2021.tables import A9_SMS, BLEU, CLOSE, FIVE, KENDALL, LOGISTIC, TABLES, TWO, bleu_of_multi30k
+from attnscope.studies.snell2021.tables import (
+    A9_SMS,
     BLEU,
     CLOSE,
     FIVE,
     KENDALL,
     LOGISTIC,
+    TABLES,
     TWO,
     bleu_of_multi30k,
 )

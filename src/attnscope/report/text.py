@@ -12,7 +12,7 @@ from rich.text import Text
 from attnscope.files import write_atomically
 from attnscope.report import wording
 from attnscope.report.wording import ICONS
-from attnscope.studies.claims import Verdict
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.result import Result, labels_of
 
 MARK = "<!-- What follows is written by `attnscope report`; do not edit it by hand. -->"
@@ -65,11 +65,11 @@ def claims_table(result: Result) -> Table:
     return table
 
 
-def _verdict(claim: Verdict) -> Text:
+def _verdict(claim: ClaimVerdict) -> Text:
     return Text(f"{ICONS[claim.word]} {claim.word}", style=STYLES[claim.word])
 
 
-def _evidence(claim: Verdict) -> Text:
+def _evidence(claim: ClaimVerdict) -> Text:
     return (
         Text(claim.evidence) if not claim.why else Text(claim.evidence).append(f"\nundecided: {claim.why}", style="dim")
     )

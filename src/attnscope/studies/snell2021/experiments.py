@@ -12,7 +12,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import PRESETS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.bag_of_words import RECIPES, SHORT_TEXTS, TRANSLATION, ProxyRecipe
 from attnscope.probes.agreement import classification_checkpoints, translation_checkpoints
-from attnscope.studies.finding import Case, Profile, unless_absent
+from attnscope.studies.finding import Case, Profile, case_unless_missing
 from attnscope.studies.snell2021 import counting, toys
 from attnscope.tasks import CORPORA, Classification, Subwords, TextTask
 from attnscope.training import CrossEntropy, TrainingSettings
@@ -93,7 +93,7 @@ class Sample:
 
 def cases(sizes: TextSizes, corpora: Iterable[str]) -> dict[str, Case]:
     """A case a corpus."""
-    return {corpus: unless_absent(partial(case, corpus, sizes)) for corpus in corpora}
+    return {corpus: case_unless_missing(partial(case, corpus, sizes)) for corpus in corpora}
 
 
 def case(corpus: str, sizes: TextSizes) -> Case:

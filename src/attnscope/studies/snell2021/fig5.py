@@ -11,8 +11,8 @@ from torch import Tensor
 
 from attnscope import plots
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.snell2021.counting import bags_of, identified, without_ends
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Keyword, Task, TextTask
@@ -46,7 +46,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 
     return {
         MADE_UP: classified(Keyword()),
-        CORPUS: unless_absent(lambda: classified(identified(sizes.counting.classification))),
+        CORPUS: case_unless_missing(lambda: classified(identified(sizes.counting.classification))),
     }
 
 
@@ -101,7 +101,7 @@ def shown(task: Task, bags: Bags, polarity: Float[np.ndarray, " words"]) -> dict
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "keyword: no word is as positive as the keyword",

@@ -231,7 +231,7 @@ def with_sms(sizes: Sizes) -> dict[str, Case]:
     return cases(sizes.text, (*sizes.text.classification, SMS))
 
 
-def sms_agrees_less(measured: Measurements) -> list[Verdict]:
+def sms_agrees_less(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             f"two seeds agree less on {SMS} than on {corpus}, by {layout.agreement(*TWO_SEEDS)}",

@@ -14,8 +14,8 @@ import numpy as np
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Start
 from attnscope.plots.style import axes, legend, name_axes, styled
-from attnscope.studies.claims import Values, Verdict
-from attnscope.studies.finding import Measurement, Measurements, Stated
+from attnscope.studies.claims import ClaimVerdict, Values
+from attnscope.studies.finding import Measurement, Measurements, PublishedOf
 from attnscope.studies.result import Row, row
 from attnscope.tasks import Copying, Keyword
 from attnscope.training import TrainingSettings
@@ -198,7 +198,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def table_of(measured: Measurements, stated: Stated) -> list[Row]:
+def table_of(measured: Measurements, stated: PublishedOf) -> list[Row]:
     """Of a task that is learnt or not, with what the paper states of it."""
     return measured.table(QUANTITIES, stated) + medians(measured)
 
@@ -214,7 +214,7 @@ def median(measured: Measurements, label: str) -> float:
     return float(np.median(np.where(np.isnan(steps), np.inf, steps))) if len(steps) else float("nan")
 
 
-def sometimes(text: str, flags: Values) -> Verdict:
+def sometimes(text: str, flags: Values) -> ClaimVerdict:
     """Is it so in at least one seed? Fewer than the paper had may miss it.
 
     >>> sometimes("it fails", [False, True]).word, sometimes("it fails", [False, False]).word
@@ -223,8 +223,10 @@ def sometimes(text: str, flags: Values) -> Verdict:
     n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
     evidence = f"in {true} of {n} seeds"
     if true == 0 and n < SEEDS_OF_THE_PAPER:
-        return Verdict(text, None, evidence, f"{n} seeds may miss what the paper saw in some of {SEEDS_OF_THE_PAPER}")
-    return Verdict(text, true > 0, evidence)
+        return ClaimVerdict(
+            text, None, evidence, f"{n} seeds may miss what the paper saw in some of {SEEDS_OF_THE_PAPER}"
+        )
+    return ClaimVerdict(text, true > 0, evidence)
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------

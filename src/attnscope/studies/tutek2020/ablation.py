@@ -17,8 +17,8 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
 from attnscope.plots.style import INK, colours, legend, name_axes, styled
 from attnscope.probes.information import information
-from attnscope.studies.claims import Verdict, more_than, no_lower, spread, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, more_than, no_lower, spread, untested
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.published import stated_in
 from attnscope.studies.result import Result, Row, row
 from attnscope.studies.tutek2020 import decided, plausible
@@ -222,7 +222,7 @@ class Asked(decided.Asked):
 def experiments(sizes: Sizes) -> dict[RemedyLabel, Case]:
     weighed = [(remedy, weight) for remedy, weights in WEIGHTS.items() for weight in weights]
     labels = [RemedyLabel(*place, *remedy) for place, remedy in product(places(sizes), weighed)]
-    return {label: unless_absent(partial(case, sizes, label)) for label in labels}
+    return {label: case_unless_missing(partial(case, sizes, label)) for label in labels}
 
 
 def places(sizes: Sizes) -> list[tuple[str, str]]:
@@ -335,13 +335,13 @@ STRONGER = (
 IF_SQUARED = {"F1 loses more under permuted attention": "permuted", "mutual information is higher": "information"}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     stronger = [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
     places = [place for place in measured.each("corpus", "attention") if place[0] in TEXTS]
     return [*stronger, *(as_chosen(measured, *place) for place in places)]
 
 
-def of_corpus(measured: Measurements, corpus: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """Over both attentions, seed by seed."""
     at, mean = partial(over_attentions, measured, corpus), partial(mean_over_weights, measured, corpus)
     stronger = [more_than(f"{corpus}: {text}", at(*one, name), at(*other, name)) for text, name, one, other in STRONGER]
@@ -380,7 +380,7 @@ def mean_over_weights(measured: Measurements, corpus: str, remedy: str, name: st
     return found
 
 
-def as_chosen(measured: Measurements, corpus: str, attention: str) -> Verdict:
+def as_chosen(measured: Measurements, corpus: str, attention: str) -> ClaimVerdict:
     """Are the weights in use those that these runs would choose?"""
     text = f"{corpus}, {attention}: the weights in chosen.toml are those with the best validation F1 in these runs"
     ours = chosen(measured).get(corpus, {}).get(attention, {})
@@ -390,7 +390,7 @@ def as_chosen(measured: Measurements, corpus: str, attention: str) -> Verdict:
         return untested(text, "they are chosen with the networks and epochs of the profile paper")
     used = stated_in("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
     evidence = f"here {in_words(ours)}; in use: {in_words(used) or 'none'}"
-    return Verdict(text, ours == used, evidence)
+    return ClaimVerdict(text, ours == used, evidence)
 
 
 def in_words(weights: Mapping[str, float]) -> str:

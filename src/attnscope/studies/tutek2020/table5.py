@@ -8,7 +8,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.studies.bars import draw_bars, panel
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import published
 from attnscope.studies.tutek2020.experiments import GLOVE, LICENSED_NOTE, TEXTS, Sizes, with_own_copies
@@ -45,7 +45,7 @@ class Prepared:
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     corpora = with_own_copies(sizes).corpora
-    return {corpus: unless_absent(partial(prepared, corpus)) for corpus in corpora}
+    return {corpus: case_unless_missing(partial(prepared, corpus)) for corpus in corpora}
 
 
 def prepared(corpus: str) -> Case:

@@ -296,7 +296,7 @@ def _report(results: "list[Result]", path: Path) -> Path:
     from attnscope.report import write_markdown, write_report
     from attnscope.studies.result import Result
 
-    return write_markdown(results, path) if path.suffix == ".md" else write_report(results, Result.shown_figure, path)
+    return write_markdown(results, path) if path.suffix == ".md" else write_report(results, Result.display_figure, path)
 
 
 def _show(results: "list[Result]") -> None:

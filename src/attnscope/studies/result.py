@@ -63,14 +63,14 @@ class Result(Displayed):
     def read(cls, path: Path) -> Result:
         return cls.from_json(read_json(path), where=str(path))
 
-    def shown_name(self) -> tuple[str, str]:
+    def display_name(self) -> tuple[str, str]:
         size = f"profile {self.profile}, seeds: {len(self.seeds)}"
         return f"{self.study} {self.finding}", f"{self.title} ({self.section}; {size})"
 
-    def shown_words(self) -> list[str]:
+    def display_sentences(self) -> list[str]:
         return [f"{claim.word}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
 
-    def shown_tables(self) -> list[DataFrame]:
+    def display_tables(self) -> list[DataFrame]:
         """Published against ours."""
         import pandas as pd
 
@@ -86,7 +86,7 @@ class Result(Displayed):
             )
         ]
 
-    def shown_figure(self) -> Figure | None:
+    def display_figure(self) -> Figure | None:
         """As in the report; none where a finding has none, or is not of a study that is known here."""
         from attnscope.studies import STUDIES, study
 

@@ -53,7 +53,7 @@ def write_site(
     out: Path,
     audits: Path | None = None,
     project: Path | None = None,
-    draw: Draw = Result.shown_figure,
+    draw: Draw = Result.display_figure,
 ) -> Path:
     """Write the pages and give the first; `audits` has a folder an audit, `project` has README.md and docs/."""
     require(len(results) > 0, "there are no results to show")

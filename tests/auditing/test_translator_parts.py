@@ -10,12 +10,10 @@ import torch
 from scipy.stats import kendalltau
 from torch import nn
 
-from attnscope.auditing import translator
-from attnscope.auditing.record import plain
-from attnscope.auditing.sample import Sample
-from attnscope.auditing.subject import TRANSLATOR, Example, Subject, from_examples, from_task
-from attnscope.auditing.translator import elsewhere
 from attnscope.errors import BadSetting
+from attnscope.faithfulness import examples, translator
+from attnscope.faithfulness.records import plain
+from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.probes.adversary import Search, search_batch, tvd
@@ -106,7 +104,8 @@ SUBJECTS = {"marian": marian, "recurrent": recurrent, "copier": lambda: copying(
 
 
 def asked(name, subject, size=4, **sample):
-    return getattr(translator, name)(subject, Sample(subject, 100, size, quick=True, **sample))
+    question = examples.sentence_examples if name == "examples" else getattr(translator, name)
+    return question(subject, Sample(subject, 100, size, quick=True, **sample))
 
 
 def test_a_model_that_says_what_it_looks_at_passes_every_test():
@@ -185,7 +184,7 @@ def test_batches_do_not_matter(kind, name):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch):
-    monkeypatch.setattr(elsewhere, "settings_for", lambda sample: FEW)
+    monkeypatch.setattr(translator, "settings_for", lambda sample: FEW)
     subject = SUBJECTS[kind]()
     subject.model.float()
     first, *others = (plain(asked("adversary", subject, size)) for size in (1, 3, 7))

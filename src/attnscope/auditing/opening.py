@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attnscope.auditing.subject import CLASSIFIER, TRANSLATOR, Example, Subject, from_examples, from_task
 from attnscope.errors import AttnscopeError, BadSetting, require
+from attnscope.faithfulness.subject import CLASSIFIER, TRANSLATOR, Example, Subject, from_examples, from_task
 from attnscope.files import Malformed
 from attnscope.lab.experiment import Run
 from attnscope.models.adapters import load

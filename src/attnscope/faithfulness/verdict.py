@@ -8,9 +8,9 @@ what it uses had come through the second, with 13 % where 10 % would fail. No bo
 
 from collections.abc import Sequence
 
-from attnscope.auditing.questions import DEPENDS, NEEDED, POINTS
-from attnscope.auditing.record import Test, Verdict
-from attnscope.auditing.subject import TRANSLATOR, Subject
+from attnscope.faithfulness.criteria import DEPENDS, NEEDED, POINTS
+from attnscope.faithfulness.records import Test, Verdict
+from attnscope.faithfulness.subject import TRANSLATOR, Subject
 
 HEADLINES = {
     "yes": "It may be shown as a reason for {what}: the output depends on it, it points at what decides, and no test "

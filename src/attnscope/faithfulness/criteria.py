@@ -1,19 +1,16 @@
-"""What does an audit say? Tests with their answers, and the verdict that follows from them.
+"""Which tests must attention pass to be read as an explanation, and where is the line drawn?
 
-An audit is a JSON file: `model`, `data`, `made`, `verdict`, and `parts`, the evidence by its name. A part holds, as far
-as they mean anything to it: `texts` (how many it was measured on), `seconds`, `sentences` (in plain words), `table`
-(rows with the same columns) and `tests`. The page is drawn from this file alone.
+The bounds are conventions, the same for every model, and were set before any was audited.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-ANSWERS = ("yes", "partly", "no", "unclear")
+from attnscope.faithfulness.records import Test
+
 Z = 1.96  # standard errors to each side of a mean: 95 %
-Part = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,49 +79,37 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Test:
-    """One question about faithfulness, asked of the attention that would be shown."""
+class Question:
+    """A test: its name, what it asks, and from where on the answer is no and yes."""
 
-    __test__ = False  # no test of ours, whatever pytest thinks of the name
+    name: str
+    asks: str
+    bounds: Bounds
 
-    name: str  # "decisions depend on it"
-    question: str
-    answer: str  # one of ANSWERS
-    sentence: str  # the answer in plain words, with its numbers
-    value: float
-    low: float
-    high: float
-    bounds: tuple[float, float]  # no up to the first, yes from the second
-    chance: float | None = None  # what random attention gets
-    best: float | None = None  # what the best other score gets
-
-    @classmethod
-    def read(cls, content: dict[str, Any]) -> "Test":
-        """From JSON, where null stands for what is no finite number."""
-        unknown = {name: float("nan") for name in ("value", "low", "high") if content[name] is None}
-        return cls(**content | unknown | {"bounds": tuple(content["bounds"])})
+    def answered(self, sentence: str, found: Interval, chance: float | None = None, best: float | None = None) -> Test:
+        bounds = (self.bounds.no, self.bounds.yes)
+        answer = self.bounds.answer(found)
+        return Test(self.name, self.asks, answer, sentence, found.value, found.low, found.high, bounds, chance, best)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """May this attention be read as an explanation?"""
-
-    answer: str  # one of ANSWERS
-    headline: str
-    paragraphs: tuple[str, ...]  # for what, how sure, why
-    tests: tuple[Test, ...]
-
-
-def plain(content: Any) -> Any:
-    """As JSON has it: dataclasses are dictionaries, and what is no finite number is null."""
-    if isinstance(content, dict):
-        return {str(name): plain(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [plain(value) for value in content]
-    if isinstance(content, Test | Verdict):
-        return plain(asdict(content))
-    if isinstance(content, np.ndarray):
-        return plain(content.tolist())
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    return int(content) if isinstance(content, np.integer) else content
+DEPENDS = Question(
+    "the output depends on it", "Does the output change when its weights are shuffled among the words?",
+    Bounds(no=0.05, yes=0.2),
+)  # fmt: skip
+NO_OTHER = Question(
+    "no other attention would do", "How far away is an attention that leads to the same output?",
+    Bounds(no=0.5, yes=0.1),
+)  # fmt: skip
+POINTS = Question(
+    "it points at what decides", "Are the words it points at those that decide?", Bounds(no=0.1, yes=0.5)
+)  # fmt: skip
+RANKS = Question(
+    "it ranks words as their removal does", "Does it rank words as leaving them out does?", Bounds(no=0.1, yes=0.5)
+)  # fmt: skip
+NOT_ALONE = Question(
+    "words alone do not decide", "How many words would lead to the same output alone?", Bounds(no=0.5, yes=0.2)
+)  # fmt: skip
+SPEAKS = Question(
+    "states speak of their words", "Does the state at a word still tell the word?", Bounds(no=0.25, yes=0.5)
+)  # fmt: skip
+NEEDED = (DEPENDS.name, POINTS.name, RANKS.name)  # none of which may fail

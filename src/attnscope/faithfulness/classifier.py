@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnscope.auditing.questions import DEPENDS, NO_OTHER, NOT_ALONE, POINTS, RANKS
-from attnscope.auditing.record import Interval, Part
-from attnscope.auditing.sample import Sample
-from attnscope.auditing.subject import Subject
 from attnscope.errors import require
+from attnscope.faithfulness.criteria import DEPENDS, NO_OTHER, NOT_ALONE, POINTS, RANKS, Interval
+from attnscope.faithfulness.records import Part
+from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models import uniform
 from attnscope.models.adapters import rollout
 from attnscope.models.asking import as_it_was, device_of

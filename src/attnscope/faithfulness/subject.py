@@ -1,4 +1,4 @@
-"""What is audited: a model, and texts that it is asked about, one as the other numbered and cut into words."""
+"""What is audited: a model, and texts that it is asked about, as the model reads them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,3 +104,28 @@ def named(
 def pieced(numbers: Sequence[int], words: tuple[str, ...]) -> Pieced:
     """Every position a word of its own, but for special ones."""
     return Pieced(words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(numbers)))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first texts of a subject, a batch at a time, from the beginning whenever asked."""
+
+    subject: Subject
+    most: int
+    size: int = 32  # texts in a batch: how fast, and never what is found
+    seed: int = 0
+    quick: bool = False
+    seen: Callable[[int], None] = lambda texts: None  # is told how many texts went by
+
+    def __call__(self) -> Iterator[Texts]:
+        for some in self.subject.texts(self.size, self.most):
+            yield some
+            self.seen(len(some.batch))
+
+    def batches(self) -> Iterator[Batch]:
+        return (texts.batch for texts in self())
+
+    @property
+    def texts(self) -> int:
+        """How many the answer rests on."""
+        return min(self.most, self.subject.count)

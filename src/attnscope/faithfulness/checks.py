@@ -5,10 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from attnscope.auditing.questions import SPEAKS
-from attnscope.auditing.record import Interval, Part
-from attnscope.auditing.sample import Sample
-from attnscope.auditing.subject import Subject
+from attnscope.faithfulness.criteria import SPEAKS, Interval
+from attnscope.faithfulness.records import Part
+from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.probes.agreement import Scores
 from attnscope.probes.heads import Formed, Ranked, formed, ranked
 from attnscope.probes.information import gathered, measured, most_frequent, word_counts

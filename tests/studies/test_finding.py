@@ -7,7 +7,7 @@ import pytest
 
 import attnscope
 from attnscope import plots
-from attnscope.auditing.matrices import cell
+from attnscope.auditing.drawing import cell
 from attnscope.studies import STUDIES, study
 from attnscope.studies.bars import draw_bars, one_key, panel
 from attnscope.studies.finding import Measurements, UnknownMeasurement

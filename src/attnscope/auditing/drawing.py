@@ -15,7 +15,7 @@ from attnscope import plots
 from attnscope.probes.adversary.pictures import histogram
 from attnscope.probes.heads.pictures import ACROSS, grids
 from attnscope.probes.heads.ranking import RANKINGS
-from attnscope.report.picture import Picture, drawn_in, embedded
+from attnscope.report.html import Picture, drawn_in, embedded
 from attnscope.report.wording import number
 from attnscope.studies.claims import Number
 

@@ -15,8 +15,7 @@ from attnscope.models import PRESETS, ClassifierSettings
 from attnscope.probes.agreement import Agree, Agreement, attention_scores, classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
-from attnscope.studies.finding import Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Measurements, TrainedCase, published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.studies.snell2021.agreements import (
@@ -176,8 +175,8 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 def test_every_finding_copes_with_a_corpus_that_failed(finding):
     nothing = Measurements({"imdb": [], "sms": [], "multi30k_en_de": []})
     assert all(claim.holds is None for claim in finding.claims(nothing))
-    assert all(row["mean"] is None for row in finding.table(nothing))
-    finding.draw(finding.figure(nothing))
+    assert all(row["mean"] is None for row in finding.table_rows(nothing))
+    finding.draw(finding.figure_data(nothing))
 
 
 # What is trained -----------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
 from attnscope.probes.entropy import relative_entropy
-from attnscope.studies.finding import Measurements, MissingData, TrainedCase
-from attnscope.studies.published import stated_in
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
@@ -217,7 +216,7 @@ def own_copy(data):
     """Summaries of anemia where a user would put them."""
     path = data / "mimic" / "anemia.jsonl.gz"
     write_jsonl(path, summaries(np.random.default_rng(2)))
-    before, weights = dict(TEXTS), stated_in("tutek2020", "chosen.toml")
+    before, weights = dict(TEXTS), study_toml("tutek2020", "chosen.toml")
     yield path
     path.unlink()
     weights.pop("anemia", None)

@@ -79,7 +79,12 @@ class Plan:
     def made(self, part: str, study: Study, measured: Measurements) -> Any:
         """What the finding makes of the measurements: its table, claims or figure."""
         try:
-            return getattr(self.finding, part)(measured)
+            parts = {
+                "table": self.finding.table_rows,
+                "claims": self.finding.claims,
+                "figure": self.finding.figure_data,
+            }
+            return parts[part](measured)
         except Exception as error:
             raise unjudged(part, study, self.finding, error) from error
 

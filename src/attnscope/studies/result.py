@@ -93,7 +93,7 @@ class Result(Displayed):
         if not self.figure or self.study not in STUDIES:
             return None
         found = [finding for finding in study(self.study).findings if finding.name == self.finding]
-        return found[0].draw(self.figure) if found else None
+        return found[0].draw(self.figure) if found and found[0].draw else None
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:

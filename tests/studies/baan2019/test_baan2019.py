@@ -18,8 +18,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, b
 from attnscope.studies.baan2019.overlap import OVERLAP
 from attnscope.studies.baan2019.recorded import SIGNALS, answers, looked_up, network_of, samples
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
-from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance

@@ -19,8 +19,7 @@ from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to
 from attnscope.studies.aitken2021.look import Look, between, look
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from attnscope.studies.aitken2021.pictures import (
     paths,
 )
 from attnscope.studies.claims import ClaimVerdict, at_least, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,7 @@ from attnscope.studies.aitken2021.experiments import ATTENDING, TRANSLATION, Net
 from attnscope.studies.aitken2021.look import ENDS, Look, between, look
 from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, spread
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,7 @@ from attnscope.studies.aitken2021.experiments import TRANSLATION, of_figure_5
 from attnscope.studies.aitken2021.look import ENDS, Look, look
 from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.claims import ClaimVerdict, at_most, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

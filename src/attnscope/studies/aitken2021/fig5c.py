@@ -9,8 +9,7 @@ from attnscope.studies.aitken2021.look import look
 from attnscope.studies.aitken2021.translated import NOTE
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

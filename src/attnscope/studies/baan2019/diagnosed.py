@@ -29,8 +29,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Size
 from attnscope.studies.baan2019.recorded import network_of, samples
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row
 from attnscope.training import evaluate
 

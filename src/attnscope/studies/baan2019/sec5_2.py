@@ -18,8 +18,7 @@ from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, more_than, no_lower
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row
 from attnscope.tasks.finite import FiniteTask
 from attnscope.training import evaluate

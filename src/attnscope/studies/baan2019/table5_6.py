@@ -10,8 +10,7 @@ from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most, spread
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 from attnscope.tasks.lookup_tables import LENGTHS
 from attnscope.training import evaluate
 

@@ -21,8 +21,7 @@ from attnscope.probes.optimal import OptimalAttention, minimise, optimal
 from attnscope.probes.optimal.problem import one_head
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
 from attnscope.studies.snell2021.experiments import Sizes

@@ -9,8 +9,15 @@ from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
 from attnscope.studies.claims import ClaimVerdict, always
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    published_by,
+)
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import bags_of, entries, identified, without_ends
 from attnscope.studies.snell2021.experiments import Sizes

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.claims import ClaimVerdict, always, more_than
-from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.toys import (

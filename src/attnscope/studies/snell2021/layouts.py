@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.studies.bars import Panel, bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Measurements, published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.experiments import MULTI30K_NAMES
 

@@ -9,8 +9,15 @@ import numpy as np
 from attnscope import plots
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    published_by,
+)
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes

@@ -388,7 +388,7 @@ def as_chosen(measured: Measurements, corpus: str, attention: str) -> ClaimVerdi
         return untested(text, "not every weight was tried")
     if not all(seed["as_published"] for label in measured for seed in measured[label]):
         return untested(text, "they are chosen with the networks and epochs of the profile paper")
-    used = stated_in("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
+    used = study_toml("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
     evidence = f"here {in_words(ours)}; in use: {in_words(used) or 'none'}"
     return ClaimVerdict(text, ours == used, evidence)
 

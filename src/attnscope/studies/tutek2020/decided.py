@@ -15,8 +15,7 @@ from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Ground, Grounding, grounding_of
 from attnscope.probes.reweighing import read
-from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing, published_by
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import Batch
 from attnscope.training.decisions import Decisions, decide

@@ -168,7 +168,7 @@ def chosen(name: str, attention: str, weight: str) -> float:
 
     Where an attention was not tried, it is that of additive attention.
     """
-    by_attention = stated_in("tutek2020", "chosen.toml").get(name, {})
+    by_attention = study_toml("tutek2020", "chosen.toml").get(name, {})
     return float(by_attention.get(attention, by_attention.get("additive", UNTRIED))[weight])
 
 

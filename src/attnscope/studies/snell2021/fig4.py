@@ -11,8 +11,7 @@ from torch import Tensor
 from attnscope import plots
 from attnscope.models.ibm import IBMModel1
 from attnscope.studies.claims import ClaimVerdict, always, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.snell2021.counting import bags_of
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Copying

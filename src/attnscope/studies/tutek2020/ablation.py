@@ -18,8 +18,15 @@ from attnscope.models import Classifier
 from attnscope.plots.style import INK, colours, legend, name_axes, styled
 from attnscope.probes.information import information
 from attnscope.studies.claims import ClaimVerdict, more_than, no_lower, spread, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
-from attnscope.studies.published import stated_in
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    study_toml,
+)
 from attnscope.studies.result import Result, Row, row
 from attnscope.studies.tutek2020 import decided, plausible
 from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, grounded

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings, Start
-from attnscope.studies.finding import Profile
-from attnscope.studies.published import stated_in
+from attnscope.studies.finding import Profile, study_toml
 from attnscope.tasks import CORPORA, Classification, MissingCorpus, Preparation, Splits, Words
 from attnscope.tasks.text import Vectors
 from attnscope.training import CrossEntropy, MaskedWords, Objective, TrainingSettings, Tying

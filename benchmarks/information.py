@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.probes.information import Occurrences, by_chance, clustered, measured, mutual_information
+from attnscope.probes.information import by_chance, measured, mutual_information
+from attnscope.probes.occurrences import Occurrences, clustered
 
 TOKENS, SIZE, WORDS, CLUSTERS = 100_000, 300, 1000, 1000
 

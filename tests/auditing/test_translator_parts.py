@@ -16,11 +16,11 @@ from attnscope.faithfulness.records import plain
 from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
-from attnscope.probes.adversary import Search, search_batch, tvd
-from attnscope.probes.adversary.search import climbed, search_words
-from attnscope.probes.alignment import GoldLinks
+from attnscope.probes.adversary import Search, climbed, search_batch, search_words
+from attnscope.probes.divergences import tvd
 from attnscope.probes.reweighing import Reweighing
 from attnscope.probes.saliency import gold_log_probability, influence
+from attnscope.probes.word_alignment import GoldLinks
 from attnscope.probes.word_by_word import WordByWord
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed

@@ -16,20 +16,9 @@ from scipy.special import rel_entr
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.adversary import (
-    Adversaries,
-    Imitate,
-    Search,
-    farthest,
-    farthest_batch,
-    imitation,
-    jsd,
-    kl,
-    search,
-    search_batch,
-    train_adversary,
-    tvd,
-)
+from attnscope.probes.adversarial_training import Imitate, imitation, train_adversary
+from attnscope.probes.adversary import Adversaries, Search, farthest, farthest_batch, search, search_batch
+from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.probes.reweighing import class_probabilities
 from attnscope.tasks import Keyword
 from attnscope.tasks.task import trimmed

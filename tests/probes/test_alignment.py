@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.alignment import (
+from attnscope.probes.word_alignment import (
     Align,
     AlignmentQuality,
     GoldLinks,

@@ -22,9 +22,9 @@ from attnscope.probes.diagnostic import (
     read,
     shapley_values,
 )
-from attnscope.probes.diagnostic.group import smallest
-from attnscope.probes.diagnostic.reading import RELEASED
-from attnscope.probes.diagnostic.samples import splits
+from attnscope.probes.diagnostic.classifier import splits
+from attnscope.probes.diagnostic.decoding import RELEASED
+from attnscope.probes.diagnostic.functional_group import smallest
 
 SEQUENCES, STEPS, UNITS = 80, 3, 12
 

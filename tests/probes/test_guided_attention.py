@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnscope.models import PRESETS, EncoderDecoder
-from attnscope.probes.guidance import followed, guided_attention
+from attnscope.probes.word_alignment import followed, guided_attention
 from attnscope.tasks import LookupTables
 
 

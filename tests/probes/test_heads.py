@@ -16,11 +16,11 @@ from attnscope.models.adapters import ablated, by_word, up_to
 from attnscope.models.adapters.interventions import by_layer
 from attnscope.models.attention import masked_softmax
 from attnscope.probes.agreement import Agree
-from attnscope.probes.alignment import GoldLinks
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.heads import Rank, Sentences, formed, ranked
 from attnscope.probes.heads.again import Again
 from attnscope.probes.saliency import influence
+from attnscope.probes.word_alignment import GoldLinks
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
 from attnscope.tasks.task import trimmed
 from attnscope.testing.unchanged import changed, half_in_training, state_of

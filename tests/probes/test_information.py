@@ -16,20 +16,16 @@ from threadpoolctl import threadpool_limits
 
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.information import (
+from attnscope.probes.information import by_chance, entropy, information, measured, mutual_information
+from attnscope.probes.occurrences import (
     Occurrences,
-    by_chance,
     clustered,
-    entropy,
-    gathered,
-    information,
-    measured,
+    gather_occurrences,
     most_frequent,
-    mutual_information,
+    sample_mask,
     sampled,
     word_counts,
 )
-from attnscope.probes.information.occurrences import drawn
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.tasks.batch import END, START
 from attnscope.tasks.text.corpora import CLASSIFICATIONS
@@ -216,7 +212,7 @@ def test_words_are_counted_without_special_ones():
 @pytest.mark.parametrize("most", [50, 10_000])
 def test_the_batch_size_does_not_change_what_is_gathered(most):
     model, words = classifier(), np.array([3, 5, 6])
-    one, other = (gathered(model, list(cut(SENTENCES, size)), words, most) for size in (1, 16))
+    one, other = (gather_occurrences(model, list(cut(SENTENCES, size)), words, most) for size in (1, 16))
     np.testing.assert_array_equal(one.words, other.words)
     np.testing.assert_array_equal(one.embedded, other.embedded)
     np.testing.assert_allclose(one.states, other.states, atol=1e-6)
@@ -225,7 +221,7 @@ def test_the_batch_size_does_not_change_what_is_gathered(most):
 
 def test_only_the_chosen_words_are_gathered_each_with_its_own_vectors():
     model, batch = classifier(), next(cut(SENTENCES, 60))
-    found = gathered(model, [batch], np.array([3, 5, 6]))
+    found = gather_occurrences(model, [batch], np.array([3, 5, 6]))
     trace = model(batch)
     where = batch.source_mask & torch.isin(batch.source, torch.tensor([3, 5, 6]))
     np.testing.assert_array_equal(found.words, TOKENS[np.isin(TOKENS, [3, 5, 6])])
@@ -234,19 +230,19 @@ def test_only_the_chosen_words_are_gathered_each_with_its_own_vectors():
 
 
 def test_what_is_kept_does_not_favour_the_sentences_that_come_first():
-    kept = np.stack([drawn(40, 20, seed) for seed in range(1000)])
+    kept = np.stack([sample_mask(40, 20, seed) for seed in range(1000)])
     assert set(kept.sum(1).tolist()) == {20}
     assert kept.mean(0) == pytest.approx(np.full(40, 0.5), abs=0.07)
 
 
 def test_batches_that_can_be_gone_through_only_once_are_refused():
     with pytest.raises(BadSetting, match="an iterator"):
-        gathered(classifier(), cut(SENTENCES, 7), np.array([3]))
+        gather_occurrences(classifier(), cut(SENTENCES, 7), np.array([3]))
 
 
 def test_words_that_do_not_occur_are_refused():
     with pytest.raises(BadSetting, match="none of the chosen words occurs"):
-        gathered(classifier(), list(cut(SENTENCES, 7)), np.array([999]))
+        gather_occurrences(classifier(), list(cut(SENTENCES, 7)), np.array([999]))
 
 
 def made_up(states, kinds, embedded):

@@ -13,8 +13,8 @@ from lexical_examples import WORDS, encoder_decoder, random_batch
 from reweighing_examples import classifier, texts
 
 from attnscope.probes.activations import activations
-from attnscope.probes.adversary import Search, farthest, imitation, search
-from attnscope.probes.adversary.search import search_words
+from attnscope.probes.adversarial_training import imitation
+from attnscope.probes.adversary import Search, farthest, search, search_words
 from attnscope.probes.agreement import Agree, attention_scores
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.diagnostic import DiagnosticSettings, Samples, last_words, read
@@ -23,8 +23,8 @@ from attnscope.probes.fragility import fragility
 from attnscope.probes.gates import Saturate
 from attnscope.probes.grounding import Ground, grounding_of
 from attnscope.probes.heads import formed, ranked
-from attnscope.probes.information import gathered, most_frequent, word_counts
 from attnscope.probes.lexical import lexical_of
+from attnscope.probes.occurrences import gather_occurrences, most_frequent, word_counts
 from attnscope.probes.optimal import optimal
 from attnscope.probes.plausibility import Plausible
 from attnscope.probes.saliency import METHODS
@@ -56,7 +56,7 @@ def agreed(batch):
 
 
 def collected(batch):
-    found = gathered(CLASSIFIER, [batch], most_frequent(word_counts([batch]), 4))
+    found = gather_occurrences(CLASSIFIER, [batch], most_frequent(word_counts([batch]), 4))
     return np.concatenate([found.states.sum(0), found.embedded.sum(0), [found.total, found.words.sum()]])
 
 

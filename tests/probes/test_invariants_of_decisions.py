@@ -18,11 +18,13 @@ from reweighing_examples import FIRST, by_hand, classifier, texts
 from torch.testing import assert_close
 
 from attnscope.models.asking import device_of, traced
-from attnscope.probes.adversary import farthest_batch, imitation, jsd, kl, tvd
+from attnscope.probes.adversarial_training import imitation
+from attnscope.probes.adversary import farthest_batch
 from attnscope.probes.agreement import attention_scores
+from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.probes.erasure import Comprehend, Erase, Grid, by_score, drops, random_score, until_flip
-from attnscope.probes.erasure.comprehensiveness import top_counts
-from attnscope.probes.erasure.erased import Erased
+from attnscope.probes.erasure.measures import top_counts
+from attnscope.probes.erasure.removal import Erased
 from attnscope.probes.fragility import fragility, shuffle
 from attnscope.probes.grounding import Ground, grounding_of
 from attnscope.probes.optimal import optimal

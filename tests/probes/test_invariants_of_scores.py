@@ -16,15 +16,6 @@ from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
 from attnscope.probes.agreement import Agree, LearningCurve, agreement, attention_scores, chance, in_top, kendall
-from attnscope.probes.alignment import (
-    Align,
-    GoldLinks,
-    argmax_links,
-    flipped,
-    intersections,
-    threshold_links,
-    word_links,
-)
 from attnscope.probes.lexical import lexical
 from attnscope.probes.plausibility import area_under_curve, average_precision, iou_f1, marked_mass, token_f1
 from attnscope.probes.saliency import (
@@ -33,6 +24,15 @@ from attnscope.probes.saliency import (
     influence,
     integrated_gradients,
     leave_one_out,
+)
+from attnscope.probes.word_alignment import (
+    Align,
+    GoldLinks,
+    argmax_links,
+    flipped,
+    intersections,
+    threshold_links,
+    word_links,
 )
 
 few = settings(max_examples=20, deadline=None)

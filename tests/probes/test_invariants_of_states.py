@@ -17,11 +17,11 @@ from lexical_examples import Added, encoder_decoder
 from torch.testing import assert_close
 
 from attnscope.probes.activations import activations
-from attnscope.probes.alignment import GoldLinks
 from attnscope.probes.decomposition import Fit, Measure, decompose, offset_profile, principal_axes, readout_alignment
 from attnscope.probes.gates import saturation
 from attnscope.probes.heads import Rank, Sentences, formed
 from attnscope.probes.lexical import lexical
+from attnscope.probes.word_alignment import GoldLinks
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 4))
 SEEDS = st.integers(0, 10_000)

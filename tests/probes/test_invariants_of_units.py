@@ -22,10 +22,12 @@ from attnscope.probes.diagnostic import (
     read,
     shapley_values,
 )
-from attnscope.probes.diagnostic.samples import splits
-from attnscope.probes.information import by_chance, clustered, entropy, mutual_information, sampled, word_counts
-from attnscope.probes.surgery import COMPONENTS, substituted, with_neurons
-from attnscope.probes.weights import Embedding, polarity, pooled_threshold, strengths, strongest, weight_graph
+from attnscope.probes.diagnostic.classifier import splits
+from attnscope.probes.information import by_chance, entropy, mutual_information
+from attnscope.probes.occurrences import clustered, sampled, word_counts
+from attnscope.probes.transplant import COMPONENTS, substituted, with_neurons
+from attnscope.probes.weight_graph import pooled_threshold, weight_graph
+from attnscope.probes.weights import Embedding, polarity, strengths, strongest
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)

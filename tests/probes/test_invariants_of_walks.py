@@ -25,7 +25,7 @@ from attnscope.probes.decomposition.word_in_time import (
     leaning,
     states_after,
 )
-from attnscope.probes.guidance import followed, guided_attention
+from attnscope.probes.word_alignment import followed, guided_attention
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)

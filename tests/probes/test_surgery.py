@@ -9,7 +9,7 @@ from lexical_examples import encoder_decoder
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
-from attnscope.probes.surgery import (
+from attnscope.probes.transplant import (
     COMPONENTS,
     Outcomes,
     holding,

@@ -7,18 +7,8 @@ from lexical_examples import WORDS, encoder_decoder
 
 from attnscope import plots
 from attnscope.errors import BadSetting
-from attnscope.probes.weights import (
-    THRESHOLDS,
-    embedding,
-    gate_matrices,
-    polarity,
-    pooled_threshold,
-    strengths,
-    strongest,
-    unit_strengths,
-    weight_graph,
-    weight_graphs,
-)
+from attnscope.probes.weight_graph import THRESHOLDS, pooled_threshold, weight_graph, weight_graphs
+from attnscope.probes.weights import embedding, gate_matrices, polarity, strengths, strongest, unit_strengths
 
 #                  previous:  a     b     c     d
 MATRIX = np.array([[0.30, -0.40, 0.00, 0.00],

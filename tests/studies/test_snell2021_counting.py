@@ -11,8 +11,7 @@ from attnscope.files import Malformed
 from attnscope.lab.engines import LocalEngine
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.probes import gradient_flow
-from attnscope.probes.alignment import Align
+from attnscope.probes.word_alignment import Align
 from attnscope.studies import snell2021
 from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
@@ -218,9 +217,9 @@ def proxy(size=6, seed=0):
 def test_the_first_derivative_is_that_of_a_small_step_downhill():
     model, pairs, step = proxy(), random_pairs(), 1e-6
     before = (model.embedding @ model.output.weight.T).detach()
-    found = gradient_flow.first_derivative(model, pairs)
+    found = eq15.first_derivative(model, pairs)
     assert model.embedding.grad is None
-    for batch in gradient_flow.batches(pairs, 6):
+    for batch in eq15.batches(pairs, 6):
         model.total_loss(batch).backward()
     with torch.no_grad():
         after = (model.embedding - step * model.embedding.grad) @ (
@@ -230,9 +229,9 @@ def test_the_first_derivative_is_that_of_a_small_step_downhill():
 
 
 def test_the_first_derivative_does_not_depend_on_how_many_sentences_memory_holds(monkeypatch):
-    whole = gradient_flow.first_derivative(proxy(), random_pairs())
-    monkeypatch.setattr(gradient_flow, "AT_A_TIME", 1)
-    torch.testing.assert_close(gradient_flow.first_derivative(proxy(), random_pairs()), whole)
+    whole = eq15.first_derivative(proxy(), random_pairs())
+    monkeypatch.setattr(eq15, "AT_A_TIME", 1)
+    torch.testing.assert_close(eq15.first_derivative(proxy(), random_pairs()), whole)
 
 
 def test_a_wide_proxy_has_the_derivative_of_the_counts_and_through_the_softmax_a_share_of_it():
@@ -240,17 +239,15 @@ def test_a_wide_proxy_has_the_derivative_of_the_counts_and_through_the_softmax_a
     counts = torch.from_numpy(Bags.of(pairs, 7, 5).cooccurrences().toarray())
     expected = 2 * (counts - counts.mean(1, keepdim=True))
     model = proxy(size=40_000)
-    logits = gradient_flow.first_derivative(model, pairs)
+    logits = eq15.first_derivative(model, pairs)
     assert eq15.relative_error(logits, expected) < 0.05
-    assert eq15.relative_error(gradient_flow.through_softmax(model.translations(), logits), expected / 5) < 0.05
+    assert eq15.relative_error(eq15.through_softmax(model.translations(), logits), expected / 5) < 0.05
 
 
 def test_through_the_softmax_as_a_small_change_goes():
     logits, change = torch.randn(3, 4).double(), torch.randn(3, 4).double()
     expected = ((logits + 1e-7 * change).softmax(-1) - logits.softmax(-1)) / 1e-7
-    torch.testing.assert_close(
-        gradient_flow.through_softmax(logits.softmax(-1), change), expected, rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(eq15.through_softmax(logits.softmax(-1), change), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_pairs_keep_their_words_under_other_numbers():

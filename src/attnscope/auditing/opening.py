@@ -24,7 +24,7 @@ from attnscope.files import Malformed
 from attnscope.lab.experiment import Run
 from attnscope.models.adapters import load
 from attnscope.models.adapters.folder import HUB
-from attnscope.probes.alignment import GoldLinks, gold_from_pharaoh
+from attnscope.probes.word_alignment import GoldLinks, gold_from_pharaoh
 from attnscope.tasks.batch import SPECIALS
 from attnscope.tasks.text import origins
 from attnscope.tasks.text.rows import UNSPLIT, Row

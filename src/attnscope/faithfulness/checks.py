@@ -10,7 +10,8 @@ from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.probes.agreement import Scores
 from attnscope.probes.heads import Formed, Ranked, formed, ranked
-from attnscope.probes.information import gathered, measured, most_frequent, word_counts
+from attnscope.probes.information import measured
+from attnscope.probes.occurrences import gather_occurrences, most_frequent, word_counts
 from attnscope.probes.saliency import EmbedsSource, influence
 from attnscope.tasks.batch import Batch
 
@@ -82,7 +83,7 @@ def columns(table: pd.DataFrame) -> dict[str, list[Any]]:
 def information(subject: Subject, sample: Sample) -> Part:
     """Mutual information between words and states (tutek2020 §3.4), as a share of what is possible."""
     words = most_frequent(word_counts(sample.batches()), WORDS)
-    occurrences = gathered(subject.model, sample.batches, words, TOKENS, sample.seed)
+    occurrences = gather_occurrences(subject.model, sample.batches, words, TOKENS, sample.seed)
     k = min(CLUSTERS, len(occurrences.words) // PER_CLUSTER)
     if k < 2:
         few = f"There are only {len(occurrences.words)} words in these texts, too few to measure information."

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.models.adapters import Texts, Words
 from attnscope.models.adapters.words import NO_WORD, Pieced
-from attnscope.probes.alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldLinks
 from attnscope.tasks import Task
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
 from attnscope.tasks.task import trimmed

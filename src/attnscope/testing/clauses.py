@@ -10,7 +10,7 @@ from torch import Tensor
 from attnscope.models.asking import as_it_was
 from attnscope.models.attention import masked_softmax, uniform
 from attnscope.models.trace import Attention, Trace
-from attnscope.probes.saliency.embeddings import differentiable, gold_log_probability, with_embeddings
+from attnscope.probes.saliency import differentiable, gold_log_probability, with_embeddings
 from attnscope.tasks.batch import SPECIALS, START
 from attnscope.tasks.task import trimmed
 from attnscope.testing.asked import Asked

@@ -11,7 +11,8 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.models import PRESETS
 from attnscope.probes.activations import Activations
 from attnscope.probes.gates import Saturation
-from attnscope.probes.weights import Embedding, weight_graph
+from attnscope.probes.weight_graph import weight_graph
+from attnscope.probes.weights import Embedding
 from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
 from attnscope.studies.baan2019.diagnosed import TABLE2, TABLE3
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, baseline, guided, task

@@ -11,7 +11,7 @@ import torch
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
 from attnscope.probes.diagnostic import functional_group, read
-from attnscope.probes.diagnostic.likeness import likeness
+from attnscope.probes.diagnostic.functional_group import likeness
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
 from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel

@@ -9,7 +9,7 @@ import torch
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
-from attnscope.probes.surgery import COMPONENTS, parameters_of, pruned
+from attnscope.probes.transplant import COMPONENTS, parameters_of, pruned
 from attnscope.studies.baan2019 import sec5_2, table4
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES
 from attnscope.studies.baan2019.recorded import network_of

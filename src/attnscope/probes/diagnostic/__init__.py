@@ -4,13 +4,25 @@
 asks whether these are the strongest-connected units, and `control` whether the classifier learned things by heart.
 """
 
-from attnscope.probes.diagnostic.classifier import PENALTIES, Linear, fitted
-from attnscope.probes.diagnostic.control import Control, control, last_words
-from attnscope.probes.diagnostic.group import FunctionalGroup, functional_group
-from attnscope.probes.diagnostic.overlap import Overlap, overlap
-from attnscope.probes.diagnostic.ranking import RANKINGS, ranked, shapley_values
-from attnscope.probes.diagnostic.reading import RELEASED, DiagnosticSettings, Reading, read
-from attnscope.probes.diagnostic.samples import SPLITS, Samples
+from attnscope.probes.diagnostic.classifier import PENALTIES, SPLITS, Linear, Samples, fitted
+from attnscope.probes.diagnostic.decoding import (
+    RELEASED,
+    Control,
+    DiagnosticSettings,
+    Reading,
+    control,
+    last_words,
+    read,
+)
+from attnscope.probes.diagnostic.functional_group import (
+    RANKINGS,
+    FunctionalGroup,
+    Overlap,
+    functional_group,
+    overlap,
+    ranked,
+    shapley_values,
+)
 
 __all__ = [
     "PENALTIES", "RANKINGS", "RELEASED", "SPLITS", "Control", "DiagnosticSettings", "FunctionalGroup", "Linear",

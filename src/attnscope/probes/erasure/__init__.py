@@ -5,10 +5,28 @@ right about what decides. `Comprehend` removes the top few per cent of the words
 left of the probability of the decision. Both compare attention with any other score, and with chance.
 """
 
-from attnscope.probes.erasure.comprehensiveness import SHARES, Comprehend, Comprehensiveness, Drops, drops
-from attnscope.probes.erasure.flips import Erase, Erasure, Flips, Grid, until_flip
-from attnscope.probes.erasure.ordering import Score, by_score, erasable, random_score, values_of
-from attnscope.probes.erasure.removal import WAYS, without_attention, without_words
+from attnscope.probes.erasure.measures import (
+    SHARES,
+    Comprehend,
+    Comprehensiveness,
+    Drops,
+    Erase,
+    Erasure,
+    Flips,
+    Grid,
+    drops,
+    until_flip,
+)
+from attnscope.probes.erasure.removal import (
+    WAYS,
+    Score,
+    by_score,
+    erasable,
+    random_score,
+    values_of,
+    without_attention,
+    without_words,
+)
 
 __all__ = [
     "SHARES", "WAYS", "Comprehend", "Comprehensiveness", "Drops", "Erase", "Erasure", "Flips", "Grid", "Score",

@@ -15,10 +15,10 @@ from torch import Tensor
 from attnscope.errors import require
 from attnscope.models.adapters import Words, by_word
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.probes.alignment import Align, GoldLinks, Links, argmax_links
 from attnscope.probes.heads.each import EachHead, Heads
 from attnscope.probes.heads.stream import Sentences, is_special
 from attnscope.probes.stream import Model
+from attnscope.probes.word_alignment import Align, GoldLinks, Links, argmax_links
 from attnscope.tasks.batch import NOWHERE, Batch
 
 Reference = Callable[[Sentences], Sequence[GoldLinks]]

@@ -16,7 +16,6 @@ from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import IBMModel1
 from attnscope.probes.accumulator import Accumulator
 from attnscope.probes.agreement.scores import Scores
-from attnscope.probes.alignment import GoldLinks
 from attnscope.probes.drawing import Axes
 from attnscope.probes.heads.again import Again
 from attnscope.probes.heads.each import Heads
@@ -28,6 +27,7 @@ from attnscope.probes.heads.replay import replayed
 from attnscope.probes.heads.stream import Item, Sentences, taken, weights_of
 from attnscope.probes.saliency import EmbedsSource, influence
 from attnscope.probes.stream import Model, Stream
+from attnscope.probes.word_alignment import GoldLinks
 from attnscope.tasks.batch import Batch
 
 Method = Callable[[EmbedsSource, Batch], Scores]

@@ -13,7 +13,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.plots.style import WORDS, legend, styled
-from attnscope.probes.guidance import followed
+from attnscope.probes.word_alignment import followed
 from attnscope.studies.baan2019.experiments import NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, HARDEST

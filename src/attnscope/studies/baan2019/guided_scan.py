@@ -12,7 +12,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.guidance import followed
+from attnscope.probes.word_alignment import followed
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, training
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars

@@ -13,7 +13,7 @@ from torch import nn
 
 from attnscope import plots
 from attnscope.lab.experiment import Run, threads
-from attnscope.probes.surgery import Operated, pruned, retrained, with_neurons
+from attnscope.probes.transplant import Operated, pruned, retrained, with_neurons
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars

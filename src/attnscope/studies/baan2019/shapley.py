@@ -13,7 +13,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.diagnostic import DiagnosticSettings, functional_group, read
-from attnscope.probes.diagnostic.likeness import likeness
+from attnscope.probes.diagnostic.functional_group import likeness
 from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import samples

@@ -14,7 +14,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.models import EncoderDecoder
-from attnscope.probes.surgery import COMPONENTS, Operated, substituted
+from attnscope.probes.transplant import COMPONENTS, Operated, substituted
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, hardest, trained_on

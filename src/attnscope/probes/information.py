@@ -1,24 +1,84 @@
-"""How much does a state tell about its word? Three numbers, and what chance would give. (tutek2020 §3.4, table 2)
+"""How much of a word is left in its hidden state? Mutual information, in nats. (tutek2020 §3.4, table 2)
 
-The paper leaves out models whose states hold the embedding beside them (concat), as vectors of a different size. Only
-labels are compared here, so they can be measured like any other.
+`information` counts words, chooses some, gathers their occurrences, clusters embeddings and states, and compares the
+labels; each of these steps is a function of its own. `mutual_information` of two lists of labels is the pure part.
 """
 
+# TODO(docstring) join:
+#   How much does one label tell about another? Mutual information of two lists of labels, in nats. (tutek2020 §3.4)
+#   How much does a state tell about its word? Three numbers, and what chance would give. (tutek2020 §3.4, table 2)
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from attnscope.display import Displayed
-from attnscope.errors import choose
+from attnscope.errors import choose, require
 from attnscope.probes.drawing import Axes
-from attnscope.probes.information.clusters import BATCH, CLUSTERS, STARTS, clustered
-from attnscope.probes.information.labels import by_chance, entropy, mutual_information
-from attnscope.probes.information.occurrences import MOST, Occurrences, gathered
-from attnscope.probes.information.words import WORDS, most_frequent, sampled, word_counts
+from attnscope.probes.occurrences import (
+    BATCH,
+    CLUSTERS,
+    MAX_TOKENS,
+    STARTS,
+    WORDS,
+    Occurrences,
+    clustered,
+    gather_occurrences,
+    most_frequent,
+    sampled,
+    word_counts,
+)
 from attnscope.probes.stream import Model, Stream, begun
 from attnscope.tasks.batch import Batch
+
+Labels = Int[np.ndarray, " _"]
+
+
+def mutual_information(one: Labels, other: Labels) -> float:
+    """I = Σ p(a, b) log p(a, b) / p(a) p(b), over the cells of the contingency table that are not empty.
+
+    >>> round(mutual_information(np.array([0, 0, 1, 1]), np.array([7, 7, 5, 5])), 4)  # log 2
+    0.6931
+    >>> mutual_information(np.array([0, 0, 1, 1]), np.array([7, 5, 7, 5]))
+    0.0
+    """
+    check(one, other)
+    (a, of_a), (b, of_b) = numbered(one), numbered(other)
+    cells, joint = np.unique(a * len(of_b) + b, return_counts=True)  # a label of each kind; only pairs that occur
+    independent = np.log(of_a[cells // len(of_b)]) + np.log(of_b[cells % len(of_b)]) - np.log(len(a))
+    return max(0.0, float(joint @ (np.log(joint) - independent) / len(a)))  # rounding may leave −1e-16
+
+
+def entropy(labels: Labels) -> float:
+    """What a label tells about itself: no other can tell more about it.
+
+    >>> round(entropy(np.array([3, 1, 4, 5])), 4)  # log 4
+    1.3863
+    """
+    require(len(labels) > 0, "there are no labels to take the entropy of")
+    shares = numbered(labels)[1] / len(labels)
+    return max(0.0, float(-shares @ np.log(shares)))
+
+
+def by_chance(one: Labels, other: Labels, shuffles: int = 5, seed: int = 0) -> float:
+    """The bias of the estimate: what it gives, in the mean over draws, once the pairs are shuffled."""
+    require(shuffles > 0, f"shuffles={shuffles}: the pairs must be shuffled at least once")
+    random = np.random.default_rng(seed)
+    return float(np.mean([mutual_information(random.permutation(one), other) for _ in range(shuffles)]))
+
+
+def numbered(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+    """The labels numbered from zero, and how many there are of each."""
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return places.astype(np.int64), counts
+
+
+def check(one: Labels, other: Labels) -> None:
+    require(len(one) == len(other), f"labels are compared in pairs, not {len(one)} of one with {len(other)} of another")
+    require(len(one) > 0, "there are no labels to compare")
 
 
 @dataclass(frozen=True)
@@ -71,7 +131,7 @@ def information(
     batches: Stream[Batch],
     choice: str = "frequent",
     number: int = WORDS,
-    most: int = MOST,
+    most: int = MAX_TOKENS,
     k: int = CLUSTERS,
     batch_size: int = BATCH,
     starts: int = STARTS,
@@ -87,7 +147,7 @@ def information(
     choose("choice of words", choice, ("frequent", "sampled"))
     counts = word_counts(begun(batches), without)
     words = most_frequent(counts, number) if choice == "frequent" else sampled(counts, number, seed)
-    return measured(gathered(model, batches, words, most, seed, **forward), k, batch_size, starts, seed)
+    return measured(gather_occurrences(model, batches, words, most, seed, **forward), k, batch_size, starts, seed)
 
 
 def measured(

@@ -1,16 +1,14 @@
-"""How far can the attention to one text move while the output stays? The adversary of Jain and Wallace (2019).
+"""How far can attention move while predictions stay? Text by text, and by training. (tutek2020 §3.3)"""
 
-For each text, attention as far as possible from the model's own (JSD) of which the output differs by at most ε (TVD):
-gradient descent on −JSD + 500 · max(0, TVD − ε) from several random starts, all texts of a batch and all starts at
-once. The encoder runs once. Of all attentions that were met on the way, the farthest feasible one is kept.
-
-Where a model says many words, each has an attention and an output of its own, and is searched like a text. If the
-attention at one word changes what is said at others, a sentence is feasible only as a whole.
-"""
-
+# TODO(docstring) join:
+#   How far can the attention to one text move while the output stays? The adversary of Jain and Wallace (2019).
+#   Which attention is the farthest of all that keep the output? Without a search, for two classes.
+#   How is JSD distributed over texts, and does it depend on how peaked their attention is? (Jain and Wallace 2019)
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from attnscope.display import Displayed
-from attnscope.errors import require
-from attnscope.probes.adversary.divergences import jsd, logarithm, tvd
+from attnscope.errors import BadSetting, choose, require
+from attnscope.probes.divergences import MOST, jsd, logarithm, tvd
 from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import Reweighing, looked
 from attnscope.probes.word_by_word import WordByWord
@@ -97,9 +95,8 @@ class Adversaries(Displayed):
 
     def plot(self, ax: Axes | None = None, by: str = "highest") -> Axes:
         """JSD of texts whose highest weight is small or large (by="highest"), or its histogram (by="texts")."""
-        from attnscope.probes.adversary.pictures import drawn
 
-        return drawn(self.jsd, self.highest, by, ax)
+        return plot_jsd(self.jsd, self.highest, by, ax)
 
 
 def search(model: nn.Module, batches: Iterable[Batch], settings: Search | None = None) -> Adversaries:
@@ -240,3 +237,122 @@ def proven(asked: Reweighing | WordByWord, weights: Float[Tensor, "batch heads s
         feasible=feasible,
         highest=asked.own.amax(-1).mean(1).double(),
     )
+
+
+EPSILON = 0.01  # Jain and Wallace 2019
+VERTICES_AT_ONCE = 1 << 22  # vertices that are tried at a time
+
+
+def farthest(model: nn.Module, batches: Iterable[Batch], epsilon: float = EPSILON) -> Adversaries:
+    """The farthest attention to every text of which the output differs by at most ε (TVD)."""
+    return gathered([farthest_batch(model, batch, epsilon) for batch in batches], epsilon)
+
+
+def farthest_batch(model: nn.Module, batch: Batch, epsilon: float = EPSILON) -> Found:
+    """Those of a batch, weights included."""
+    require(epsilon > 0, f"epsilon must be positive, not {epsilon}")
+    asked = Reweighing.of(model, batch)
+    if asked.places is None or asked.places.shape[-1] != 2:
+        raise BadSetting(
+            "the farthest attention is known only for two classes, one head, and a readout that is linear in the "
+            "context; for other models, search for it"
+        )
+    logits = (asked.places[..., 1] - asked.places[..., 0]).double()  # batch x source
+    own = asked.own[:, 0].double()
+    some = max(1, VERTICES_AT_ONCE // logits.shape[1] ** 2)
+    parts = (part.split(some) for part in (logits, own, asked.attended, bounds(asked.said[:, 1], admitted(epsilon))))
+    best = torch.cat([best_vertex(*part) for part in zip(*parts, strict=True)])
+    return proven(asked, best[:, None].to(asked.own), epsilon)
+
+
+def bounds(said: Float[Tensor, " batch"], epsilon: float) -> Float[Tensor, "batch 2"]:
+    """Between which logits the probability of the second class moves by at most ε."""
+    return torch.logit(torch.stack([said - epsilon, said + epsilon], -1).clamp(0, 1))
+
+
+def best_vertex(
+    logits: Float[Tensor, "batch source"],
+    own: Float[Tensor, "batch source"],
+    attended: Bool[Tensor, "batch source"],
+    between: Float[Tensor, "batch 2"],
+) -> Float[Tensor, "batch source"]:
+    """Of all vertices, the one of the largest JSD; NaN if rounding leaves none."""
+    inside = attended & (between[:, :1] <= logits) & (logits <= between[:, 1:])
+    pairs = (attended[:, :, None] & attended[:, None])[:, None]  # batch x 1 x i x j
+    share = shares(logits, between)  # of i; the rest is that of j
+    allowed = torch.where(one_position(share), inside[:, None, :, None], pairs & (share > 0) & (share < 1))
+    share = share.where(allowed, 0.5)
+    apart = gain(share, own[:, None, :, None]) + gain(1 - share, own[:, None, None])
+    best = apart.masked_fill(~allowed, -torch.inf).flatten(1).argmax(1)[:, None]
+    i, j = best // logits.shape[1] % logits.shape[1], best % logits.shape[1]
+    on_i = share.flatten(1).gather(1, best)
+    made = torch.zeros_like(own).scatter_add_(1, i, on_i).scatter_add_(1, j, 1 - on_i)
+    return made.masked_fill(~allowed.flatten(1).any(1)[:, None], torch.nan)
+
+
+def shares(logits: Float[Tensor, "batch source"], between: Float[Tensor, "batch 2"]) -> Float[Tensor, "batch 2 i j"]:
+    """The weight on position i that meets a bound if j has the rest; all of it where i and j are one position."""
+    x, bound = logits[:, None], between[:, :, None, None]
+    share = (bound - x[..., None, :]) / (x[..., None] - x[..., None, :])
+    return share.masked_fill(one_position(share), 1.0)
+
+
+def one_position(pairs: Float[Tensor, "*any i j"]) -> Bool[Tensor, "i j"]:
+    return torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
+
+
+def gain(weight: Tensor, own: Tensor) -> Tensor:
+    """What a position adds to JSD when it is given this weight, beyond what it adds with none, which is ½ q ln 2."""
+    mean = logarithm((weight + own) / 2)
+    return (weight * (logarithm(weight) - mean) + own * (logarithm(own) - mean) - own * MOST) / 2
+
+
+EDGES = np.array([0.0, 0.25, 0.5, 0.75, 1.0])  # of the highest weight
+BINS = 30
+FEWEST = 3  # texts that a violin is drawn of; fewer are dots
+
+
+def plot_jsd(jsd: np.ndarray, highest: np.ndarray, by: str, ax: Axes | None) -> Axes:
+    from attnscope import plots
+    from attnscope.plots.style import axes
+
+    choose("way to draw the adversaries", by, ("highest", "texts"))
+    with plots.style():
+        ax = axes(ax)
+        return by_highest(ax, jsd, highest) if by == "highest" else histogram(ax, jsd)
+
+
+def by_highest(ax: Axes, jsd: np.ndarray, highest: np.ndarray) -> Axes:
+    """A violin for texts of each range of the highest weight."""
+    from attnscope.plots.style import name_axes
+
+    ranges = np.digitize(highest, EDGES[1:-1])
+    names = []
+    for i, (low, high) in enumerate(pairwise(EDGES)):
+        values = jsd[ranges == i]
+        names.append(f"{low:g} to {high:g}\n(n = {len(values)})")
+        _violin(ax, values, i)
+    ax.set_xticks(range(len(names)), labels=names)
+    ax.set_ylim(-0.02, MOST + 0.02)
+    name_axes(ax, "highest weight of the model's own attention", "JSD from it, in nats")
+    return ax
+
+
+def _violin(ax: Axes, values: np.ndarray, where: int) -> None:
+    from attnscope.plots.style import INK, WORDS, tint
+
+    if len(values) < FEWEST or np.ptp(values) < 1e-6:  # a density needs some spread
+        ax.scatter(np.full(len(values), where), values, s=9, color=WORDS[0], linewidths=0)
+        return
+    made: dict[str, Any] = ax.violinplot(values, [where], widths=0.8, showextrema=False)
+    for body in made["bodies"]:
+        body.set(facecolor=tint(WORDS[0], 0.25), edgecolor="none", alpha=0.9)
+    ax.scatter([where], [np.median(values)], s=9, color=INK, linewidths=0, zorder=3)
+
+
+def histogram(ax: Axes, jsd: np.ndarray) -> Axes:
+    from attnscope.plots.style import WORDS, name_axes, tint
+
+    ax.hist(jsd, np.linspace(0, MOST, BINS + 1).tolist(), color=tint(WORDS[0], 0.25))
+    name_axes(ax, "JSD from the model's own attention, in nats", "texts")
+    return ax

@@ -7,21 +7,25 @@ smaller group than the one found can only have been passed over where a larger o
 over none.
 """
 
-from collections.abc import Callable, Iterator
+# TODO(docstring) join:
+#   Which units does a classifier lean on most? (baan2019 §4.1; footnote 5)
+#   Do different splits find the same units? (baan2019 footnote 5)
+#   Are the units of a functional group among the strongest-connected ones? (baan2019 §4.1)
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from attnscope.display import Displayed
-from attnscope.errors import require
-from attnscope.probes.diagnostic.classifier import Linear
-from attnscope.probes.diagnostic.ranking import ranked
-from attnscope.probes.diagnostic.reading import Reading, accuracy_of, deviation
-from attnscope.probes.diagnostic.samples import Samples, Split
+from attnscope.errors import choose, require
+from attnscope.probes.diagnostic.classifier import Linear, Samples, Split
+from attnscope.probes.diagnostic.decoding import Reading, accuracy_of, deviation
 from attnscope.probes.drawing import Axes
+from attnscope.probes.weights import STRONGEST, strongest
 
 ENOUGH = 0.95  # of the accuracy of all units
 EACH = 16  # sizes up to this are all tried
@@ -146,3 +150,100 @@ def masked_curve(classifier: Linear, samples: Samples, split: Split, order: Int[
         scores += np.outer(states[:, unit], classifier.weights[:, unit])
         found[size] = (classifier.classes[scores.argmax(1)] == labels).mean()
     return found
+
+
+def over_all_classes(reading: Reading) -> Float[np.ndarray, " units"]:
+    """The mean |weight| over classes and repeats."""
+    return np.asarray(np.abs(reading.weights).mean((0, 1)))
+
+
+def of_the_first_class(reading: Reading) -> Float[np.ndarray, " units"]:
+    """What the released code did: the first class's weights alone, averaged over repeats with their sign."""
+    return np.asarray(np.abs(reading.weights[:, 0].mean(0)))
+
+
+def by_shapley_values(reading: Reading) -> Float[np.ndarray, " units"]:
+    """The mean |Shapley value| over steps, classes and repeats, the steps learned from being the background."""
+    each = [
+        np.abs(classifier.weights).mean(0) * spread(reading.samples.states[split.seen])
+        for classifier, split in zip(reading.classifiers, reading.splits, strict=True)
+    ]
+    return np.asarray(np.mean(each, 0))
+
+
+def shapley_values(
+    weights: Float[np.ndarray, "classes units"],
+    states: Float[np.ndarray, "steps units"],
+    background: Float[np.ndarray, "others units"],
+) -> Float[np.ndarray, "steps classes units"]:
+    """What each unit adds to each class's score, beside the mean score of the background (Lundberg and Lee 2017).
+
+    Of a linear model whose units are taken as independent they are exact: weight × (state − mean state). The paper had
+    to approximate them, and blames that.
+
+    >>> shapley_values(np.array([[2.0, 1.0]]), np.array([[3.0, 5.0]]), np.array([[1.0, 5.0]])).tolist()
+    [[[4.0, 0.0]]]
+    """
+    return np.asarray(weights * (states - background.mean(0))[:, None])
+
+
+def spread(states: Float[np.ndarray, "steps units"]) -> Float[np.ndarray, " units"]:
+    """The mean |state − mean state|: with it, the mean |Shapley value| over steps is |weight| × spread."""
+    return np.asarray(np.abs(states - states.mean(0)).mean(0))
+
+
+RANKINGS: dict[str, Callable[[Reading], np.ndarray]] = {
+    "all_classes": over_all_classes,
+    "first_class": of_the_first_class,
+    "shapley": by_shapley_values,
+}
+
+
+def ranked(reading: Reading, ranking: str = "all_classes") -> Int[np.ndarray, " units"]:
+    """The units, the most important one first; of equals, the one of the lower number."""
+    importance = RANKINGS[choose("ranking", ranking, RANKINGS)](reading)
+    return np.argsort(-importance, kind="stable")
+
+
+def likeness(groups: Sequence[set[int]]) -> float:
+    """The mean share of common units, of all units of two groups (Jaccard); 1 if all groups are the same.
+
+    >>> round(likeness([{1, 2}, {1, 2}, {2, 3}]), 3)
+    0.556
+    """
+    return float(np.mean([len(one & other) / len(one | other) for one, other in combinations(groups, 2)]))
+
+
+@dataclass(frozen=True)
+class Overlap(Displayed):
+    """How many of the group's units are among the strongest; any unit is by chance with `chance`."""
+
+    group: tuple[int, ...]
+    strongest: tuple[int, ...]
+    of_units: int
+
+    @property
+    def share(self) -> float:
+        return len(set(self.group) & set(self.strongest)) / len(self.group)
+
+    @property
+    def chance(self) -> float:
+        return len(self.strongest) / self.of_units
+
+    def table(self) -> pd.DataFrame:
+        row = {"share": self.share, "chance": self.chance, "group": len(self.group), "strongest": len(self.strongest)}
+        return pd.DataFrame([row])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        rows = pd.DataFrame({"share": [self.share, self.chance]}, ["functional group", "any unit"])
+        return plots.bars(rows, ax=ax, ylabel="share among the strongest-connected units")
+
+
+def overlap(group: Sequence[int], strengths: Float[np.ndarray, " units"], share: float = STRONGEST) -> Overlap:
+    """`strengths` of all units are those of attnscope.probes.weights.strengths."""
+    require(bool(group), "an empty group overlaps with nothing; give at least one unit")
+    beyond = [unit for unit in group if not 0 <= unit < len(strengths)]
+    require(not beyond, f"units {beyond} have no strength: there are strengths of {len(strengths)} units")
+    return Overlap(tuple(group), strongest(strengths, share), len(strengths))

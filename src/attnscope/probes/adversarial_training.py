@@ -18,7 +18,7 @@ from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.models.asking import as_it_was, beside
 from attnscope.models.trace import Trace
-from attnscope.probes.adversary.divergences import DIVERGENCES, tvd
+from attnscope.probes.divergences import DIVERGENCES, tvd
 from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import check_classifier, class_probabilities
 from attnscope.tasks import Batch, Task

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.drawing import Axes
-from attnscope.probes.weights.matrices import Matrices, Matrix
+from attnscope.probes.weights import Matrices, Matrix
 
 THRESHOLDS = {"encoder": 0.2, "decoder": 0.17}  # baan2019 §3
 STRONGEST_WEIGHTS = 0.01  # what these come to, on average over baseline and guided models

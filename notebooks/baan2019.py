@@ -16,7 +16,7 @@ import torch
 
 import attnscope
 from attnscope.models import PRESETS
-from attnscope.probes.diagnostic import DiagnosticSettings, Samples, read
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic
 from attnscope.tasks import LookupTables
 from attnscope.training import CrossEntropy, Guidance
 
@@ -88,7 +88,7 @@ def reading(model):
     tables = torch.tensor(task.source_words.encode(task.drawn.names))
     at_a_table = everything.target_mask & torch.isin(looked_up, tables)
     samples = Samples.of(trace.gates["decoder.reset"], looked_up, at_a_table)
-    return read(samples, DiagnosticSettings(penalty="l2", repeats=3))
+    return fit_diagnostic(samples, DiagnosticSettings(penalty="l2", repeats=3))
 
 
 readings = {name: reading(model) for name, model in models.items()}

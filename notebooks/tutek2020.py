@@ -17,7 +17,7 @@ import torch
 
 import attnscope
 from attnscope.models import ClassifierSettings
-from attnscope.probes.grounding import Ground, grounding_of, plot_sentence
+from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities, plot_sentence
 from attnscope.tasks import END, SPECIALS, Batch, SyntheticTask, Vocabulary
 from attnscope.training import CrossEntropy, Tying
 
@@ -85,7 +85,7 @@ of_base  # noqa: B018
 # to, and ask for the probability of "good":
 
 # %%
-alone = grounding_of(base, batch, number=1)
+alone = batch_token_probabilities(base, batch, number=1)
 plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decision[0])})
 
 # %% [markdown]
@@ -105,7 +105,7 @@ of_tied  # noqa: B018
 # decides:
 
 # %%
-alone_tied = grounding_of(tied, batch, number=1)
+alone_tied = batch_token_probabilities(tied, batch, number=1)
 plot_sentence(
     words[:-1],
     {"base": alone.of_text(), "tied": alone_tied.of_text()},
@@ -120,9 +120,9 @@ plot_sentence(
 
 # %%
 def grounded(model):
-    ground = Ground()
+    ground = GroundingAccumulator()
     for some in task.batches("test"):
-        ground.update(grounding_of(model, some))
+        ground.update(batch_token_probabilities(model, some))
     return ground.result()
 
 

@@ -16,11 +16,16 @@ from attnscope.faithfulness.records import plain
 from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
-from attnscope.probes.adversary import Search, climbed, search_batch, search_words
+from attnscope.probes.adversary import (
+    SearchSettings,
+    maximise_distance,
+    search_adversaries_in_batch,
+    search_token_adversaries,
+)
 from attnscope.probes.divergences import tvd
 from attnscope.probes.reweighing import Reweighing
 from attnscope.probes.saliency import gold_log_probability, influence
-from attnscope.probes.word_alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.probes.word_by_word import WordByWord
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
@@ -30,7 +35,7 @@ from probes.reweighing_examples import classifier
 from probes.reweighing_examples import texts as labelled_texts
 
 LENGTH, WORDS, GAIN = 6, 12, 4.0
-SHORT = Search(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
+SHORT = SearchSettings(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
 FEW = replace(SHORT, steps=10)
 PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "tokens", "plausibility", "examples")
 
@@ -77,7 +82,7 @@ class Closed(nn.Module):
 
 def copying(model, count=9, links=True):
     task = Copying(distribution="sampled", words=WORDS, length=LENGTH, test_size=count)
-    gold = tuple(GoldLinks.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
+    gold = tuple(GoldAlignment.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
     read = from_task(task, next(task.batches(size=count)))
     return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold, {})
 
@@ -86,7 +91,7 @@ def marian(seed=0):
     model = adapter("marian").double()
     pairs = [Example(*pair) for pair in zip(SOURCES, TARGETS, strict=True)]
     pairs += [Example(s, t) for (s, _), (_, t) in pairwise(zip(SOURCES, TARGETS, strict=True))]
-    links = tuple(GoldLinks.of([(0, 0)]) for _ in pairs)
+    links = tuple(GoldAlignment.of([(0, 0)]) for _ in pairs)
     return Subject(model, "marian", TRANSLATOR, "Marian", (), len(pairs), from_examples(model, pairs), links, {})
 
 
@@ -196,7 +201,10 @@ def test_padding_does_not_matter_to_adversaries(kind):
     subject = marian() if kind == "marian" else recurrent(context=kind)
     found = []
     for size in (1, 3, 7):
-        parts = [search_words(subject.model, one.batch, one.batch.target_mask, FEW) for one in subject.texts(size)]
+        parts = [
+            search_token_adversaries(subject.model, one.batch, one.batch.target_mask, FEW)
+            for one in subject.texts(size)
+        ]
         found.append(torch.cat([part.jsd for part in parts]))
     torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
     torch.testing.assert_close(found[2], found[0], atol=1e-6, rtol=0)
@@ -218,7 +226,7 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
     model, batch = subject.model, subject.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
-    found = search_words(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
+    found = search_token_adversaries(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
     sentence, step = words.nonzero().unbind(1)
     with torch.no_grad():
         own = model(batch)
@@ -243,9 +251,9 @@ def test_words_hang_together_only_where_attention_reaches_later_ones():
 
 def test_a_classifier_is_the_case_of_one_output_word():
     model, batch = classifier(classes=3), labelled_texts(classes=3)
-    settings = Search(steps=30, restarts=2, learning_rate=0.1)
-    as_word = climbed(WordByWord.of(model, batch, batch.target_mask), settings)
-    as_text = climbed(Reweighing.of(model, batch), settings)
+    settings = SearchSettings(steps=30, restarts=2, learning_rate=0.1)
+    as_word = maximise_distance(WordByWord.of(model, batch, batch.target_mask), settings)
+    as_text = maximise_distance(Reweighing.of(model, batch), settings)
     torch.testing.assert_close(as_word, as_text, equal_nan=True)
 
 
@@ -253,21 +261,21 @@ def test_a_penalty_that_finds_its_size_gets_as_far_in_fewer_steps():
     subject = marian()
     batch = subject.read(slice(None)).batch
     quick, slow = (
-        search_words(subject.model, batch, batch.target_mask, settings).jsd.mean()
-        for settings in (replace(SHORT, steps=100), Search(restarts=2, steps=300, learning_rate=0.1))
+        search_token_adversaries(subject.model, batch, batch.target_mask, settings).jsd.mean()
+        for settings in (replace(SHORT, steps=100), SearchSettings(restarts=2, steps=300, learning_rate=0.1))
     )
     assert quick > slow
 
 
 def test_a_penalty_may_not_shrink_where_it_should_grow():
     with pytest.raises(BadSetting, match="growth must be at least 1"):
-        Search(growth=0.5)
+        SearchSettings(growth=0.5)
 
 
 def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
     subject = marian()
     with pytest.raises(BadSetting, match="decisions of a classifier"):
-        search_batch(subject.model, subject.read(slice(2)).batch)
+        search_adversaries_in_batch(subject.model, subject.read(slice(2)).batch)
 
 
 def test_links_on_the_diagonal_are_found_by_a_copier():

@@ -6,7 +6,7 @@ from adapter_examples import adapter, texts
 
 from attnscope.models import uniform
 from attnscope.probes.agreement import Agree, attention_scores
-from attnscope.probes.erasure import Comprehend, erasable
+from attnscope.probes.erasure import ComprehensivenessAccumulator, erasable_words
 from attnscope.probes.fragility import fragility
 from attnscope.probes.lexical import lexical_of, log_odds
 from attnscope.probes.reweighing import Reweighing, behind, reweighed
@@ -92,8 +92,8 @@ def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else
 def test_words_are_erased_and_special_tokens_are_not():
     model = adapter("bert")
     batch = texts(model).batch
-    assert not erasable(batch)[:, 0].any()  # [CLS]
-    probe = Comprehend(draws=1)
+    assert not erasable_words(batch)[:, 0].any()  # [CLS]
+    probe = ComprehensivenessAccumulator(draws=1)
     probe.update(model, batch)
     assert probe.result().texts > 0
 

@@ -11,7 +11,7 @@ from reweighing_examples import FIRST, ByHand, Closed, by_hand, classifier, text
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import BagOfWords, BagOfWordsSettings, uniform
-from attnscope.probes.fragility import Perturb, fragility, permuted
+from attnscope.probes.fragility import FragilityAccumulator, fragility, permute_attention
 from attnscope.probes.reweighing import Reweighing, lots, reweighed
 from attnscope.tasks.task import trimmed
 from attnscope.training import Decisions, decide
@@ -104,7 +104,7 @@ def test_a_shuffle_moves_weights_among_attended_words_only(specials):
     asked = Reweighing.of(model, BATCH)
     attended = BATCH.source_mask if specials else BATCH.source_mask & (BATCH.source >= FIRST)
     assert torch.equal(asked.attended, attended)
-    made = permuted(asked, range(20), seed=0)[:, :, 0]
+    made = permute_attention(asked, range(20), seed=0)[:, :, 0]
     assert (made[:, ~attended] == 0).all()
     for row, own, mask in zip(made.transpose(0, 1), asked.own[:, 0], attended, strict=True):
         expected = own[mask].sort().values.expand(20, -1)
@@ -114,7 +114,7 @@ def test_a_shuffle_moves_weights_among_attended_words_only(specials):
 
 def test_every_order_is_as_likely():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]])
-    made = permuted(Reweighing.of(model, by_hand([0, 1, 2])), range(6000), seed=1)[:, 0, 0]
+    made = permute_attention(Reweighing.of(model, by_hand([0, 1, 2])), range(6000), seed=1)[:, 0, 0]
     orders = made.argsort(-1).tolist()
     counts = np.array([orders.count(list(order)) for order in permutations(range(3))])
     assert counts.sum() == 6000
@@ -138,7 +138,7 @@ def test_it_is_what_slow_passes_with_shuffled_attention_measure(name):
     np.testing.assert_allclose(result.uniform.probabilities, even.probabilities, atol=1e-12)
     slow = [
         decide(model, [batch], attention=one)
-        for one in permuted(Reweighing.of(model, batch), range(4), 3)[:, :, :, None]
+        for one in permute_attention(Reweighing.of(model, batch), range(4), 3)[:, :, :, None]
     ]
     np.testing.assert_allclose(result.permuted, [made.probabilities for made in slow], atol=1e-12)
     losses = np.array([result.own.f1 - made.f1 for made in slow])
@@ -193,7 +193,7 @@ def test_batches_padding_and_order_change_nothing(classes):
 
 def test_how_many_shuffles_are_made_at_a_time_changes_nothing():
     model = classifier()
-    made = [Perturb(model, draws=7, cells=cells) for cells in (1, 300, 1 << 20)]
+    made = [FragilityAccumulator(model, draws=7, cells=cells) for cells in (1, 300, 1 << 20)]
     for perturb in made:
         perturb.update(BATCH)
     for perturb in made[1:]:

@@ -20,7 +20,7 @@ from attnscope.probes.decomposition import decompose
 from attnscope.probes.heads import Rank, Sentences, formed, ranked
 from attnscope.probes.heads.again import Again
 from attnscope.probes.saliency import influence
-from attnscope.probes.word_alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
 from attnscope.tasks.task import trimmed
 from attnscope.testing.unchanged import changed, half_in_training, state_of
@@ -81,7 +81,7 @@ def one_by_one(batch):
 
 
 def diagonal_links(batch):
-    return [GoldLinks.of((i, i) for i in range(int(mask.sum()) - 1)) for mask in batch.source_mask]
+    return [GoldAlignment.of((i, i) for i in range(int(mask.sum()) - 1)) for mask in batch.source_mask]
 
 
 def same(one, other):
@@ -193,7 +193,7 @@ def test_links_of_texts_are_between_words_and_not_their_pieces():
             best = int(weights[i, j].nan_to_num(-1).argmax())
             if best < len(SOURCES[i].split()):  # and not the end token, which comes last
                 found.add((best, j))
-        gold.append(GoldLinks.of(found))
+        gold.append(GoldAlignment.of(found))
     found = ranked(model, [given], gold=gold, saliency=None)
     assert found.alignment_error[1, 1] == 0
     assert found.ranks()["alignment"].loc[1, 1] == 1

@@ -21,7 +21,7 @@ from attnscope.probes.decomposition import Fit, Measure, decompose, offset_profi
 from attnscope.probes.gates import saturation
 from attnscope.probes.heads import Rank, Sentences, formed
 from attnscope.probes.lexical import lexical
-from attnscope.probes.word_alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldAlignment
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 4))
 SEEDS = st.integers(0, 10_000)
@@ -171,7 +171,7 @@ def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are
 
 def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
     model = translator()
-    one, other = (Rank(model, lambda some: [GoldLinks.of([(0, 0)])] * len(some)) for _ in range(2))
+    one, other = (Rank(model, lambda some: [GoldAlignment.of([(0, 0)])] * len(some)) for _ in range(2))
     other.update(Sentences(BATCHES[0]))
     before = other.result().table()
     one.merge(other)

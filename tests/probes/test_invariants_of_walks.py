@@ -25,7 +25,7 @@ from attnscope.probes.decomposition.word_in_time import (
     leaning,
     states_after,
 )
-from attnscope.probes.word_alignment import followed, guided_attention
+from attnscope.probes.word_alignment import attention_on_gold, mean_attention_on_gold
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)
@@ -123,17 +123,17 @@ def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
     random = torch.Generator().manual_seed(seed)
     weights = torch.randn(3, 4, 5, generator=random).softmax(-1)
     guide, everywhere = torch.randint(5, (3, 4), generator=random), torch.ones(3, 4).bool()
-    found = guided_attention(weights, guide, everywhere)
+    found = attention_on_gold(weights, guide, everywhere)
     assert ((found >= 0) & (found <= 1)).all()
-    every = [guided_attention(weights, torch.full_like(guide, place), everywhere) for place in range(5)]
+    every = [attention_on_gold(weights, torch.full_like(guide, place), everywhere) for place in range(5)]
     assert_close(sum(every), torch.ones(12))
-    assert_close(guided_attention(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))
+    assert_close(attention_on_gold(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))
 
 
 def test_guidance_is_followed_alike_in_any_order_and_not_at_all_without_a_guide():
     model = encoder_decoder().train()
     batches = [replace(batch, guide=batch.guide.clamp(max=1)) for batch in BATCHES]
-    assert followed(model, reversed(batches)) == pytest.approx(followed(model, batches))
+    assert mean_attention_on_gold(model, reversed(batches)) == pytest.approx(mean_attention_on_gold(model, batches))
     assert model.training
     with pytest.raises(AttnscopeError, match="without a guide"):
-        followed(model, [replace(BATCHES[0], guide=None)])
+        mean_attention_on_gold(model, [replace(BATCHES[0], guide=None)])

@@ -24,7 +24,7 @@ from attnscope.files import Malformed
 from attnscope.lab.experiment import Run
 from attnscope.models.adapters import load
 from attnscope.models.adapters.folder import HUB
-from attnscope.probes.word_alignment import GoldLinks, gold_from_pharaoh
+from attnscope.probes.word_alignment import GoldAlignment, gold_from_pharaoh
 from attnscope.tasks.batch import SPECIALS
 from attnscope.tasks.text import origins
 from attnscope.tasks.text.rows import UNSPLIT, Row
@@ -189,7 +189,7 @@ def words(text: str | list[str]) -> str | tuple[str, ...]:
     return text if isinstance(text, str) else tuple(text)
 
 
-def links(row: Row) -> GoldLinks | None:
+def links(row: Row) -> GoldAlignment | None:
     """Pharaoh's "0-0 1-2", or pairs, counted from 0."""
     given = row.fields.get(LINKS)
     if given is None:
@@ -197,6 +197,6 @@ def links(row: Row) -> GoldLinks | None:
     try:
         if isinstance(given, str):
             return gold_from_pharaoh(given, base=0)
-        return GoldLinks.of(given, row.fields.get(POSSIBLE) or ())
+        return GoldAlignment.of(given, row.fields.get(POSSIBLE) or ())
     except (AttnscopeError, TypeError, ValueError) as error:
         raise Malformed(f"{row.file}, line {row.line}: {LINKS!r} holds no links ({error})") from error

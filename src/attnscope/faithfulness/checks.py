@@ -10,8 +10,8 @@ from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.probes.agreement import Scores
 from attnscope.probes.heads import Formed, Ranked, formed, ranked
-from attnscope.probes.information import measured
-from attnscope.probes.occurrences import gather_occurrences, most_frequent, word_counts
+from attnscope.probes.information import compute_information
+from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.saliency import EmbedsSource, influence
 from attnscope.tasks.batch import Batch
 
@@ -82,13 +82,13 @@ def columns(table: pd.DataFrame) -> dict[str, list[Any]]:
 
 def information(subject: Subject, sample: Sample) -> Part:
     """Mutual information between words and states (tutek2020 §3.4), as a share of what is possible."""
-    words = most_frequent(word_counts(sample.batches()), WORDS)
+    words = most_frequent_words(word_counts(sample.batches()), WORDS)
     occurrences = gather_occurrences(subject.model, sample.batches, words, TOKENS, sample.seed)
     k = min(CLUSTERS, len(occurrences.words) // PER_CLUSTER)
     if k < 2:
         few = f"There are only {len(occurrences.words)} words in these texts, too few to measure information."
         return {"sentences": [few], "table": [], "tests": []}
-    found = measured(occurrences, k, seed=sample.seed)
+    found = compute_information(occurrences, k, seed=sample.seed)
     share = (found.word.nats - found.word.by_chance) / (found.word.at_most - found.word.by_chance)
     sentence = (
         f"The state at a word tells {share:.0%} of what could be known about which word it is ({found.word.nats:.2f} "

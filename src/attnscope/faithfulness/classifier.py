@@ -21,13 +21,24 @@ from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models import uniform
 from attnscope.models.adapters import rollout
 from attnscope.models.asking import as_it_was, device_of
-from attnscope.probes.adversary import Found, Search, farthest_batch, search_batch
+from attnscope.probes.adversary import (
+    BatchAdversaries,
+    SearchSettings,
+    exact_adversaries_in_batch,
+    search_adversaries_in_batch,
+)
 from attnscope.probes.agreement import attention_scores, kendall
-from attnscope.probes.erasure import Comprehend, Drops, Erase, erasable, random_score
-from attnscope.probes.fragility import Fragility, Perturb
-from attnscope.probes.grounding import NEAR, grounding_of
+from attnscope.probes.erasure import (
+    ComprehensivenessAccumulator,
+    FlipAccumulator,
+    ProbabilityDrops,
+    erasable_words,
+    random_score,
+)
+from attnscope.probes.fragility import Fragility, FragilityAccumulator
+from attnscope.probes.grounding import MARGIN, batch_token_probabilities
 from attnscope.probes.lexical import ReadsOut
-from attnscope.probes.plausibility import Plausible
+from attnscope.probes.plausibility import PlausibilityAccumulator
 from attnscope.probes.reweighing import Reweighing, class_probabilities
 from attnscope.probes.saliency import EmbedsSource, influence, leave_one_out
 from attnscope.tasks.batch import Batch
@@ -56,7 +67,7 @@ def quality(subject: Subject, sample: Sample) -> Part:
 
 def dependence(subject: Subject, sample: Sample) -> Part:
     """Fragility (tutek2020 table 1)."""
-    perturb, everywhere = Perturb(subject.model, draws=20 if sample.quick else 100, seed=sample.seed), []
+    perturb, everywhere = FragilityAccumulator(subject.model, draws=20 if sample.quick else 100, seed=sample.seed), []
     for texts in sample():
         perturb.update(texts.batch)
         if subject.depth > 1:
@@ -95,7 +106,9 @@ def with_all_uniform(subject: Subject, batch: Batch) -> Float[np.ndarray, "texts
 
 def adversary(subject: Subject, sample: Sample) -> Part:
     """The search of Jain and Wallace (2019), or the exact answer where there is one."""
-    settings = Search(seed=sample.seed, restarts=2, steps=200) if sample.quick else Search(seed=sample.seed)
+    settings = (
+        SearchSettings(seed=sample.seed, restarts=2, steps=200) if sample.quick else SearchSettings(seed=sample.seed)
+    )
     found = [farthest_found(subject, texts.batch, settings) for texts in sample()]
     jsd, feasible = (torch.cat([getattr(one, name) for one in found]).cpu().numpy() for name in ("jsd", "feasible"))
     share = Interval.of(jsd / math.log(2))
@@ -108,16 +121,23 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     return {"sentences": [sentence], "table": table, "tests": [test], "histogram": jsd.round(4)}
 
 
-def farthest_found(subject: Subject, batch: Batch, settings: Search) -> Found:
+def farthest_found(subject: Subject, batch: Batch, settings: SearchSettings) -> BatchAdversaries:
     asked = Reweighing.of(subject.model, batch)
     exact = asked.places is not None and len(subject.classes) == 2
-    return farthest_batch(subject.model, batch) if exact else search_batch(subject.model, batch, settings)
+    return (
+        exact_adversaries_in_batch(subject.model, batch)
+        if exact
+        else search_adversaries_in_batch(subject.model, batch, settings)
+    )
 
 
 def erasure(subject: Subject, sample: Sample) -> Part:
     """Comprehensiveness and sufficiency (DeYoung et al. 2020); words until a decision flips (Serrano & Smith 2019)."""
     draws = 2 if sample.quick else 5
-    cut, faded = Comprehend(draws=draws, seed=sample.seed), Erase(draws=draws, seed=sample.seed)
+    cut, faded = (
+        ComprehensivenessAccumulator(draws=draws, seed=sample.seed),
+        FlipAccumulator(draws=draws, seed=sample.seed),
+    )
     for texts in sample():
         scores = {name: values for name, values in scores_of(subject, texts.batch).items() if name != SHOWN}
         cut.update(subject.model, texts.batch, scores)
@@ -136,7 +156,7 @@ def erasure(subject: Subject, sample: Sample) -> Part:
     return {"sentences": [sentence], "table": table.to_dict("records"), "tests": [test]}
 
 
-def by_text(drops: Drops) -> Float[np.ndarray, " texts"]:
+def by_text(drops: ProbabilityDrops) -> Float[np.ndarray, " texts"]:
     return np.asarray(drops.comprehensiveness.double().mean((1, 2)).cpu().numpy())
 
 
@@ -144,7 +164,7 @@ def correlation(subject: Subject, sample: Sample) -> Part:
     """Kendall's τ between attention and the size of a word's effect (Jain and Wallace 2019)."""
     found: dict[str, list[Tensor]] = {LEFT_OUT: [], GRADIENT: [], RANDOM: []}
     for texts in sample():
-        scores, words = scores_of(subject, texts.batch), erasable(texts.batch)
+        scores, words = scores_of(subject, texts.batch), erasable_words(texts.batch)
         drawn = random_score(texts.batch, sample.seed).to(scores[SHOWN])
         for name in (LEFT_OUT, GRADIENT):
             if name in scores:
@@ -176,15 +196,15 @@ def tokens(subject: Subject, sample: Sample) -> Part:
         }
     alone, sure, leaks = [], [], []
     for texts in sample():
-        found = grounding_of(cast(ReadsOut, subject.model), texts.batch)
+        found = batch_token_probabilities(cast(ReadsOut, subject.model), texts.batch)
         alone.append(found.mean)
         sure.append(found.decision)
         leaks.append(found.leakage())
     leakage = Interval.of(torch.cat(leaks).cpu().numpy())
     mean, decision = (float(torch.cat(each).nanmean()) for each in (alone, sure))
     sentence = (
-        f"{leakage.value:.0%} of the words of a text would make its decision alone, nearly as surely (within {NEAR}), "
-        "had they all the attention."
+        f"{leakage.value:.0%} of the words of a text would make its decision alone, nearly as surely "
+        f"(within {MARGIN}), had they all the attention."
     )
     test = NOT_ALONE.answered(sentence, leakage)
     table = [{"probability of the decision": decision, "of a word alone": mean, "words that would do": leakage.value}]
@@ -195,7 +215,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     """Against what people marked (DeYoung et al. 2020)."""
     if not subject.has_rationales:
         return None
-    probe = Plausible(seed=sample.seed)
+    probe = PlausibilityAccumulator(seed=sample.seed)
     for texts in sample():
         probe.update(texts.batch, {name: values.abs() for name, values in scores_of(subject, texts.batch).items()})
     table = probe.result().table()
@@ -213,7 +233,7 @@ def between(subject: Subject, other: Subject, sample: Sample) -> Part:
     taus: dict[str, list[Tensor]] = {other.name: [], "shuffled": []}
     for texts, theirs in zip(sample(), other.texts(sample.size, sample.most), strict=True):
         check_alike(texts.batch, theirs.batch, other.name)
-        own, foreign, words = shown_of(subject, texts.batch), shown_of(other, theirs.batch), erasable(texts.batch)
+        own, foreign, words = shown_of(subject, texts.batch), shown_of(other, theirs.batch), erasable_words(texts.batch)
         taus[other.name].append(kendall(own, foreign, words))
         taus["shuffled"].append(kendall(own, random_score(texts.batch, sample.seed).to(own), words))
     found = {name: Interval.of(torch.cat(each).cpu().numpy()) for name, each in taus.items()}

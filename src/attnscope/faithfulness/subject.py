@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.models.adapters import Texts, Words
 from attnscope.models.adapters.words import NO_WORD, Pieced
-from attnscope.probes.word_alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Task
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
 from attnscope.tasks.task import trimmed
@@ -27,7 +27,7 @@ class Example:
     source: str | tuple[str, ...]
     target: str | tuple[str, ...]
     rationale: Float[np.ndarray, " words"] | None = None  # for each word, the share of people who marked it
-    links: GoldLinks | None = None
+    links: GoldAlignment | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Subject:
     classes: tuple[str, ...]
     count: int
     read: Callable[[slice], Texts]  # some of the texts, in their order
-    links: tuple[GoldLinks, ...] | None
+    links: tuple[GoldAlignment, ...] | None
     data: dict[str, Any]  # where the texts come from
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what several questions need, made once
 

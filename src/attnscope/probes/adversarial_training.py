@@ -29,7 +29,7 @@ from attnscope.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True, eq=False)
-class Imitate(Objective):
+class ImitationLoss(Objective):
     """Say what the base says, but attend elsewhere: the mean over texts of eq. 6."""
 
     base: nn.Module
@@ -80,12 +80,12 @@ class Imitation(Displayed):
 def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -> Imitation:
     """How far a model's attention is from the base's, text by text, and at what price in what it says."""
     with as_it_was(base), as_it_was(adversary):
-        rows = [compared(adversary(batch), base(batch)) for batch in beside(adversary, batches)]
+        rows = [compare_traces(adversary(batch), base(batch)) for batch in beside(adversary, batches)]
     require(bool(rows), "there is no text to compare; give at least one batch")
     return Imitation(*torch.cat(rows, 1).cpu().numpy())
 
 
-def compared(trace: Trace, base: Trace) -> Float[Tensor, "measures batch"]:
+def compare_traces(trace: Trace, base: Trace) -> Float[Tensor, "measures batch"]:
     """JSD, KL, TVD, and whether the decisions differ."""
     check_pair(trace, base)
     attention, other = trace.attention.double(), base.attention.double()
@@ -104,13 +104,13 @@ def check_pair(trace: Trace, base: Trace) -> None:
     )
 
 
-class ImitationFit(Fit):
+class ImitationTraining(Fit):
     """A training run whose best weights are those of the lowest price of eq. 6 on the validation split.
 
     What is learned has nothing to do with gold classes, so their loss must not choose.
     """
 
-    objective: Imitate
+    objective: ImitationLoss
 
     def _judge(self, row: Mapping[str, float]) -> None:
         apart = row[f"imitation.{self.objective.divergence}"]
@@ -142,6 +142,6 @@ def train_adversary(
     def watch(model: nn.Module, task: Task) -> dict[str, float]:
         return imitation(base, model, task.batches("validation")).summary()
 
-    objective = Imitate(base, weight, divergence)
-    run = ImitationFit(fresh, task, objective, settings, seed, folder, {"imitation": watch})
+    objective = ImitationLoss(base, weight, divergence)
+    run = ImitationTraining(fresh, task, objective, settings, seed, folder, {"imitation": watch})
     return carry_out(run, report).progress

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from attnscope.display import Displayed
 from attnscope.errors import BadSetting, choose, require
-from attnscope.probes.divergences import MOST, jsd, logarithm, tvd
+from attnscope.probes.divergences import MAX_JSD, jsd, safe_log, tvd
 from attnscope.probes.drawing import Axes
 from attnscope.probes.reweighing import Reweighing, looked
 from attnscope.probes.word_by_word import WordByWord
@@ -27,13 +27,15 @@ from attnscope.tasks.batch import Batch
 from attnscope.tasks.task import trimmed
 
 CELLS = 1 << 23  # probabilities that are held at a time in a search for many words; slopes take a few times as much
-LEAST = 1.0  # of a penalty that shrinks
-NEARBY = 0.3  # sd around the model's own attention, in logarithms, for the one start that is feasible, or nearly so
+MIN_PENALTY = 1.0  # of a penalty that shrinks
+NEARBY_NOISE = (
+    0.3  # sd around the model's own attention, in logarithms, for the one start that is feasible, or nearly so
+)
 ROUNDING = 1e-5  # kept free below ε, so that what was found feasible by eq. 9 is so by a forward pass
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """Jain and Wallace 2019 and their code, but without its term that keeps the adversaries of a text apart."""
 
     epsilon: float = 0.01  # of TVD; theirs for two classes
@@ -52,12 +54,12 @@ class Search:
         require(self.noise >= 0, f"noise must not be negative, but is {self.noise}")
 
 
-def admitted(epsilon: float) -> float:
+def admissible_change(epsilon: float) -> float:
     return epsilon - min(ROUNDING, epsilon / 2)
 
 
 @dataclass(frozen=True)
-class Found:
+class BatchAdversaries:
     """The farthest attention to each text of a batch that the search met; its own, if none was feasible."""
 
     weights: Float[Tensor, "batch heads source"]
@@ -99,13 +101,15 @@ class Adversaries(Displayed):
         return plot_jsd(self.jsd, self.highest, by, ax)
 
 
-def search(model: nn.Module, batches: Iterable[Batch], settings: Search | None = None) -> Adversaries:
+def search_adversaries(
+    model: nn.Module, batches: Iterable[Batch], settings: SearchSettings | None = None
+) -> Adversaries:
     """The adversary of every text."""
-    chosen = settings or Search()
-    return gathered([search_batch(model, batch, chosen) for batch in batches], chosen.epsilon)
+    chosen = settings or SearchSettings()
+    return concatenate([search_adversaries_in_batch(model, batch, chosen) for batch in batches], chosen.epsilon)
 
 
-def gathered(found: Sequence[Found], epsilon: float) -> Adversaries:
+def concatenate(found: Sequence[BatchAdversaries], epsilon: float) -> Adversaries:
     """Of all batches, without the weights."""
     require(bool(found), "there is no text to search; give at least one batch")
     jsds, tvds, feasible, highest = (
@@ -114,50 +118,52 @@ def gathered(found: Sequence[Found], epsilon: float) -> Adversaries:
     return Adversaries(jsds, tvds, feasible, highest, epsilon)
 
 
-def search_batch(model: nn.Module, batch: Batch, settings: Search | None = None) -> Found:
+def search_adversaries_in_batch(
+    model: nn.Module, batch: Batch, settings: SearchSettings | None = None
+) -> BatchAdversaries:
     """The adversary of every text of a batch, weights included."""
-    settings = settings or Search()
+    settings = settings or SearchSettings()
     asked = Reweighing.of(model, batch)
-    return proven(asked, climbed(asked, settings), settings.epsilon)
+    return verify(asked, maximise_distance(asked, settings), settings.epsilon)
 
 
-def search_words(
+def search_token_adversaries(
     model: nn.Module,
     batch: Batch,
     words: Bool[Tensor, "batch target"],
-    settings: Search | None = None,
+    settings: SearchSettings | None = None,
     cells: int = CELLS,
-) -> Found:
+) -> BatchAdversaries:
     """The adversary of each of these output words, sentence by sentence: in place of a text of a batch stands a word.
 
     The gold target is heard. One start lies near the model's own attention: where much hangs on attention, and there
     are thousands of words to say, no other may get anywhere.
     """
-    chosen = settings or Search()
+    chosen = settings or SearchSettings()
     vocabulary = looked(model, trimmed(batch, slice(1)))[0].logits.shape[-1]
     at_once = max(1, cells // (chosen.restarts * batch.target.shape[1] * vocabulary))
     found = []
     for first in range(0, len(batch), at_once):
         some = trimmed(batch, slice(first, first + at_once))
         asked = WordByWord.of(model, some, words[first : first + at_once, : some.target.shape[1]])
-        found.append(proven(asked, climbed(asked, chosen, nearby=True), chosen.epsilon))
-    return joined(found, batch.source.shape[1])
+        found.append(verify(asked, maximise_distance(asked, chosen, nearby=True), chosen.epsilon))
+    return concatenate_padded(found, batch.source.shape[1])
 
 
-def joined(found: Sequence[Found], source: int) -> Found:
+def concatenate_padded(found: Sequence[BatchAdversaries], source: int) -> BatchAdversaries:
     """One after the other, with padding up to this width."""
     weights = [pad(one.weights, (0, source - one.weights.shape[-1])) for one in found]
     rest = {name: torch.cat([getattr(one, name) for one in found]) for name in ("jsd", "tvd", "feasible", "highest")}
-    return Found(weights=torch.cat(weights), **rest)
+    return BatchAdversaries(weights=torch.cat(weights), **rest)
 
 
 @torch.enable_grad()
-def climbed(
-    asked: Reweighing | WordByWord, settings: Search, nearby: bool = False
+def maximise_distance(
+    asked: Reweighing | WordByWord, settings: SearchSettings, nearby: bool = False
 ) -> Float[Tensor, "batch heads source"]:
     """The best attention over steps and starts; NaN where none was feasible."""
     # In memory the starts of a text lie side by side: so they are one matrix to its positions.
-    side_by_side = starts(asked, settings, nearby).transpose(0, 1)  # batch x starts x heads x source
+    side_by_side = initial_scores(asked, settings, nearby).transpose(0, 1)  # batch x starts x heads x source
     scores = side_by_side.contiguous().requires_grad_()
     adam = torch.optim.Adam([scores], settings.learning_rate, fused=True)
     kept = torch.full_like(scores.detach(), torch.nan).transpose(0, 1)
@@ -166,12 +172,12 @@ def climbed(
     for step in range(settings.steps + 1):
         weights = scores.softmax(-1).transpose(0, 1)
         apart, change = distances(asked, weights)
-        distance, moved = judged(asked, apart.detach(), change.detach())
-        better = (moved <= admitted(settings.epsilon)) & (distance > most)
+        distance, moved = judge_sentences(asked, apart.detach(), change.detach())
+        better = (moved <= admissible_change(settings.epsilon)) & (distance > most)
         most = torch.where(better, distance, most)
         kept = torch.where(better[..., None, None], weights.detach(), kept)
         if step < settings.steps:
-            penalty = adjusted(penalty, change.detach() <= admitted(settings.epsilon), settings)
+            penalty = adjust_penalty(penalty, change.detach() <= admissible_change(settings.epsilon), settings)
             price = -apart + penalty * (change - settings.epsilon).relu()
             (scores.grad,) = torch.autograd.grad(price.sum(), [scores])  # nothing reaches the model's own gradients
             adam.step()
@@ -179,16 +185,16 @@ def climbed(
     return kept[most.argmax(0), texts]
 
 
-def adjusted(
-    penalty: Float[Tensor, "starts batch"], inside: Bool[Tensor, "starts batch"], settings: Search
+def adjust_penalty(
+    penalty: Float[Tensor, "starts batch"], inside: Bool[Tensor, "starts batch"], settings: SearchSettings
 ) -> Float[Tensor, "starts batch"]:
     """Just so large that a search stays near the border of what is feasible, where the farthest attention is."""
     if settings.growth == 1:
         return penalty
-    return torch.where(inside, penalty / settings.growth, penalty * settings.growth).clamp(min=LEAST)
+    return torch.where(inside, penalty / settings.growth, penalty * settings.growth).clamp(min=MIN_PENALTY)
 
 
-def judged(
+def judge_sentences(
     asked: Reweighing | WordByWord, apart: Float[Tensor, "starts batch"], change: Float[Tensor, "starts batch"]
 ) -> tuple[Float[Tensor, "starts batch"], Float[Tensor, "starts batch"]]:
     """Distance and change as they are or, of words that hang together, their mean distance and their largest change."""
@@ -200,8 +206,8 @@ def judged(
     return distance.gather(1, index), blank.scatter_reduce(1, index, change, "amax").gather(1, index)
 
 
-def starts(
-    asked: Reweighing | WordByWord, settings: Search, nearby: bool = False
+def initial_scores(
+    asked: Reweighing | WordByWord, settings: SearchSettings, nearby: bool = False
 ) -> Float[Tensor, "starts batch heads source"]:
     """Uniform attention with noise, in logarithms; noise follows from the words of a text, as its shuffles would.
 
@@ -211,7 +217,7 @@ def starts(
     normal: Tensor = torch.special.ndtri(((bits >> 12).double() + 0.5) / (1 << 52) + 0.5)  # signed 52 bits to (0, 1)
     begun = settings.noise * normal
     if nearby:
-        begun = torch.cat([(logarithm(asked.own.double()) + NEARBY * normal[0])[None], begun[1:]])
+        begun = torch.cat([(safe_log(asked.own.double()) + NEARBY_NOISE * normal[0])[None], begun[1:]])
     return begun.to(asked.own).masked_fill(~asked.attended[:, None], -math.inf)
 
 
@@ -224,13 +230,15 @@ def distances(
 
 
 @torch.no_grad()
-def proven(asked: Reweighing | WordByWord, weights: Float[Tensor, "batch heads source"], epsilon: float) -> Found:
+def verify(
+    asked: Reweighing | WordByWord, weights: Float[Tensor, "batch heads source"], epsilon: float
+) -> BatchAdversaries:
     """What was found, measured once more through the whole readout; where nothing was, the model's own attention."""
     met = ~weights.isnan().flatten(1).any(1)
     tried = torch.where(met[:, None, None], weights, asked.own)
     change = tvd(asked.measured(tried), asked.said)
-    feasible = met & (judged(asked, change[None], change[None])[1][0] <= epsilon)
-    return Found(
+    feasible = met & (judge_sentences(asked, change[None], change[None])[1][0] <= epsilon)
+    return BatchAdversaries(
         weights=torch.where(feasible[:, None, None], tried, asked.own),
         jsd=jsd(tried.double(), asked.own.double()).mean(1) * feasible,
         tvd=change * feasible,
@@ -243,12 +251,12 @@ EPSILON = 0.01  # Jain and Wallace 2019
 VERTICES_AT_ONCE = 1 << 22  # vertices that are tried at a time
 
 
-def farthest(model: nn.Module, batches: Iterable[Batch], epsilon: float = EPSILON) -> Adversaries:
+def exact_adversaries(model: nn.Module, batches: Iterable[Batch], epsilon: float = EPSILON) -> Adversaries:
     """The farthest attention to every text of which the output differs by at most ε (TVD)."""
-    return gathered([farthest_batch(model, batch, epsilon) for batch in batches], epsilon)
+    return concatenate([exact_adversaries_in_batch(model, batch, epsilon) for batch in batches], epsilon)
 
 
-def farthest_batch(model: nn.Module, batch: Batch, epsilon: float = EPSILON) -> Found:
+def exact_adversaries_in_batch(model: nn.Module, batch: Batch, epsilon: float = EPSILON) -> BatchAdversaries:
     """Those of a batch, weights included."""
     require(epsilon > 0, f"epsilon must be positive, not {epsilon}")
     asked = Reweighing.of(model, batch)
@@ -260,17 +268,20 @@ def farthest_batch(model: nn.Module, batch: Batch, epsilon: float = EPSILON) -> 
     logits = (asked.places[..., 1] - asked.places[..., 0]).double()  # batch x source
     own = asked.own[:, 0].double()
     some = max(1, VERTICES_AT_ONCE // logits.shape[1] ** 2)
-    parts = (part.split(some) for part in (logits, own, asked.attended, bounds(asked.said[:, 1], admitted(epsilon))))
-    best = torch.cat([best_vertex(*part) for part in zip(*parts, strict=True)])
-    return proven(asked, best[:, None].to(asked.own), epsilon)
+    parts = (
+        part.split(some)
+        for part in (logits, own, asked.attended, logit_bounds(asked.said[:, 1], admissible_change(epsilon)))
+    )
+    best = torch.cat([farthest_vertex(*part) for part in zip(*parts, strict=True)])
+    return verify(asked, best[:, None].to(asked.own), epsilon)
 
 
-def bounds(said: Float[Tensor, " batch"], epsilon: float) -> Float[Tensor, "batch 2"]:
+def logit_bounds(said: Float[Tensor, " batch"], epsilon: float) -> Float[Tensor, "batch 2"]:
     """Between which logits the probability of the second class moves by at most ε."""
     return torch.logit(torch.stack([said - epsilon, said + epsilon], -1).clamp(0, 1))
 
 
-def best_vertex(
+def farthest_vertex(
     logits: Float[Tensor, "batch source"],
     own: Float[Tensor, "batch source"],
     attended: Bool[Tensor, "batch source"],
@@ -279,10 +290,10 @@ def best_vertex(
     """Of all vertices, the one of the largest JSD; NaN if rounding leaves none."""
     inside = attended & (between[:, :1] <= logits) & (logits <= between[:, 1:])
     pairs = (attended[:, :, None] & attended[:, None])[:, None]  # batch x 1 x i x j
-    share = shares(logits, between)  # of i; the rest is that of j
-    allowed = torch.where(one_position(share), inside[:, None, :, None], pairs & (share > 0) & (share < 1))
+    share = boundary_weights(logits, between)  # of i; the rest is that of j
+    allowed = torch.where(same_position(share), inside[:, None, :, None], pairs & (share > 0) & (share < 1))
     share = share.where(allowed, 0.5)
-    apart = gain(share, own[:, None, :, None]) + gain(1 - share, own[:, None, None])
+    apart = jsd_gain(share, own[:, None, :, None]) + jsd_gain(1 - share, own[:, None, None])
     best = apart.masked_fill(~allowed, -torch.inf).flatten(1).argmax(1)[:, None]
     i, j = best // logits.shape[1] % logits.shape[1], best % logits.shape[1]
     on_i = share.flatten(1).gather(1, best)
@@ -290,26 +301,28 @@ def best_vertex(
     return made.masked_fill(~allowed.flatten(1).any(1)[:, None], torch.nan)
 
 
-def shares(logits: Float[Tensor, "batch source"], between: Float[Tensor, "batch 2"]) -> Float[Tensor, "batch 2 i j"]:
+def boundary_weights(
+    logits: Float[Tensor, "batch source"], between: Float[Tensor, "batch 2"]
+) -> Float[Tensor, "batch 2 i j"]:
     """The weight on position i that meets a bound if j has the rest; all of it where i and j are one position."""
     x, bound = logits[:, None], between[:, :, None, None]
     share = (bound - x[..., None, :]) / (x[..., None] - x[..., None, :])
-    return share.masked_fill(one_position(share), 1.0)
+    return share.masked_fill(same_position(share), 1.0)
 
 
-def one_position(pairs: Float[Tensor, "*any i j"]) -> Bool[Tensor, "i j"]:
+def same_position(pairs: Float[Tensor, "*any i j"]) -> Bool[Tensor, "i j"]:
     return torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
 
 
-def gain(weight: Tensor, own: Tensor) -> Tensor:
+def jsd_gain(weight: Tensor, own: Tensor) -> Tensor:
     """What a position adds to JSD when it is given this weight, beyond what it adds with none, which is ½ q ln 2."""
-    mean = logarithm((weight + own) / 2)
-    return (weight * (logarithm(weight) - mean) + own * (logarithm(own) - mean) - own * MOST) / 2
+    mean = safe_log((weight + own) / 2)
+    return (weight * (safe_log(weight) - mean) + own * (safe_log(own) - mean) - own * MAX_JSD) / 2
 
 
 EDGES = np.array([0.0, 0.25, 0.5, 0.75, 1.0])  # of the highest weight
 BINS = 30
-FEWEST = 3  # texts that a violin is drawn of; fewer are dots
+MIN_VIOLIN = 3  # texts that a violin is drawn of; fewer are dots
 
 
 def plot_jsd(jsd: np.ndarray, highest: np.ndarray, by: str, ax: Axes | None) -> Axes:
@@ -333,7 +346,7 @@ def by_highest(ax: Axes, jsd: np.ndarray, highest: np.ndarray) -> Axes:
         names.append(f"{low:g} to {high:g}\n(n = {len(values)})")
         _violin(ax, values, i)
     ax.set_xticks(range(len(names)), labels=names)
-    ax.set_ylim(-0.02, MOST + 0.02)
+    ax.set_ylim(-0.02, MAX_JSD + 0.02)
     name_axes(ax, "highest weight of the model's own attention", "JSD from it, in nats")
     return ax
 
@@ -341,7 +354,7 @@ def by_highest(ax: Axes, jsd: np.ndarray, highest: np.ndarray) -> Axes:
 def _violin(ax: Axes, values: np.ndarray, where: int) -> None:
     from attnscope.plots.style import INK, WORDS, tint
 
-    if len(values) < FEWEST or np.ptp(values) < 1e-6:  # a density needs some spread
+    if len(values) < MIN_VIOLIN or np.ptp(values) < 1e-6:  # a density needs some spread
         ax.scatter(np.full(len(values), where), values, s=9, color=WORDS[0], linewidths=0)
         return
     made: dict[str, Any] = ax.violinplot(values, [where], widths=0.8, showextrema=False)
@@ -353,6 +366,6 @@ def _violin(ax: Axes, values: np.ndarray, where: int) -> None:
 def histogram(ax: Axes, jsd: np.ndarray) -> Axes:
     from attnscope.plots.style import WORDS, name_axes, tint
 
-    ax.hist(jsd, np.linspace(0, MOST, BINS + 1).tolist(), color=tint(WORDS[0], 0.25))
+    ax.hist(jsd, np.linspace(0, MAX_JSD, BINS + 1).tolist(), color=tint(WORDS[0], 0.25))
     name_axes(ax, "JSD from the model's own attention, in nats", "texts")
     return ax

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-MOST = math.log(2)  # JSD of two attentions that share no position
+MAX_JSD = math.log(2)  # JSD of two attentions that share no position
 
 
 def jsd(
@@ -23,10 +23,10 @@ def jsd(
     >>> jsd(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    p, q = within(p, mask), within(q, mask)
-    mean = logarithm((p + q) / 2)
-    parts = p * (logarithm(p) - mean) + q * (logarithm(q) - mean)
-    return (parts.sum(-1) / 2).clamp(0, MOST)
+    p, q = apply_mask(p, mask), apply_mask(q, mask)
+    mean = safe_log((p + q) / 2)
+    parts = p * (safe_log(p) - mean) + q * (safe_log(q) - mean)
+    return (parts.sum(-1) / 2).clamp(0, MAX_JSD)
 
 
 def kl(
@@ -35,8 +35,8 @@ def kl(
     mask: Bool[Tensor, "*some source"] | None = None,
 ) -> Float[Tensor, "*rows"]:
     """Kullback-Leibler divergence KL(p‖q) in nats; where q is zero but p is not, large, yet a number."""
-    p, q = within(p, mask), within(q, mask)
-    return (p * (logarithm(p) - logarithm(q))).sum(-1)
+    p, q = apply_mask(p, mask), apply_mask(q, mask)
+    return (p * (safe_log(p) - safe_log(q))).sum(-1)
 
 
 def tvd(p: Float[Tensor, "*rows classes"], q: Float[Tensor, "*others classes"]) -> Float[Tensor, "*rows"]:
@@ -53,10 +53,10 @@ def tvd(p: Float[Tensor, "*rows classes"], q: Float[Tensor, "*others classes"]) 
 DIVERGENCES: dict[str, Callable[..., Tensor]] = {"jsd": jsd, "kl": kl}
 
 
-def within(weights: Tensor, mask: Bool[Tensor, "*some source"] | None) -> Tensor:
+def apply_mask(weights: Tensor, mask: Bool[Tensor, "*some source"] | None) -> Tensor:
     return weights if mask is None else weights.masked_fill(~mask, 0.0)
 
 
-def logarithm(weights: Tensor) -> Tensor:
+def safe_log(weights: Tensor) -> Tensor:
     """Of what is too small for a logarithm, that of the least normal number, without a slope."""
     return weights.clamp(min=torch.finfo(weights.dtype).tiny).log()

@@ -116,7 +116,7 @@ class SaturationSums(Sums):
         return Saturation(self.closed.double() / self.steps, self.open.double() / self.steps, int(self.steps))
 
 
-class Saturate:
+class SaturationAccumulator:
     """The saturation of every gate over a stream of Traces; the model must be asked with gates=True."""
 
     def __init__(self, low: float = LOW, high: float = HIGH):
@@ -135,7 +135,7 @@ class Saturate:
             sums = SaturationSums.of(gate, mask, self.low, self.high)
             self.gates.setdefault(name, Accumulator()).add(sums)
 
-    def merge(self, other: "Saturate") -> None:
+    def merge(self, other: "SaturationAccumulator") -> None:
         require(
             (self.low, self.high) == (other.low, other.high), "these two saw gates saturate at different thresholds"
         )

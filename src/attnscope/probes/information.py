@@ -19,16 +19,16 @@ from attnscope.display import Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.drawing import Axes
 from attnscope.probes.occurrences import (
-    BATCH,
-    CLUSTERS,
+    BATCH_SIZE,
     MAX_TOKENS,
-    STARTS,
-    WORDS,
+    NUM_CLUSTERS,
+    NUM_STARTS,
+    NUM_WORDS,
     Occurrences,
-    clustered,
+    cluster_vectors,
     gather_occurrences,
-    most_frequent,
-    sampled,
+    most_frequent_words,
+    sample_words,
     word_counts,
 )
 from attnscope.probes.stream import Model, Stream, begun
@@ -45,8 +45,8 @@ def mutual_information(one: Labels, other: Labels) -> float:
     >>> mutual_information(np.array([0, 0, 1, 1]), np.array([7, 5, 7, 5]))
     0.0
     """
-    check(one, other)
-    (a, of_a), (b, of_b) = numbered(one), numbered(other)
+    check_labels(one, other)
+    (a, of_a), (b, of_b) = contingency(one), contingency(other)
     cells, joint = np.unique(a * len(of_b) + b, return_counts=True)  # a label of each kind; only pairs that occur
     independent = np.log(of_a[cells // len(of_b)]) + np.log(of_b[cells % len(of_b)]) - np.log(len(a))
     return max(0.0, float(joint @ (np.log(joint) - independent) / len(a)))  # rounding may leave −1e-16
@@ -59,30 +59,30 @@ def entropy(labels: Labels) -> float:
     1.3863
     """
     require(len(labels) > 0, "there are no labels to take the entropy of")
-    shares = numbered(labels)[1] / len(labels)
+    shares = contingency(labels)[1] / len(labels)
     return max(0.0, float(-shares @ np.log(shares)))
 
 
-def by_chance(one: Labels, other: Labels, shuffles: int = 5, seed: int = 0) -> float:
+def shuffled_information(one: Labels, other: Labels, shuffles: int = 5, seed: int = 0) -> float:
     """The bias of the estimate: what it gives, in the mean over draws, once the pairs are shuffled."""
     require(shuffles > 0, f"shuffles={shuffles}: the pairs must be shuffled at least once")
     random = np.random.default_rng(seed)
     return float(np.mean([mutual_information(random.permutation(one), other) for _ in range(shuffles)]))
 
 
-def numbered(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+def contingency(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     """The labels numbered from zero, and how many there are of each."""
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return places.astype(np.int64), counts
 
 
-def check(one: Labels, other: Labels) -> None:
+def check_labels(one: Labels, other: Labels) -> None:
     require(len(one) == len(other), f"labels are compared in pairs, not {len(one)} of one with {len(other)} of another")
     require(len(one) > 0, "there are no labels to compare")
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedInformation:
     """What two lists of labels share, what they would share if shuffled, and at most: the lower of their entropies."""
 
     nats: float
@@ -98,8 +98,8 @@ class Information(Displayed):
     With few tokens per cluster both come close to `at_most` for any model: then look at what chance gives.
     """
 
-    embedding: Shared  # clustered embeddings against clustered states: table 2
-    word: Shared  # words against clustered states
+    embedding: SharedInformation  # clustered embeddings against clustered states: table 2
+    word: SharedInformation  # words against clustered states
     tokens: int
     total: int  # tokens of the chosen words, from which these were drawn
     words: int
@@ -130,11 +130,11 @@ def information(
     model: Model,
     batches: Stream[Batch],
     choice: str = "frequent",
-    number: int = WORDS,
+    number: int = NUM_WORDS,
     most: int = MAX_TOKENS,
-    k: int = CLUSTERS,
-    batch_size: int = BATCH,
-    starts: int = STARTS,
+    k: int = NUM_CLUSTERS,
+    batch_size: int = BATCH_SIZE,
+    starts: int = NUM_STARTS,
     seed: int = 0,
     without: Collection[int] = (),
     **forward: Any,
@@ -146,24 +146,32 @@ def information(
     """
     choose("choice of words", choice, ("frequent", "sampled"))
     counts = word_counts(begun(batches), without)
-    words = most_frequent(counts, number) if choice == "frequent" else sampled(counts, number, seed)
-    return measured(gather_occurrences(model, batches, words, most, seed, **forward), k, batch_size, starts, seed)
+    words = most_frequent_words(counts, number) if choice == "frequent" else sample_words(counts, number, seed)
+    return compute_information(
+        gather_occurrences(model, batches, words, most, seed, **forward), k, batch_size, starts, seed
+    )
 
 
-def measured(
-    occurrences: Occurrences, k: int = CLUSTERS, batch_size: int = BATCH, starts: int = STARTS, seed: int = 0
+def compute_information(
+    occurrences: Occurrences,
+    k: int = NUM_CLUSTERS,
+    batch_size: int = BATCH_SIZE,
+    starts: int = NUM_STARTS,
+    seed: int = 0,
 ) -> Information:
     """Of vectors that have been gathered; there must be at least k of them."""
     words = occurrences.words
-    embedded = clustered(occurrences.embedded, k, batch_size, starts, seed, kinds=words)
-    states = clustered(occurrences.states, k, batch_size, starts, seed)
+    embedded = cluster_vectors(occurrences.embedded, k, batch_size, starts, seed, kinds=words)
+    states = cluster_vectors(occurrences.states, k, batch_size, starts, seed)
     return Information(
-        embedding=shared(embedded.labels, states.labels, seed),
-        word=shared(words, states.labels, seed),
+        embedding=shared_information(embedded.labels, states.labels, seed),
+        word=shared_information(words, states.labels, seed),
         tokens=len(words), total=occurrences.total, words=len(set(words.tolist())), k=k,
         embedding_clusters=embedded.occupied, state_clusters=states.occupied,
     )  # fmt: skip
 
 
-def shared(one: Any, other: Any, seed: int) -> Shared:
-    return Shared(mutual_information(one, other), by_chance(one, other, seed=seed), min(entropy(one), entropy(other)))
+def shared_information(one: Any, other: Any, seed: int) -> SharedInformation:
+    return SharedInformation(
+        mutual_information(one, other), shuffled_information(one, other, seed=seed), min(entropy(one), entropy(other))
+    )

@@ -51,28 +51,28 @@ def gather_occurrences(
     """
     require(most > 0, f"most={most}: at least one occurrence must be kept")
     require(len(words) > 0, "no words were chosen; give at least one")
-    chosen = known(words)
-    kept = sample_mask(sum(int(places(batch, chosen).sum()) for batch in begun(batches)), most, seed)
+    chosen = membership(words)
+    kept = sample_mask(sum(int(positions_of(batch, chosen).sum()) for batch in begun(batches)), most, seed)
     with as_it_was(model):
-        parts = each_batch(model, beside(model, begun(batches)), chosen, kept, forward)
-        found, embedded, states = put_together(parts, int(kept.sum()))
+        parts = vectors_by_batch(model, beside(model, begun(batches)), chosen, kept, forward)
+        found, embedded, states = concatenate_parts(parts, int(kept.sum()))
     return Occurrences(found, embedded, states, len(kept))
 
 
-def each_batch(
+def vectors_by_batch(
     model: Model, batches: Iterable[Batch], chosen: Tensor, kept: Bool[np.ndarray, " total"], forward: dict[str, Any]
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """Word, e and h of what is kept of each batch; the model is not asked about a batch of which nothing is."""
     seen = 0
     for batch in batches:
-        where = places(batch, chosen)
+        where = positions_of(batch, chosen)
         here = kept[seen : seen + int(where.sum())]
         seen += len(here)
         if here.any():
-            yield picked(model(batch, **forward), where, torch.from_numpy(here))
+            yield select_vectors(model(batch, **forward), where, torch.from_numpy(here))
 
 
-def put_together(parts: Iterator[tuple[np.ndarray, ...]], tokens: int) -> list[np.ndarray]:
+def concatenate_parts(parts: Iterator[tuple[np.ndarray, ...]], tokens: int) -> list[np.ndarray]:
     """Part after part into its place: to hold them all and then join them would take twice the memory."""
     whole: list[np.ndarray] = []
     start = 0
@@ -84,13 +84,13 @@ def put_together(parts: Iterator[tuple[np.ndarray, ...]], tokens: int) -> list[n
     return whole
 
 
-def known(words: Int[np.ndarray, " words"]) -> Bool[Tensor, " vocabulary"]:
+def membership(words: Int[np.ndarray, " words"]) -> Bool[Tensor, " vocabulary"]:
     table = torch.zeros(int(words.max()) + 2, dtype=torch.bool)  # the last place is for all words of a higher number
     table[torch.from_numpy(words)] = True
     return table
 
 
-def places(batch: Batch, chosen: Bool[Tensor, " vocabulary"]) -> Bool[Tensor, "batch source"]:
+def positions_of(batch: Batch, chosen: Bool[Tensor, " vocabulary"]) -> Bool[Tensor, "batch source"]:
     """Where one of the chosen words stands."""
     numbers = batch.source.clamp(max=len(chosen) - 1)
     return batch.source_mask & chosen.to(numbers.device)[numbers]
@@ -104,14 +104,16 @@ def sample_mask(total: int, most: int, seed: int) -> Bool[np.ndarray, " total"]:
     return kept
 
 
-def picked(trace: Trace, where: Bool[Tensor, "batch source"], here: Bool[Tensor, " found"]) -> tuple[np.ndarray, ...]:
+def select_vectors(
+    trace: Trace, where: Bool[Tensor, "batch source"], here: Bool[Tensor, " found"]
+) -> tuple[np.ndarray, ...]:
     """Word, e and h of those of the found places that are kept."""
     rows, steps = (place[here.to(place.device)] for place in where.nonzero(as_tuple=True))
     vectors = (side[rows, steps].float().cpu().numpy() for side in (trace.embedded, trace.encoder))
     return (trace.source[rows, steps].cpu().numpy(), *vectors)
 
 
-WORDS = 1000  # tutek2020 §3.4
+NUM_WORDS = 1000  # tutek2020 §3.4
 POWER = 0.75  # of the unigram distribution, tutek2020 footnote 6
 
 Counts = Int[np.ndarray, " vocabulary"]
@@ -133,10 +135,10 @@ def word_counts(batches: Iterable[Batch], without: Collection[int] = ()) -> Coun
     return counts
 
 
-def most_frequent(counts: Counts, number: int = WORDS) -> Numbers:
+def most_frequent_words(counts: Counts, number: int = NUM_WORDS) -> Numbers:
     """MF: of equally frequent words, those of the lowest number. All that occur, if there are no more.
 
-    >>> most_frequent(np.array([0, 0, 0, 5, 1, 5, 9]), 2)
+    >>> most_frequent_words(np.array([0, 0, 0, 5, 1, 5, 9]), 2)
     array([3, 6])
     """
     check_counts(counts, number)
@@ -144,7 +146,7 @@ def most_frequent(counts: Counts, number: int = WORDS) -> Numbers:
     return np.sort(order[counts[order] > 0])
 
 
-def sampled(counts: Counts, number: int = WORDS, seed: int = 0, power: float = POWER) -> Numbers:
+def sample_words(counts: Counts, number: int = NUM_WORDS, seed: int = 0, power: float = POWER) -> Numbers:
     """RS: words drawn without replacement, in proportion to a power of their counts."""
     check_counts(counts, number)
     known = np.flatnonzero(counts)
@@ -158,7 +160,7 @@ def check_counts(counts: Counts, number: int) -> None:
     require(bool(counts.any()), "no word occurs in these batches, apart from special ones and those left out")
 
 
-CLUSTERS, BATCH, STARTS = 1000, 100, 3  # k and batch size: tutek2020 §3.4; scikit-learn's starts in 2020
+NUM_CLUSTERS, BATCH_SIZE, NUM_STARTS = 1000, 100, 3  # k and batch size: tutek2020 §3.4; scikit-learn's starts in 2020
 BLOCK = 1 << 14
 
 
@@ -174,11 +176,11 @@ class Clusters:
         return len(np.unique(self.labels))
 
 
-def clustered(
+def cluster_vectors(
     vectors: Float[np.ndarray, "tokens size"],
-    k: int = CLUSTERS,
-    batch_size: int = BATCH,
-    starts: int = STARTS,
+    k: int = NUM_CLUSTERS,
+    batch_size: int = BATCH_SIZE,
+    starts: int = NUM_STARTS,
     seed: int = 0,
     kinds: Int[np.ndarray, " tokens"] | None = None,
 ) -> Clusters:
@@ -188,31 +190,33 @@ def clustered(
     They are clustered with all their occurrences in any case.
     """
     check_vectors(vectors, k, batch_size, starts)
-    found = fitted(vectors, k, batch_size, starts, seed)
+    found = fit_kmeans(vectors, k, batch_size, starts, seed)
     if kinds is None:
         return Clusters(found.predict(vectors), k)
     _, firsts, places = np.unique(kinds, return_index=True, return_inverse=True)
-    if not same(vectors, firsts[places]):
+    if not all_equal(vectors, firsts[places]):
         return Clusters(found.predict(vectors), k)
     return Clusters(found.predict(vectors[firsts])[places], k)
 
 
-def same(vectors: Float[np.ndarray, "tokens size"], others: Int[np.ndarray, " tokens"]) -> bool:
+def all_equal(vectors: Float[np.ndarray, "tokens size"], others: Int[np.ndarray, " tokens"]) -> bool:
     """Whether each vector equals another one; in blocks, for a copy of all would take as much memory again."""
     blocks = (slice(start, start + BLOCK) for start in range(0, len(vectors), BLOCK))
     return all(np.array_equal(vectors[block], vectors[others[block]]) for block in blocks)
 
 
-def fitted(vectors: np.ndarray, k: int, batch_size: int, starts: int, seed: int) -> Any:
+def fit_kmeans(vectors: np.ndarray, k: int, batch_size: int, starts: int, seed: int) -> Any:
     from sklearn.cluster import MiniBatchKMeans  # takes a second to load
     from threadpoolctl import threadpool_limits
 
-    method = MiniBatchKMeans(k, batch_size=batch_size, n_init=starts, random_state=Evenly(seed), compute_labels=False)
+    method = MiniBatchKMeans(
+        k, batch_size=batch_size, n_init=starts, random_state=UniformChoice(seed), compute_labels=False
+    )
     with threadpool_limits(1):
         return method.fit(vectors)
 
 
-class Evenly(np.random.RandomState):
+class UniformChoice(np.random.RandomState):
     """Draws with replacement are even, whatever weights are given: here all vectors weigh the same.
 
     Recent versions of scikit-learn draw each batch by weight, for which they add up the weights of all vectors anew. At

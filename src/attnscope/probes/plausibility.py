@@ -1,7 +1,7 @@
 """Does attention fall on what people marked? (ERASER: DeYoung et al. 2020, §4.1)
 
 Average precision and the area under the curve read a score as a ranking; token F1 and IOU F1 read its top words as a
-rationale of its own. Each stands beside what a random score would get. `Plausible` gathers them over a stream of texts.
+rationale of its own. Each stands beside what a random score would get.
 """
 
 # TODO(docstring) join:
@@ -19,7 +19,15 @@ from torch import Tensor
 from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.probes.drawing import Axes
-from attnscope.probes.erasure.removal import Gathered, Score, Texts, by_score, erasable, random_score, values_of
+from attnscope.probes.erasure.removal import (
+    RecordAccumulator,
+    Score,
+    TextRecords,
+    erasable_words,
+    random_score,
+    rank_by_score,
+    score_values,
+)
 from attnscope.tasks.batch import Batch
 
 
@@ -33,10 +41,10 @@ def average_precision(
     tensor([0.8333], dtype=torch.float64)
     """
     hits, passed, last = thresholds(values, marked & words, words)
-    return (hits / passed * added(hits, last)).sum(-1) / (marked & words).sum(-1)
+    return (hits / passed * recall_steps(hits, last)).sum(-1) / (marked & words).sum(-1)
 
 
-def area_under_curve(
+def precision_recall_auc(
     values: Float[Tensor, "texts source"], marked: Bool[Tensor, "texts source"], words: Bool[Tensor, "texts source"]
 ) -> Float[Tensor, " texts"]:
     """AUPRC as ERASER's code has it: straight lines between thresholds, from precision 1 at recall 0."""
@@ -46,10 +54,10 @@ def area_under_curve(
     before = number.cummax(-1).values.roll(1, -1)  # the threshold before this one
     before[:, :1] = -1
     previous = torch.where(before < 0, 1.0, precision.gather(1, before.clamp(min=0)))
-    return ((precision + previous) / 2 * added(hits, last)).sum(-1) / (marked & words).sum(-1)
+    return ((precision + previous) / 2 * recall_steps(hits, last)).sum(-1) / (marked & words).sum(-1)
 
 
-def chance_of_average_precision(
+def expected_average_precision(
     marked: Bool[Tensor, "texts source"], words: Bool[Tensor, "texts source"]
 ) -> Float[Tensor, " texts"]:
     """What a random order gets on average: a marked word at place i has (i − 1)(M − 1) / (n − 1) marked ones above it.
@@ -74,7 +82,9 @@ def thresholds(
     return marked.gather(1, order).double().cumsum(-1), real.double().cumsum(-1).clamp(min=1), last
 
 
-def added(hits: Float[Tensor, "texts source"], last: Bool[Tensor, "texts source"]) -> Float[Tensor, "texts source"]:
+def recall_steps(
+    hits: Float[Tensor, "texts source"], last: Bool[Tensor, "texts source"]
+) -> Float[Tensor, "texts source"]:
     """How many marked words each threshold adds to the one before; 0 where there is no threshold."""
     reached = hits.where(last, 0).cummax(-1).values
     return reached.diff(dim=-1, prepend=torch.zeros_like(reached[:, :1]))
@@ -90,12 +100,12 @@ def token_f1(chosen: Bool[Tensor, "texts source"], marked: Bool[Tensor, "texts s
     return f1.masked_fill(count == 0, torch.nan)
 
 
-def chance_of_token_f1(
+def expected_token_f1(
     chosen: Int[Tensor, " texts"], marked: Int[Tensor, " texts"], words: Int[Tensor, " texts"]
 ) -> Float[Tensor, " texts"]:
     """What so many words chosen at random get on average: chosen · marked / words of them are both.
 
-    >>> chance_of_token_f1(torch.tensor([3]), torch.tensor([3]), torch.tensor([10]))
+    >>> expected_token_f1(torch.tensor([3]), torch.tensor([3]), torch.tensor([10]))
     tensor([0.3000], dtype=torch.float64)
     """
     f1 = 2 * chosen.double() * marked / (words * (chosen + marked))
@@ -110,17 +120,17 @@ def iou_f1(
     A passage is a run of words without a gap. Two runs overlap if what they share is at least half of their union, so
     none can overlap with two others. NaN where nothing is marked.
     """
-    one, other = runs(chosen), runs(marked)
-    matches = matched(one, other, overlap)
+    one, other = number_runs(chosen), number_runs(marked)
+    matches = matching_runs(one, other, overlap)
     wanted = other.amax(-1)
     f1 = 2 * matches.double() / (one.amax(-1) + wanted)
     return f1.masked_fill(wanted == 0, torch.nan)
 
 
-def runs(chosen: Bool[Tensor, "texts source"]) -> Int[Tensor, "texts source"]:
+def number_runs(chosen: Bool[Tensor, "texts source"]) -> Int[Tensor, "texts source"]:
     """The number of the run that each word is in, from 1; 0 outside.
 
-    >>> runs(torch.tensor([[True, True, False, True]]))
+    >>> number_runs(torch.tensor([[True, True, False, True]]))
     tensor([[1, 1, 0, 2]])
     """
     before = chosen.roll(1, -1)
@@ -128,7 +138,7 @@ def runs(chosen: Bool[Tensor, "texts source"]) -> Int[Tensor, "texts source"]:
     return (chosen & ~before).cumsum(-1) * chosen
 
 
-def matched(
+def matching_runs(
     one: Int[Tensor, "texts source"], other: Int[Tensor, "texts source"], overlap: float
 ) -> Int[Tensor, " texts"]:
     """How many runs of the one overlap with a run of the other."""
@@ -136,22 +146,22 @@ def matched(
     met = torch.stack([text, one[text, place], other[text, place]], 1)
     pairs, shared = met.unique(dim=0, return_counts=True)
     text, a, b = pairs.unbind(1)
-    union = sizes(one)[text, a] + sizes(other)[text, b] - shared
+    union = run_sizes(one)[text, a] + run_sizes(other)[text, b] - shared
     return torch.bincount(text[shared >= overlap * union], minlength=len(one))
 
 
-def sizes(numbered: Int[Tensor, "texts source"]) -> Int[Tensor, "texts runs"]:
+def run_sizes(numbered: Int[Tensor, "texts source"]) -> Int[Tensor, "texts runs"]:
     """How many words bear each number."""
     counts = numbered.new_zeros(len(numbered), numbered.shape[1] + 1)
     return counts.scatter_add_(1, numbered, torch.ones_like(numbered))
 
 
-MARKED = 0.5  # a word is marked if at least half of the people marked it
+MIN_VOTES = 0.5  # a word is marked if at least half of the people marked it
 MEASURES = ("average_precision", "area", "token_f1", "iou_f1", "mass")
 
 
 @dataclass(frozen=True)
-class Agreeing(Texts, Displayed):
+class TextPlausibility(TextRecords, Displayed):
     """How far one score agrees with what people marked, for each text that has a marked word, beside chance.
 
     Chance is exact, but for `area` and `iou_f1`, where it is the mean over random scores. `mass` is NaN where a score
@@ -179,7 +189,7 @@ class Agreeing(Texts, Displayed):
 class Plausibility(Displayed):
     """For each score, means over texts."""
 
-    scores: Mapping[str, Agreeing]
+    scores: Mapping[str, TextPlausibility]
     texts: int
     left_out: int  # texts without a marked word
 
@@ -198,7 +208,7 @@ class Plausibility(Displayed):
         return plots.bars(bars, ax=ax, ylabel="mean over texts")
 
 
-class Plausible(Gathered[Agreeing]):
+class PlausibilityAccumulator(RecordAccumulator[TextPlausibility]):
     """Gathers how far scores agree with the rationales of a stream of texts.
 
     `share`: the share of each text that a score chooses, such as the mean share of marked words; None for as many words
@@ -213,63 +223,69 @@ class Plausible(Gathered[Agreeing]):
 
     def update(self, batch: Batch, scores: Mapping[str, Score]) -> None:
         require(bool(scores), "no score was given; give one or more by name")
-        found = {name: plausible(batch, score, self.share, self.draws, self.seed) for name, score in scores.items()}
-        self.add(found, left_out=int((~marked_words(batch).any(1)).sum()))
+        found = {
+            name: text_plausibility(batch, score, self.share, self.draws, self.seed) for name, score in scores.items()
+        }
+        self.add(found, left_out=int((~rationale_mask(batch).any(1)).sum()))
 
     def result(self) -> Plausibility:
         found = self.gathered()
         return Plausibility(dict(found), len(next(iter(found.values()))), self.left_out)
 
 
-def plausible(batch: Batch, score: Score, share: float | None = None, draws: int = 20, seed: int = 0) -> Agreeing:
+def text_plausibility(
+    batch: Batch, score: Score, share: float | None = None, draws: int = 20, seed: int = 0
+) -> TextPlausibility:
     """How far a score agrees with the rationale of each text that has a marked word."""
-    texts = marked_words(batch).any(1)
-    marked, words, values = (of[texts] for of in (marked_words(batch), erasable(batch), values_of(score, batch)))
+    texts = rationale_mask(batch).any(1)
+    marked, words, values = (
+        of[texts] for of in (rationale_mask(batch), erasable_words(batch), score_values(score, batch))
+    )
     ties = random_score(batch, seed)[texts]
-    size = how_many(marked, words, share)
+    size = rationale_size(marked, words, share)
     drawn = [random_score(batch, seed + 1 + i)[texts] for i in range(draws)]
-    chosen = first(values, words, ties, size)
-    return Agreeing(
+    chosen = top_tokens(values, words, ties, size)
+    return TextPlausibility(
         average_precision=average_precision(values, marked, words),
-        average_precision_chance=chance_of_average_precision(marked, words),
-        area=area_under_curve(values, marked, words),
-        area_chance=torch.stack([area_under_curve(one, marked, words) for one in drawn]).mean(0),
+        average_precision_chance=expected_average_precision(marked, words),
+        area=precision_recall_auc(values, marked, words),
+        area_chance=torch.stack([precision_recall_auc(one, marked, words) for one in drawn]).mean(0),
         token_f1=token_f1(chosen, marked),
-        token_f1_chance=chance_of_token_f1(size, marked.sum(1), words.sum(1)),
+        token_f1_chance=expected_token_f1(size, marked.sum(1), words.sum(1)),
         iou_f1=iou_f1(chosen, marked),
-        iou_f1_chance=torch.stack([iou_f1(first(one, words, ties, size), marked) for one in drawn]).mean(0),
-        mass=marked_mass(values, marked, words),
+        iou_f1_chance=torch.stack([iou_f1(top_tokens(one, words, ties, size), marked) for one in drawn]).mean(0),
+        mass=rationale_mass(values, marked, words),
         mass_chance=marked.sum(1).double() / words.sum(1),
     )
 
 
-def marked_words(batch: Batch) -> Bool[Tensor, "batch source"]:
+def rationale_mask(batch: Batch) -> Bool[Tensor, "batch source"]:
     if batch.rationale is None:
         raise AttnscopeError(
             "these texts come without rationales; use a task that names one, such as eraser_movies or "
             "Classification(..., rationale='rationale')"
         )
-    return (batch.rationale >= MARKED) & erasable(batch)
+    return (batch.rationale >= MIN_VOTES) & erasable_words(batch)
 
 
-def how_many(
+def rationale_size(
     marked: Bool[Tensor, "texts source"], words: Bool[Tensor, "texts source"], share: float | None
 ) -> Int[Tensor, " texts"]:
     """How many words are chosen: as many as are marked, or a share of all, rounded up."""
     return marked.sum(1) if share is None else (words.sum(1).double() * share - 1e-9).ceil().long()
 
 
-def first(
+def top_tokens(
     values: Float[Tensor, "texts source"],
     words: Bool[Tensor, "texts source"],
     ties: Float[Tensor, "texts source"],
     size: Int[Tensor, " texts"],
 ) -> Bool[Tensor, "texts source"]:
     """The words with the highest scores, as many as `size` says."""
-    return words & (by_score(values, words, ties) < size[:, None])
+    return words & (rank_by_score(values, words, ties) < size[:, None])
 
 
-def marked_mass(
+def rationale_mass(
     values: Float[Tensor, "texts source"], marked: Bool[Tensor, "texts source"], words: Bool[Tensor, "texts source"]
 ) -> Float[Tensor, " texts"]:
     """The share of the score of all words that is on marked ones; NaN where the score is negative somewhere."""

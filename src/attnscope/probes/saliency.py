@@ -47,7 +47,7 @@ class Saliency(Scores):
         return replace(self, values=-self.values, name=f"{self.name}, sign reversed")
 
 
-def saliency(values: Float[Tensor, "batch target source"], batch: Batch, name: str) -> Saliency:
+def masked_saliency(values: Float[Tensor, "batch target source"], batch: Batch, name: str) -> Saliency:
     masked = over_words(values.detach(), batch.source_mask, batch.target_mask)
     return Saliency(masked, batch.source_mask, batch.target_mask, name)
 
@@ -94,7 +94,7 @@ def embeddings(model: EmbedsSource, batch: Batch) -> Float[Tensor, "batch source
 
 
 @contextmanager
-def differentiable(model: EmbedsSource) -> Iterator[None]:
+def with_gradients(model: EmbedsSource) -> Iterator[None]:
     """Evaluation mode with gradients. cuDNN cannot go back through a recurrent layer then; torch's own kernels can."""
     with as_it_was(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         yield
@@ -107,14 +107,14 @@ def influence(model: EmbedsSource, batch: Batch, of: Output = gold_log_probabili
     """
     scale = torch.ones_like(embeddings(model, batch)[..., :1]).requires_grad_()  # batch x source x 1
     slopes = derivatives(model, batch, lambda e: e * scale, scale, of, forward)
-    return saliency(torch.stack([slope.squeeze(-1) for slope in slopes], 1), batch, "influence Δ")
+    return masked_saliency(torch.stack([slope.squeeze(-1) for slope in slopes], 1), batch, "influence Δ")
 
 
 def gradient_norm(model: EmbedsSource, batch: Batch, of: Output = gold_log_probability, **forward: Any) -> Saliency:
     """The length of the gradient with respect to each embedding: how much a word could matter, without a sign."""
     shift = torch.zeros_like(embeddings(model, batch)).requires_grad_()
     slopes = derivatives(model, batch, lambda e: e + shift, shift, of, forward)
-    return saliency(torch.stack([slope.norm(dim=-1) for slope in slopes], 1), batch, "gradient norm")
+    return masked_saliency(torch.stack([slope.norm(dim=-1) for slope in slopes], 1), batch, "gradient norm")
 
 
 def gradient_times_input(
@@ -128,7 +128,7 @@ def gradient_times_input(
     shift = torch.zeros_like(embedded).requires_grad_()
     slopes = derivatives(model, batch, lambda e: e + shift, shift, of, forward)
     products = [(slope * embedded).sum(-1) for slope in slopes]
-    return saliency(torch.stack(products, 1), batch, "gradient × input")
+    return masked_saliency(torch.stack(products, 1), batch, "gradient × input")
 
 
 def derivatives(
@@ -138,7 +138,7 @@ def derivatives(
 
     Sentences of a batch do not touch each other, so the sum over them is differentiated once for all.
     """
-    with differentiable(model):
+    with with_gradients(model):
         with with_embeddings(model, batch, change):
             outputs = of(model(batch, **forward)).sum(0)  # target
         return [torch.autograd.grad(output, knob, retain_graph=True, materialize_grads=True)[0] for output in outputs]
@@ -166,26 +166,27 @@ def integrated_gradients(
     embedded = embeddings(model, batch)
     blank = torch.zeros_like(embedded[0, 0]) if baseline is None else baseline.to(embedded)
     values = sum(
-        weight * slopes_at(place, model, batch, blank, embedded, of, forward) for place, weight in gauss(points)
+        weight * path_gradient(place, model, batch, blank, embedded, of, forward)
+        for place, weight in gauss_legendre(points)
     )
     assert isinstance(values, Tensor)
-    found = saliency(values, batch, "integrated gradients")
-    whole, nothing = (output_at(place, model, batch, blank, of, forward) for place in (1.0, 0.0))
+    found = masked_saliency(values, batch, "integrated gradients")
+    whole, nothing = (path_output(place, model, batch, blank, of, forward) for place in (1.0, 0.0))
     missed = (whole - nothing - found.values.nansum(-1)).masked_fill(~batch.target_mask, torch.nan)
     return IntegratedGradients(found.values, found.source_mask, found.target_mask, found.name, missed)
 
 
-def gauss(points: int) -> list[tuple[float, float]]:
+def gauss_legendre(points: int) -> list[tuple[float, float]]:
     """Places and weights of the Gauss-Legendre rule on the way from 0 to 1.
 
-    >>> gauss(1)
+    >>> gauss_legendre(1)
     [(0.5, 1.0)]
     """
     places, weights = np.polynomial.legendre.leggauss(points)
     return [(float(place), float(weight)) for place, weight in zip((places + 1) / 2, weights / 2, strict=True)]
 
 
-def slopes_at(
+def path_gradient(
     place: float,
     model: EmbedsSource,
     batch: Batch,
@@ -200,7 +201,7 @@ def slopes_at(
     return torch.stack([slope.squeeze(-1) for slope in slopes], 1)
 
 
-def output_at(
+def path_output(
     place: float, model: EmbedsSource, batch: Batch, blank: Tensor, of: Output, forward: dict[str, Any]
 ) -> Float[Tensor, "batch target"]:
     with as_it_was(model), with_embeddings(model, batch, lambda e: blank + (e - blank) * place):
@@ -219,14 +220,14 @@ def leave_one_out(
     A word that is its whole sentence cannot be dropped: NaN.
     """
     choose("way to leave a word out", how, WAYS)
-    without = dropped if how == "drop" else zeroed
+    without = output_without if how == "drop" else output_with_zero
     with as_it_was(model):
         whole = of(model(batch, **forward))
         changes = [whole - without(model, batch, place, of, forward) for place in range(batch.source.shape[1])]
-    return saliency(torch.stack(changes, -1), batch, f"leave-one-out, {WAYS[how]}")
+    return masked_saliency(torch.stack(changes, -1), batch, f"leave-one-out, {WAYS[how]}")
 
 
-def dropped(
+def output_without(
     model: EmbedsSource, batch: Batch, place: int, of: Output, forward: dict[str, Any]
 ) -> Float[Tensor, "batch target"]:
     """The output when every sentence lacks the word at this place."""
@@ -241,7 +242,7 @@ def dropped(
     return of(model(rest, **forward)).masked_fill(nothing_left[:, None], torch.nan)
 
 
-def zeroed(
+def output_with_zero(
     model: EmbedsSource, batch: Batch, place: int, of: Output, forward: dict[str, Any]
 ) -> Float[Tensor, "batch target"]:
     """The output when the word at this place has a zero embedding."""

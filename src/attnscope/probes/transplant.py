@@ -1,6 +1,7 @@
 """Which parts of a network does its solution need? Swap them, or cut them out, and train on (baan2019 §5)
 
-`substituted` and `pruned` give a new model, and say which of its weights are to be held; `retrained` trains it on.
+`transplant_component` and `prune_to_strongest` return a new model and which of its weights stay frozen; `retrain`
+continues training.
 """
 
 # TODO(docstring) join:
@@ -24,31 +25,31 @@ from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.cells import GRU, LSTM, weights_of
 from attnscope.probes.drawing import Axes
-from attnscope.probes.weights import STRONGEST, strongest, unit_strengths
+from attnscope.probes.weights import STRONGEST, strongest_units, unit_strengths
 from attnscope.tasks import Task
 from attnscope.training import Objective, Progress, TrainingSettings, fit
 
-Held = dict[str, Bool[Tensor, "..."]]  # name of a parameter to where it is held; what is not named is free
+FrozenMask = dict[str, Bool[Tensor, "..."]]  # name of a parameter to where it is held; what is not named is free
 M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True)
-class Operated:
+class ModifiedModel:
     """A model after surgery, and which of its weights are to stay as they are when it is trained on."""
 
     model: nn.Module
-    held: Held
+    held: FrozenMask
 
 
 @contextmanager
-def holding(model: nn.Module, held: Mapping[str, Bool[Tensor, "..."]]) -> Iterator[None]:
+def freezing(model: nn.Module, held: Mapping[str, Bool[Tensor, "..."]]) -> Iterator[None]:
     """As long as the block lasts, no gradient reaches what is held."""
     own = dict(model.named_parameters())
     for name, where in held.items():
         require(name in own, f"there is no parameter {name!r} to be held; there are {', '.join(own)}")
         given, expected = tuple(where.shape), tuple(own[name].shape)
         require(given == expected, f"what is held of {name} has shape {given}, but it is of shape {expected}")
-    hooks = [own[name].register_hook(without(where.to(own[name].device))) for name, where in held.items()]
+    hooks = [own[name].register_hook(gradient_mask(where.to(own[name].device))) for name, where in held.items()]
     try:
         yield
     finally:
@@ -56,12 +57,12 @@ def holding(model: nn.Module, held: Mapping[str, Bool[Tensor, "..."]]) -> Iterat
             hook.remove()
 
 
-def without(where: Bool[Tensor, "..."]) -> Any:
+def gradient_mask(where: Bool[Tensor, "..."]) -> Any:
     return lambda gradient: gradient.masked_fill(where, 0.0)
 
 
-def retrained(
-    operated: Operated,
+def retrain(
+    operated: ModifiedModel,
     task: Task,
     objective: Objective | None = None,
     settings: TrainingSettings | None = None,
@@ -73,13 +74,13 @@ def retrained(
 
     What else is given, such as folder=, goes to `fit`.
     """
-    model = copied(operated.model)
-    with holding(model, {} if free else operated.held):
+    model = copy_model(operated.model)
+    with freezing(model, {} if free else operated.held):
         progress = fit(model, task, objective, settings, seed, **options)
     return model, progress
 
 
-def copied(model: M) -> M:
+def copy_model(model: M) -> M:
     """The same weights in a model of its own, without gradients."""
     made = copy.deepcopy(model)
     made.zero_grad(set_to_none=True)
@@ -89,17 +90,17 @@ def copied(model: M) -> M:
 ENCODER = ("source_inputs.", "encoder.")  # what belongs to the encoder; all else is the decoder's
 
 
-def of_encoder(name: str) -> bool:
+def in_encoder(name: str) -> bool:
     return name.startswith(ENCODER)
 
 
 # Which parameters, by name, a part consists of.
 COMPONENTS: dict[str, Callable[[str], bool]] = {
-    "encoder": of_encoder,
+    "encoder": in_encoder,
     "encoder_embedding": lambda name: name.startswith("source_inputs."),
-    "encoder_wih": lambda name: of_encoder(name) and ".weight_ih" in name,
-    "encoder_whh": lambda name: of_encoder(name) and ".weight_hh" in name,
-    "decoder": lambda name: not of_encoder(name),
+    "encoder_wih": lambda name: in_encoder(name) and ".weight_ih" in name,
+    "encoder_whh": lambda name: in_encoder(name) and ".weight_hh" in name,
+    "decoder": lambda name: not in_encoder(name),
     "decoder_embedding": lambda name: name.startswith("target_inputs."),
     "decoder_wih": lambda name: name.startswith("decoder.") and ".weight_ih" in name,
     "decoder_whh": lambda name: name.startswith("decoder.") and ".weight_hh" in name,
@@ -122,18 +123,18 @@ def parameters_of(model: EncoderDecoder, component: str) -> dict[str, nn.Paramet
 
 
 @torch.no_grad()
-def substituted(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> Operated:
+def transplant_component(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> ModifiedModel:
     """A new model: the receiver with the donor's part, which is held when it is trained on. Neither is changed."""
-    check_alike(receiver, donor)
-    made = copied(receiver)
+    check_same_architecture(receiver, donor)
+    made = copy_model(receiver)
     given, taken = parameters_of(donor, component), parameters_of(made, component)
     for name, parameter in taken.items():
         parameter.copy_(given[name])
-    held: Held = {name: torch.ones_like(parameter, dtype=torch.bool) for name, parameter in taken.items()}
-    return Operated(made, held)
+    held: FrozenMask = {name: torch.ones_like(parameter, dtype=torch.bool) for name, parameter in taken.items()}
+    return ModifiedModel(made, held)
 
 
-def check_alike(receiver: EncoderDecoder, donor: EncoderDecoder) -> None:
+def check_same_architecture(receiver: EncoderDecoder, donor: EncoderDecoder) -> None:
     one, other = (
         {name: tuple(parameter.shape) for name, parameter in model.named_parameters()} for model in (receiver, donor)
     )
@@ -144,13 +145,13 @@ def check_alike(receiver: EncoderDecoder, donor: EncoderDecoder) -> None:
 SIDES = ("encoder", "decoder")
 
 
-def pruned(model: EncoderDecoder, share: float = STRONGEST) -> Operated:
+def prune_to_strongest(model: EncoderDecoder, share: float = STRONGEST) -> ModifiedModel:
     """A new model with this share of each side's neurons, the strongest-connected ones; all else is held at zero."""
-    return with_neurons(model, {side: strongest(unit_strengths(model, side), share) for side in SIDES})
+    return keep_neurons(model, {side: strongest_units(unit_strengths(model, side), share) for side in SIDES})
 
 
 @torch.no_grad()
-def with_neurons(model: EncoderDecoder, kept: dict[str, tuple[int, ...]]) -> Operated:
+def keep_neurons(model: EncoderDecoder, kept: dict[str, tuple[int, ...]]) -> ModifiedModel:
     """A new model with these neurons of encoder and decoder only."""
     require(set(kept) == set(SIDES), f"say which neurons of encoder and decoder are kept, not of {', '.join(kept)}")
     settings = model.settings
@@ -158,19 +159,19 @@ def with_neurons(model: EncoderDecoder, kept: dict[str, tuple[int, ...]]) -> Ope
         settings.attention != "dot" and settings.readout != "sum",
         "dot attention and readout='sum' see the decoder's neurons without weights, so that none can be cut off",
     )
-    made = copied(model)
-    held: Held = {}
+    made = copy_model(model)
+    held: FrozenMask = {}
     for side in SIDES:
-        removed = ~chosen(kept[side], made.settings.units)
-        mark(held, made, side, removed)
-    mark_readers(held, made, ~chosen(kept["decoder"], made.settings.units))
+        removed = ~unit_mask(kept[side], made.settings.units)
+        freeze_removed(held, made, side, removed)
+    freeze_readers(held, made, ~unit_mask(kept["decoder"], made.settings.units))
     own = dict(made.named_parameters())
     for name, where in held.items():
         own[name].masked_fill_(where.to(own[name].device), 0.0)
-    return Operated(made, held)
+    return ModifiedModel(made, held)
 
 
-def chosen(units: Iterable[int], total: int) -> Tensor:
+def unit_mask(units: Iterable[int], total: int) -> Tensor:
     numbers = list(units)
     beyond = [unit for unit in numbers if not 0 <= unit < total]
     require(not beyond, f"there are no neurons {beyond}; they are numbered from 0 to {total - 1}")
@@ -179,7 +180,7 @@ def chosen(units: Iterable[int], total: int) -> Tensor:
     return made
 
 
-def mark(held: Held, model: EncoderDecoder, side: str, removed: Tensor) -> None:
+def freeze_removed(held: FrozenMask, model: EncoderDecoder, side: str, removed: Tensor) -> None:
     """What leads to the removed neurons of one side, and from them to the next step."""
     cells = list(getattr(model, side).ahead)
     cell, path = cells[0], f"{side}.ahead.0"
@@ -188,13 +189,13 @@ def mark(held: Held, model: EncoderDecoder, side: str, removed: Tensor) -> None:
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights = dict(zip(names, weights_of(cell.rnn), strict=True))
     rows = removed.repeat(len(weights["weight_ih_l0"]) // len(removed))  # of every gate
-    held |= {f"{path}.rnn.{name}": over_rows(rows, weight) for name, weight in weights.items()}
-    held[f"{path}.rnn.weight_hh_l0"] |= over_columns(removed, weights["weight_hh_l0"])
+    held |= {f"{path}.rnn.{name}": row_mask(rows, weight) for name, weight in weights.items()}
+    held[f"{path}.rnn.weight_hh_l0"] |= column_mask(removed, weights["weight_hh_l0"])
     for part, first in enumerate(cell.first):
-        held[f"{path}.first.{part}"] = over_rows(removed, first)
+        held[f"{path}.first.{part}"] = row_mask(removed, first)
 
 
-def mark_readers(held: Held, model: EncoderDecoder, removed: Tensor) -> None:
+def freeze_readers(held: FrozenMask, model: EncoderDecoder, removed: Tensor) -> None:
     """What reads the decoder's removed neurons: they start where the encoder ended, so they need not be zero."""
     reads_state = model.settings.readout in ("state", "both")
     first_layer = "output.weight" if model.settings.hidden is None else "hidden.0.weight"
@@ -204,14 +205,14 @@ def mark_readers(held: Held, model: EncoderDecoder, removed: Tensor) -> None:
         if reads and name in own:  # the state comes first where a layer reads more than it
             columns = torch.zeros(own[name].shape[1], dtype=torch.bool)
             columns[: len(removed)] = removed
-            held[name] = over_columns(columns, own[name])
+            held[name] = column_mask(columns, own[name])
 
 
-def over_rows(rows: Tensor, weight: Tensor) -> Tensor:
+def row_mask(rows: Tensor, weight: Tensor) -> Tensor:
     return rows.view(-1, *[1] * (weight.dim() - 1)).expand(weight.shape).clone()
 
 
-def over_columns(columns: Tensor, weight: Tensor) -> Tensor:
+def column_mask(columns: Tensor, weight: Tensor) -> Tensor:
     return columns.expand(weight.shape).clone()
 
 
@@ -219,7 +220,7 @@ Measure = Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TransplantOutcome:
     """One operation on one model, by whatever was measured: in the paper, sequence accuracy on new compositions."""
 
     operation: str
@@ -230,10 +231,10 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Outcomes(Displayed):
+class TransplantOutcomes(Displayed):
     """Those of several operations, or of one on several models."""
 
-    each: tuple[Outcome, ...]
+    each: tuple[TransplantOutcome, ...]
 
     def table(self) -> pd.DataFrame:
         return pd.DataFrame([vars(outcome) for outcome in self.each])
@@ -246,18 +247,18 @@ class Outcomes(Displayed):
         return plots.bars(groups.mean(), ax=ax, errors=groups.std(), ylabel="accuracy")
 
 
-def outcome(
+def measure_outcome(
     operation: str,
     model: nn.Module,
-    operated: Operated,
+    operated: ModifiedModel,
     measure: Measure,
     task: Task,
     free: bool = False,
     **options: Any,
-) -> tuple[Outcome, nn.Module]:
+) -> tuple[TransplantOutcome, nn.Module]:
     """Measure before and after an operation and after training on; and the model that came of it.
 
-    What else is given, such as objective= and settings=, goes to `retrained`.
+    What else is given, such as objective= and settings=, goes to `retrain`.
     """
-    made, _ = retrained(operated, task, free=free, **options)
-    return Outcome(operation, measure(model), measure(operated.model), measure(made), free), made
+    made, _ = retrain(operated, task, free=free, **options)
+    return TransplantOutcome(operation, measure(model), measure(operated.model), measure(made), free), made

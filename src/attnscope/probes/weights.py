@@ -24,7 +24,7 @@ Matrix = Float[np.ndarray, "_ _"]  # units of the next layer x units of the prev
 Matrices = dict[str, Matrix]
 
 SIDES = ("encoder", "decoder")
-PARTS: dict[type[Cell], str] = {GRU: "rzn", LSTM: "ifgo"}  # in the order in which torch stacks them
+GATE_ORDER: dict[type[Cell], str] = {GRU: "rzn", LSTM: "ifgo"}  # in the order in which torch stacks them
 
 
 def gate_matrices(model: EncoderDecoder) -> Matrices:
@@ -45,23 +45,23 @@ def matrices_of_side(model: EncoderDecoder, side: str) -> Matrices:
 
 
 def matrices_of_cell(cell: Cell) -> Matrices:
-    parts = PARTS.get(type(cell))
+    parts = GATE_ORDER.get(type(cell))
     if parts is None or not isinstance(cell, GRU | LSTM):
         raise BadSetting(f"the gates of {type(cell).__name__} have no names in the paper; choose a 'gru' or an 'lstm'")
     whole = dict(zip("ih", weights_of(cell.rnn)[:2], strict=True))
     return {
-        f"W{source}{part}": as_array(chunk)
+        f"W{source}{part}": to_numpy(chunk)
         for source, weight in whole.items()
         for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True)
     }
 
 
-def as_array(weight: Tensor) -> Matrix:
+def to_numpy(weight: Tensor) -> Matrix:
     return np.asarray(weight.detach().cpu().numpy().copy())
 
 
 @dataclass(frozen=True)
-class Embedding(Displayed):
+class EmbeddingTable(Displayed):
     """A row a word, a column a dimension."""
 
     values: Matrix
@@ -83,14 +83,14 @@ class Embedding(Displayed):
         return plots.heatmap(self.values, rows=self.words, ax=ax, title=self.name, diverging=True, xlabel="dimension")
 
 
-def embedding(model: EncoderDecoder, side: str, words: Sequence[str]) -> Embedding:
+def embedding_table(model: EncoderDecoder, side: str, words: Sequence[str]) -> EmbeddingTable:
     """The table of vectors that encoder or decoder looks words up in; `words` are those of the task's vocabulary."""
     inputs = model.source_inputs if choose("side", side, SIDES) == "encoder" else model.target_inputs
     if not isinstance(inputs.table, nn.Parameter):
         raise BadSetting("one-hot words have no embedding to look at; train a model with inputs='learned'")
-    values = as_array(inputs.table)
+    values = to_numpy(inputs.table)
     require(len(words) == len(values), f"there are {len(words)} words for the {len(values)} vectors of the {side}")
-    return Embedding(values, tuple(words), f"{side} embedding")
+    return EmbeddingTable(values, tuple(words), f"{side} embedding")
 
 
 LAYERS = ("next", "previous")
@@ -180,10 +180,10 @@ def unit_strengths(model: EncoderDecoder, side: str, direction: str = "both") ->
     return strengths(matrices if direction != "outgoing" else {}, recurrent if direction != "incoming" else {})
 
 
-def strongest(strengths: Float[np.ndarray, " units"], share: float = STRONGEST) -> tuple[int, ...]:
+def strongest_units(strengths: Float[np.ndarray, " units"], share: float = STRONGEST) -> tuple[int, ...]:
     """The strongest units, the first one first: this share of all, rounded, but at least one.
 
-    >>> strongest(np.array([0.1, 0.9, 0.5]), share=0.6)
+    >>> strongest_units(np.array([0.1, 0.9, 0.5]), share=0.6)
     (1, 2)
     """
     require(0 < share <= 1, f"share must be above 0 and at most 1, not {share}")

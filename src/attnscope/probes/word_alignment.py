@@ -30,16 +30,16 @@ from attnscope.tasks.batch import Batch
 #   How are links written down? Pharaoh format: "0-0 1-2", a line a sentence pair, source first.
 
 
-Link = tuple[int, int]  # source position, target position, from zero
-Links = frozenset[Link]
+AlignmentPoint = tuple[int, int]  # source position, target position, from zero
+Alignment = frozenset[AlignmentPoint]
 
 
-def argmax_links(
+def argmax_alignment(
     scores: Float[Tensor, "batch target source"],
     source_mask: Bool[Tensor, "batch source"],
     target_mask: Bool[Tensor, "batch target"],
     unlinked: Bool[Tensor, "batch source"] | None = None,
-) -> list[Links]:
+) -> list[Alignment]:
     """A link from each target word to its highest source word, the first where several are.
 
     Target words outside their mask get none. Source words outside theirs do not compete. `unlinked` ones (an end
@@ -48,64 +48,68 @@ def argmax_links(
     best = scores.masked_fill(~source_mask[:, None], -torch.inf).argmax(-1)  # batch x target
     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best[..., None], True)
     linkable = source_mask if unlinked is None else source_mask & ~unlinked
-    return links_at(chosen & linkable[:, None] & target_mask[:, :, None])
+    return alignments_from_mask(chosen & linkable[:, None] & target_mask[:, :, None])
 
 
-def threshold_links(
+def threshold_alignment(
     scores: Float[Tensor, "batch target source"],
     source_mask: Bool[Tensor, "batch source"],
     target_mask: Bool[Tensor, "batch target"],
     threshold: float,
-) -> list[Links]:
+) -> list[Alignment]:
     """A link wherever the score is at least the threshold."""
-    return links_at((scores >= threshold) & source_mask[:, None] & target_mask[:, :, None])
+    return alignments_from_mask((scores >= threshold) & source_mask[:, None] & target_mask[:, :, None])
 
 
-def links_at(chosen: Bool[Tensor, "batch target source"]) -> list[Links]:
-    found: list[set[Link]] = [set() for _ in range(len(chosen))]
+def alignments_from_mask(chosen: Bool[Tensor, "batch target source"]) -> list[Alignment]:
+    found: list[set[AlignmentPoint]] = [set() for _ in range(len(chosen))]
     for sentence, target, source in chosen.nonzero().tolist():
         found[sentence].add((source, target))
     return [frozenset(links) for links in found]
 
 
-def intersections(one: Sequence[Iterable[Link]], other: Sequence[Iterable[Link]]) -> list[Links]:
-    """The links that two directions agree on; those of the opposite direction have to be `flipped` first."""
+def intersect_alignments(
+    one: Sequence[Iterable[AlignmentPoint]], other: Sequence[Iterable[AlignmentPoint]]
+) -> list[Alignment]:
+    """The links that two directions agree on; transpose those of the opposite direction first."""
     require(len(one) == len(other), f"there are links of {len(one)} sentences, but of {len(other)} in the other list")
     return [frozenset(a) & frozenset(b) for a, b in zip(one, other, strict=True)]
 
 
-def flipped(links: Iterable[Link]) -> Links:
+def transpose_alignment(links: Iterable[AlignmentPoint]) -> Alignment:
     """The same links, source and target exchanged.
 
-    >>> sorted(flipped({(0, 1), (2, 3)}))
+    >>> sorted(transpose_alignment({(0, 1), (2, 3)}))
     [(1, 0), (3, 2)]
     """
     return frozenset((target, source) for source, target in links)
 
 
-def word_links(links: Iterable[Link], source_words: Sequence[int], target_words: Sequence[int]) -> Links:
+def subword_to_word_alignment(
+    links: Iterable[AlignmentPoint], source_words: Sequence[int], target_words: Sequence[int]
+) -> Alignment:
     """Links between pieces of words as links between words: two words are linked where any of their pieces are.
 
     `source_words` and `target_words` give the number of the word that each piece belongs to.
 
-    >>> sorted(word_links({(0, 0), (1, 0), (2, 1)}, source_words=[0, 0, 1], target_words=[0, 1]))
+    >>> sorted(subword_to_word_alignment({(0, 0), (1, 0), (2, 1)}, source_words=[0, 0, 1], target_words=[0, 1]))
     [(0, 0), (1, 1)]
     """
     return frozenset((source_words[source], target_words[target]) for source, target in links)
 
 
 @dataclass(frozen=True)
-class GoldLinks:
+class GoldAlignment:
     """What annotators say about one sentence pair. Every sure link is possible."""
 
-    sure: Links
-    possible: Links
+    sure: Alignment
+    possible: Alignment
 
     @classmethod
-    def of(cls, sure: Iterable[Iterable[int]], possible: Iterable[Iterable[int]] = ()) -> "GoldLinks":
+    def of(cls, sure: Iterable[Iterable[int]], possible: Iterable[Iterable[int]] = ()) -> "GoldAlignment":
         """From any pairs of source and target position; possible ones may or may not repeat the sure ones.
 
-        >>> sorted(GoldLinks.of(sure=[[0, 0]], possible=[[1, 0]]).possible)
+        >>> sorted(GoldAlignment.of(sure=[[0, 0]], possible=[[1, 0]]).possible)
         [(0, 0), (1, 0)]
         """
         certain = frozenset((source, target) for source, target in sure)
@@ -127,11 +131,11 @@ class AlignmentQuality(Displayed):
 
     @property
     def precision(self) -> float:
-        return share(self.hit_possible, self.links)
+        return fraction(self.hit_possible, self.links)
 
     @property
     def recall(self) -> float:
-        return share(self.hit_sure, self.sure)
+        return fraction(self.hit_sure, self.sure)
 
     @property
     def f1(self) -> float:
@@ -142,7 +146,7 @@ class AlignmentQuality(Displayed):
     @property
     def error_rate(self) -> float:
         """AER."""
-        return 1 - share(self.hit_sure + self.hit_possible, self.links + self.sure)
+        return 1 - fraction(self.hit_sure + self.hit_possible, self.links + self.sure)
 
     def table(self) -> pd.DataFrame:
         """One row."""
@@ -156,7 +160,7 @@ class AlignmentQuality(Displayed):
 
 
 @dataclass(frozen=True)
-class LinkCounts(Sums):
+class AlignmentCounts(Sums):
     links: int
     sure: int
     hit_sure: int
@@ -164,26 +168,26 @@ class LinkCounts(Sums):
     sentences: int = 1
 
 
-class Align(Accumulator[LinkCounts]):
+class AlignmentAccumulator(Accumulator[AlignmentCounts]):
     """Counts links against gold ones, sentence pair by sentence pair."""
 
-    def update(self, links: Iterable[Link], gold: GoldLinks) -> None:
+    def update(self, links: Iterable[AlignmentPoint], gold: GoldAlignment) -> None:
         found = frozenset(links)
-        self.add(LinkCounts(len(found), len(gold.sure), len(found & gold.sure), len(found & gold.possible)))
+        self.add(AlignmentCounts(len(found), len(gold.sure), len(found & gold.sure), len(found & gold.possible)))
 
     def result(self) -> AlignmentQuality:
         return AlignmentQuality(**vars(self.total))
 
 
-def share(part: int, whole: int) -> float:
+def fraction(part: int, whole: int) -> float:
     """NaN of nothing."""
     return part / whole if whole else nan
 
 
-WRITTEN = re.compile(r"(\d+)([-p])(\d+)")
+POINT = re.compile(r"(\d+)([-p])(\d+)")
 
 
-def to_pharaoh(links: Iterable[Link], *, base: int) -> str:
+def to_pharaoh(links: Iterable[AlignmentPoint], *, base: int) -> str:
     """One line.
 
     >>> to_pharaoh({(1, 2), (0, 0)}, base=1)
@@ -193,26 +197,26 @@ def to_pharaoh(links: Iterable[Link], *, base: int) -> str:
     return " ".join(f"{source + base}-{target + base}" for source, target in sorted(links))
 
 
-def links_from_pharaoh(line: str, *, base: int) -> Links:
+def alignment_from_pharaoh(line: str, *, base: int) -> Alignment:
     """The links of one line, sure and possible alike.
 
-    >>> sorted(links_from_pharaoh("1-1 2-3", base=1))
+    >>> sorted(alignment_from_pharaoh("1-1 2-3", base=1))
     [(0, 0), (1, 2)]
     """
     gold = gold_from_pharaoh(line, base=base)
     return gold.sure | gold.possible
 
 
-def gold_from_pharaoh(line: str, *, base: int) -> GoldLinks:
+def gold_from_pharaoh(line: str, *, base: int) -> GoldAlignment:
     """The sure and the possible links of one line."""
     check_base(base)
-    found = [written(text, base) for text in line.split()]
-    return GoldLinks.of(
+    found = [parse_point(text, base) for text in line.split()]
+    return GoldAlignment.of(
         sure=[link for mark, link in found if mark == "-"], possible=[link for mark, link in found if mark == "p"]
     )
 
 
-def read_pharaoh(path: Path, *, base: int) -> list[GoldLinks]:
+def read_pharaoh(path: Path, *, base: int) -> list[GoldAlignment]:
     """Every line of a file; an empty line is a sentence pair without links."""
     gold = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -223,8 +227,8 @@ def read_pharaoh(path: Path, *, base: int) -> list[GoldLinks]:
     return gold
 
 
-def written(text: str, base: int) -> tuple[str, Link]:
-    match = WRITTEN.fullmatch(text)
+def parse_point(text: str, base: int) -> tuple[str, AlignmentPoint]:
+    match = POINT.fullmatch(text)
     if match is None:
         raise AttnscopeError(f"'{text}' is no link; expected source-target, such as 3-4, or 3p4 for a possible one")
     source, target = int(match[1]) - base, int(match[3]) - base
@@ -237,24 +241,25 @@ def check_base(base: int) -> None:
     require(base in (0, 1), f"links count from 0 or from 1: base is 0 or 1, not {base}")
 
 
-def guided_attention(
+def attention_on_gold(
     attention: Float[Tensor, "batch target source"],
     guide: Int[Tensor, "batch target"],
     target_mask: Bool[Tensor, "batch target"],
 ) -> Float[Tensor, " words"]:
     """For every output word, the attention to the position that the guide names; to the first where it names none.
 
-    >>> guided_attention(torch.tensor([[[0.9, 0.1], [0.3, 0.7]]]), torch.tensor([[0, 1]]), torch.tensor([[True, True]]))
+    >>> attention, gold = torch.tensor([[[0.9, 0.1], [0.3, 0.7]]]), torch.tensor([[0, 1]])
+    >>> attention_on_gold(attention, gold, torch.tensor([[True, True]]))
     tensor([0.9000, 0.7000])
     """
     return attention.gather(2, guide.clamp(min=0)[..., None])[..., 0][target_mask]
 
 
-def followed(model: EncoderDecoder, batches: Iterable[Batch]) -> float:
+def mean_attention_on_gold(model: EncoderDecoder, batches: Iterable[Batch]) -> float:
     """The mean over all output words, while the decoder hears its own words."""
     found = []
     for batch, trace in traced(model, batches, teacher_forcing=0.0):
         if batch.guide is None:
             raise AttnscopeError("these sentences come without a guide, so it is not known where attention should be")
-        found.append(guided_attention(trace.attention.mean(1), batch.guide, batch.target_mask))
+        found.append(attention_on_gold(trace.attention.mean(1), batch.guide, batch.target_mask))
     return torch.cat(found).mean().item()

@@ -10,7 +10,7 @@ from torch import Tensor
 from attnscope.models.asking import as_it_was
 from attnscope.models.attention import masked_softmax, uniform
 from attnscope.models.trace import Attention, Trace
-from attnscope.probes.saliency import differentiable, gold_log_probability, with_embeddings
+from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
 from attnscope.tasks.batch import SPECIALS, START
 from attnscope.tasks.task import trimmed
 from attnscope.testing.asked import Asked
@@ -204,7 +204,7 @@ def embeddings_can_be_reached(asked: Asked) -> Iterator[str]:
         seen.append(embedded)
         return embedded + shift
 
-    with differentiable(model), with_embeddings(model, asked.batch, shifted):
+    with with_gradients(model), with_embeddings(model, asked.batch, shifted):
         output = gold_log_probability(model(asked.batch))[asked.batch.target_mask].sum()
     if len(seen) != 1 or not asked.same(seen[0].detach(), asked.trace.embedded):
         yield "source_inputs(batch.source) is not called once in a pass, with trace.embedded as its result"

@@ -12,7 +12,7 @@ from attnscope.models import PRESETS
 from attnscope.probes.activations import Activations
 from attnscope.probes.gates import Saturation
 from attnscope.probes.weight_graph import weight_graph
-from attnscope.probes.weights import Embedding
+from attnscope.probes.weights import EmbeddingTable
 from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
 from attnscope.studies.baan2019.diagnosed import TABLE2, TABLE3
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, baseline, guided, task
@@ -200,7 +200,7 @@ def test_the_overlap_claims_hold_for_the_papers_own_number():
 
 
 def test_words_that_the_decoder_never_hears_are_left_out():
-    table = Embedding(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
+    table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
     assert fig1.heard(table, "decoder").words == ("<start>", "000")
     assert fig1.heard(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 

@@ -10,8 +10,8 @@ import torch
 
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
-from attnscope.probes.diagnostic import functional_group, read
-from attnscope.probes.diagnostic.functional_group import likeness
+from attnscope.probes.diagnostic import fit_diagnostic, functional_group
+from attnscope.probes.diagnostic.functional_group import mean_jaccard
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
 from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
@@ -134,7 +134,7 @@ def test_converged_networks_are_trained_alike_and_to_the_end(study):
 
 def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
     how = MATCHED.experiments(TINY)[CONVERGED].settings
-    reading = read(samples(run, "h_enc"), how.stated)
+    reading = fit_diagnostic(samples(run, "h_enc"), how.stated)
     found = further("h_enc", reading, functional_group(reading), how.released)
     assert found["selectivity"] == pytest.approx(reading.accuracy - found["control"])
     assert all(1 <= found[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
@@ -167,8 +167,8 @@ def test_small_networks_have_26_units_in_every_part(study):
 
 
 def test_groups_without_a_common_unit_are_not_alike_and_equal_ones_are():
-    assert likeness([{1, 2}, {3}, {4, 5}]) == 0.0
-    assert likeness([{1, 2}, {1, 2}]) == 1.0
+    assert mean_jaccard([{1, 2}, {3}, {4, 5}]) == 0.0
+    assert mean_jaccard([{1, 2}, {1, 2}]) == 1.0
 
 
 def test_each_ranking_has_a_group_of_each_split(run, study):

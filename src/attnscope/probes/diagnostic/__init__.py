@@ -1,18 +1,19 @@
 """Can a linear classifier read a feature off these units, and off how few of them? (baan2019 §4.1, tables 2 and 3)
 
-`read` fits classifiers to all units, `functional_group` finds the smallest group that does nearly as well, `overlap`
-asks whether these are the strongest-connected units, and `control` whether the classifier learned things by heart.
+`fit_diagnostic` fits linear classifiers to all units; `functional_group` finds the smallest set of units from which the
+feature can be decoded nearly as well; `overlap` compares it with the strongest-connected units; `control_task` measures
+how much a classifier memorises (Hewitt and Liang 2019).
 """
 
-from attnscope.probes.diagnostic.classifier import PENALTIES, SPLITS, Linear, Samples, fitted
+from attnscope.probes.diagnostic.classifier import PENALTIES, SPLITS, LinearClassifier, Samples, fit_linear
 from attnscope.probes.diagnostic.decoding import (
     RELEASED,
-    Control,
+    ControlTask,
+    DiagnosticResult,
     DiagnosticSettings,
-    Reading,
-    control,
-    last_words,
-    read,
+    control_task,
+    fit_diagnostic,
+    last_tokens,
 )
 from attnscope.probes.diagnostic.functional_group import (
     RANKINGS,
@@ -20,12 +21,28 @@ from attnscope.probes.diagnostic.functional_group import (
     Overlap,
     functional_group,
     overlap,
-    ranked,
+    rank_units,
     shapley_values,
 )
 
 __all__ = [
-    "PENALTIES", "RANKINGS", "RELEASED", "SPLITS", "Control", "DiagnosticSettings", "FunctionalGroup", "Linear",
-    "Overlap", "Reading", "Samples", "control", "fitted", "functional_group", "last_words", "overlap", "ranked", "read",
+    "PENALTIES",
+    "RANKINGS",
+    "RELEASED",
+    "SPLITS",
+    "ControlTask",
+    "DiagnosticResult",
+    "DiagnosticSettings",
+    "FunctionalGroup",
+    "LinearClassifier",
+    "Overlap",
+    "Samples",
+    "control_task",
+    "fit_diagnostic",
+    "fit_linear",
+    "functional_group",
+    "last_tokens",
+    "overlap",
+    "rank_units",
     "shapley_values",
 ]  # fmt: skip

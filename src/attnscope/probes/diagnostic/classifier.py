@@ -26,12 +26,12 @@ PENALTIES = ("none", "l1", "l2")
 # Where classes can be separated and nothing is penalised, the likelihood has no maximum: weights grow for ever, ever
 # more slowly. The fit then ends where no entry of the gradient of the mean loss is above the tolerance.
 TOLERANCE = 1e-4
-LONGEST = 3000  # steps
+MAX_STEPS = 3000  # steps
 THREADS = ThreadpoolController()  # of the libraries that multiply matrices
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearClassifier:
     """A fitted classifier: weights and biases of each class, and whether the fit reached its tolerance."""
 
     weights: Float[np.ndarray, "classes units"]
@@ -46,12 +46,12 @@ class Linear:
         return float((self.predict(states) == labels).mean())
 
 
-def fitted(
+def fit_linear(
     states: Float[np.ndarray, "steps units"],
     labels: Int[np.ndarray, " steps"],
     penalty: str = "none",
     inverse_penalty: float = 1.0,
-) -> Linear:
+) -> LinearClassifier:
     """`inverse_penalty` is scikit-learn's C; without a penalty it has no meaning."""
     choose("penalty", penalty, PENALTIES)
     require(inverse_penalty > 0, f"inverse_penalty must be positive, not {inverse_penalty}")
@@ -59,23 +59,23 @@ def fitted(
     require(len(classes) > 1, "all labels are the same: there is nothing to tell apart")
     with THREADS.limit(limits=1, user_api="blas"):  # these matrices are too small to be shared among cores
         if penalty == "l1":
-            weights, biases, converged = sparse_regression(states, numbers, inverse_penalty, LONGEST)
+            weights, biases, converged = sparse_regression(states, numbers, inverse_penalty, MAX_STEPS)
         else:
             strength = np.inf if penalty == "none" else inverse_penalty
             weights, biases, converged = smooth_regression(states, labels, strength)
-    return Linear(weights, biases, classes, converged)
+    return LinearClassifier(weights, biases, classes, converged)
 
 
 def smooth_regression(
     states: Float[np.ndarray, "steps units"], labels: Int[np.ndarray, " steps"], inverse_penalty: float
 ) -> tuple[Float[np.ndarray, "classes units"], Float[np.ndarray, " classes"], bool]:
     """With L2, or with an infinite `inverse_penalty` nothing, as the penalty."""
-    fitter = LogisticRegression(C=inverse_penalty, solver="lbfgs", tol=TOLERANCE, max_iter=LONGEST)
+    fitter = LogisticRegression(C=inverse_penalty, solver="lbfgs", tol=TOLERANCE, max_iter=MAX_STEPS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged` instead
         fitter.fit(states, labels)
     weights, biases = both_classes(fitter.coef_, fitter.intercept_)
-    return weights, biases, bool(np.max(fitter.n_iter_) < LONGEST)
+    return weights, biases, bool(np.max(fitter.n_iter_) < MAX_STEPS)
 
 
 def both_classes(weights: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

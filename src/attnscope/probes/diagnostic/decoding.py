@@ -11,7 +11,15 @@ from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.errors import BadSetting, choose, require
-from attnscope.probes.diagnostic.classifier import PENALTIES, SPLITS, Linear, Samples, Split, fitted, splits
+from attnscope.probes.diagnostic.classifier import (
+    PENALTIES,
+    SPLITS,
+    LinearClassifier,
+    Samples,
+    Split,
+    fit_linear,
+    splits,
+)
 from attnscope.probes.drawing import Axes
 
 
@@ -38,13 +46,13 @@ RELEASED = DiagnosticSettings(penalty="l2", inverse_penalty=1.0, split="token")
 
 
 @dataclass(frozen=True)
-class Reading(Displayed):
+class DiagnosticResult(Displayed):
     """One classifier on all units for each repeat, with its accuracy on what was held out."""
 
     samples: Samples
     settings: DiagnosticSettings
     splits: tuple[Split, ...]
-    classifiers: tuple[Linear, ...]
+    classifiers: tuple[LinearClassifier, ...]
     accuracies: tuple[float, ...]
 
     @property
@@ -81,33 +89,35 @@ class Reading(Displayed):
         return plots.bars(rows, ax=ax, errors=errors, ylabel="accuracy on what was held out")
 
 
-def read(samples: Samples, settings: DiagnosticSettings | None = None) -> Reading:
+def fit_diagnostic(samples: Samples, settings: DiagnosticSettings | None = None) -> DiagnosticResult:
     """Fit and test a classifier on all units, on each of several splits."""
     settings = settings or DiagnosticSettings()
     drawn = tuple(splits(samples, settings.split, settings.held_out, settings.repeats, settings.seed))
     for split in drawn:
         check_classes(samples.labels, split)
-    found = tuple(fitted_on(samples, split, settings) for split in drawn)
-    accuracies = tuple(unseen_accuracy(one, samples, split) for one, split in zip(found, drawn, strict=True))
-    return Reading(samples, settings, drawn, found, accuracies)
+    found = tuple(fit_on_split(samples, split, settings) for split in drawn)
+    accuracies = tuple(held_out_accuracy(one, samples, split) for one, split in zip(found, drawn, strict=True))
+    return DiagnosticResult(samples, settings, drawn, found, accuracies)
 
 
-def fitted_on(
+def fit_on_split(
     samples: Samples, split: Split, settings: DiagnosticSettings, units: Int[np.ndarray, " chosen"] | None = None
-) -> Linear:
+) -> LinearClassifier:
     """With `units`, on these alone."""
     states = samples.states if units is None else samples.states[:, units]
-    return fitted(states[split.seen], samples.labels[split.seen], settings.penalty, settings.inverse_penalty)
+    return fit_linear(states[split.seen], samples.labels[split.seen], settings.penalty, settings.inverse_penalty)
 
 
-def unseen_accuracy(classifier: Linear, samples: Samples, split: Split, units: np.ndarray | None = None) -> float:
+def held_out_accuracy(
+    classifier: LinearClassifier, samples: Samples, split: Split, units: np.ndarray | None = None
+) -> float:
     states = samples.states if units is None else samples.states[:, units]
     return classifier.accuracy(states[split.unseen], samples.labels[split.unseen])
 
 
-def accuracy_of(samples: Samples, split: Split, settings: DiagnosticSettings, units: np.ndarray | None) -> float:
+def fit_and_test(samples: Samples, split: Split, settings: DiagnosticSettings, units: np.ndarray | None) -> float:
     """Of a classifier of its own; with `units`, on these alone."""
-    return unseen_accuracy(fitted_on(samples, split, settings, units), samples, split, units)
+    return held_out_accuracy(fit_on_split(samples, split, settings, units), samples, split, units)
 
 
 def check_classes(labels: Int[np.ndarray, " steps"], split: Split) -> None:
@@ -119,11 +129,11 @@ def deviation(values: tuple[float, ...]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-DRAWS = 1000  # of labels, before a control task is given up that never has two labels to tell apart
+MAX_ATTEMPTS = 1000  # of labels, before a control task is given up that never has two labels to tell apart
 
 
 @dataclass(frozen=True)
-class Control(Displayed):
+class ControlTask(Displayed):
     """Real and control accuracies, a repeat each: on every repeat's split, with labels drawn anew."""
 
     real: tuple[float, ...]
@@ -155,7 +165,7 @@ class Control(Displayed):
         return plots.bars(means, ax=ax, errors=errors, ylabel="accuracy on what was held out")
 
 
-def control(reading: Reading, units: tuple[int, ...] | None = None) -> Control:
+def control_task(reading: DiagnosticResult, units: tuple[int, ...] | None = None) -> ControlTask:
     """The control task on the reading's own splits; with `units`, both tasks on these alone."""
     samples, settings = reading.samples, reading.settings
     kinds = samples.kinds
@@ -166,10 +176,10 @@ def control(reading: Reading, units: tuple[int, ...] | None = None) -> Control:
     real, controls, known = list[float](), list[float](), list[float]()
     for split, accuracy in zip(reading.splits, reading.accuracies, strict=True):
         made = replace(samples, labels=control_labels(samples.labels, kinds, split.seen, random))
-        controls.append(accuracy_of(made, split, settings, chosen))
-        real.append(accuracy if units is None else accuracy_of(samples, split, settings, chosen))
+        controls.append(fit_and_test(made, split, settings, chosen))
+        real.append(accuracy if units is None else fit_and_test(samples, split, settings, chosen))
         known.append(float(np.isin(kinds[split.unseen], kinds[split.seen]).mean()))
-    return Control(tuple(real), tuple(controls), len(np.unique(kinds)), float(np.mean(known)))
+    return ControlTask(tuple(real), tuple(controls), len(np.unique(kinds)), float(np.mean(known)))
 
 
 def control_labels(
@@ -180,21 +190,21 @@ def control_labels(
 ) -> Int[np.ndarray, " steps"]:
     """A label for each kind, drawn from all steps' labels; at least two of them where something is learned from."""
     names, kind = np.unique(kinds, return_inverse=True)
-    for _ in range(DRAWS):
+    for _ in range(MAX_ATTEMPTS):
         made = random.choice(labels, len(names))[kind]
         if len(np.unique(made[seen])) > 1:
             return np.asarray(made)
     raise BadSetting(f"with {len(names)} kinds of steps no control task of two labels can be drawn; give finer kinds")
 
 
-def last_words(
+def last_tokens(
     words: Int[Tensor, "batch steps"], mask: Bool[Tensor, "batch steps"], vocabulary: int, span: int = 2
 ) -> Int[Tensor, "batch steps"]:
     """A number for the last `span` words at each step, the same in every batch; before the sentence there is a word of
     its own. `vocabulary` is how many words there are.
 
     >>> import torch
-    >>> last_words(torch.tensor([[5, 6, 5, 6]]), torch.ones(1, 4, dtype=torch.bool), vocabulary=7)
+    >>> last_tokens(torch.tensor([[5, 6, 5, 6]]), torch.ones(1, 4, dtype=torch.bool), vocabulary=7)
     tensor([[61, 46, 53, 46]])
     """
     require(span > 0, f"span must be positive, not {span}")

@@ -22,13 +22,13 @@ from jaxtyping import Float, Int
 
 from attnscope.display import Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.diagnostic.classifier import Linear, Samples, Split
-from attnscope.probes.diagnostic.decoding import Reading, accuracy_of, deviation
+from attnscope.probes.diagnostic.classifier import LinearClassifier, Samples, Split
+from attnscope.probes.diagnostic.decoding import DiagnosticResult, deviation, fit_and_test
 from attnscope.probes.drawing import Axes
-from attnscope.probes.weights import STRONGEST, strongest
+from attnscope.probes.weights import STRONGEST, strongest_units
 
-ENOUGH = 0.95  # of the accuracy of all units
-EACH = 16  # sizes up to this are all tried
+MIN_SHARE = 0.95  # of the accuracy of all units
+DENSE_SIZES = 16  # sizes up to this are all tried
 GROWTH = 1.25
 
 Accuracies = tuple[float, ...]  # a repeat
@@ -82,18 +82,18 @@ class FunctionalGroup(Displayed):
 
 
 def functional_group(
-    reading: Reading,
+    reading: DiagnosticResult,
     ranking: str = "all_classes",
-    enough: float = ENOUGH,
+    enough: float = MIN_SHARE,
     masked: bool = False,
     every_size: bool = False,
 ) -> FunctionalGroup:
     """The classifier is fitted anew on each prefix of the ranking; `masked`: the one on all units is kept, and the
     units outside of the prefix are put to zero."""
     require(0 < enough <= 1, f"enough must be above 0 and at most 1, not {enough}")
-    order = ranked(reading, ranking)
+    order = rank_units(reading, ranking)
     measure: Callable[[int], Accuracies] = cache(
-        masked_prefixes(reading, order) if masked else refitted_prefixes(reading, order)
+        masked_accuracies(reading, order) if masked else refitted_accuracies(reading, order)
     )
     tried = dict[int, Accuracies]()
 
@@ -102,46 +102,48 @@ def functional_group(
         tried[size] = reading.accuracies if size == reading.samples.units else measure(size)
         return bool(np.mean(tried[size]) >= enough * reading.accuracy - 1e-12)
 
-    size = smallest(reaches, reading.samples.units, every_size or masked)
+    size = smallest_sufficient(reaches, reading.samples.units, every_size or masked)
     units = tuple(order[:size].tolist())
     return FunctionalGroup(units, ranking, masked, enough, tried, reading.accuracies, reading.samples.units)
 
 
-def smallest(reaches: Callable[[int], bool], most: int, every_size: bool = False) -> int:
+def smallest_sufficient(reaches: Callable[[int], bool], most: int, every_size: bool = False) -> int:
     """The first size that is enough, by the search described above; `most` always is."""
     below = 0
-    for size in range(1, most + 1) if every_size else growing(most):
+    for size in range(1, most + 1) if every_size else candidate_sizes(most):
         if reaches(size) or size == most:
             return next((between for between in range(below + 1, size) if reaches(between)), size)
         below = size
     raise AssertionError("all units together are always enough")
 
 
-def growing(most: int) -> Iterator[int]:
+def candidate_sizes(most: int) -> Iterator[int]:
     """
-    >>> list(growing(40))
+    >>> list(candidate_sizes(40))
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 38, 40]
     """
     size = 1
     while size < most:
         yield size
-        size = size + 1 if size < EACH else int(size * GROWTH)
+        size = size + 1 if size < DENSE_SIZES else int(size * GROWTH)
     yield most
 
 
-def refitted_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
+def refitted_accuracies(reading: DiagnosticResult, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
     samples, settings = reading.samples, reading.settings
-    return lambda size: tuple(accuracy_of(samples, split, settings, order[:size]) for split in reading.splits)
+    return lambda size: tuple(fit_and_test(samples, split, settings, order[:size]) for split in reading.splits)
 
 
-def masked_prefixes(reading: Reading, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
+def masked_accuracies(reading: DiagnosticResult, order: Int[np.ndarray, " units"]) -> Callable[[int], Accuracies]:
     """All sizes at once: each unit adds its part to the scores of those before it."""
     pairs = zip(reading.classifiers, reading.splits, strict=True)
     curves = [masked_curve(one, reading.samples, split, order) for one, split in pairs]
     return lambda size: tuple(float(curve[size - 1]) for curve in curves)
 
 
-def masked_curve(classifier: Linear, samples: Samples, split: Split, order: Int[np.ndarray, " units"]) -> np.ndarray:
+def masked_curve(
+    classifier: LinearClassifier, samples: Samples, split: Split, order: Int[np.ndarray, " units"]
+) -> np.ndarray:
     """The accuracy of one unit, of two, ..., of all."""
     scores = np.tile(classifier.biases, (len(split.unseen), 1))  # steps x classes
     states, labels = samples.states[split.unseen], samples.labels[split.unseen]
@@ -152,20 +154,20 @@ def masked_curve(classifier: Linear, samples: Samples, split: Split, order: Int[
     return found
 
 
-def over_all_classes(reading: Reading) -> Float[np.ndarray, " units"]:
+def mean_absolute_weight(reading: DiagnosticResult) -> Float[np.ndarray, " units"]:
     """The mean |weight| over classes and repeats."""
     return np.asarray(np.abs(reading.weights).mean((0, 1)))
 
 
-def of_the_first_class(reading: Reading) -> Float[np.ndarray, " units"]:
+def first_class_weight(reading: DiagnosticResult) -> Float[np.ndarray, " units"]:
     """What the released code did: the first class's weights alone, averaged over repeats with their sign."""
     return np.asarray(np.abs(reading.weights[:, 0].mean(0)))
 
 
-def by_shapley_values(reading: Reading) -> Float[np.ndarray, " units"]:
+def mean_absolute_shapley(reading: DiagnosticResult) -> Float[np.ndarray, " units"]:
     """The mean |Shapley value| over steps, classes and repeats, the steps learned from being the background."""
     each = [
-        np.abs(classifier.weights).mean(0) * spread(reading.samples.states[split.seen])
+        np.abs(classifier.weights).mean(0) * mean_absolute_deviation(reading.samples.states[split.seen])
         for classifier, split in zip(reading.classifiers, reading.splits, strict=True)
     ]
     return np.asarray(np.mean(each, 0))
@@ -187,28 +189,28 @@ def shapley_values(
     return np.asarray(weights * (states - background.mean(0))[:, None])
 
 
-def spread(states: Float[np.ndarray, "steps units"]) -> Float[np.ndarray, " units"]:
+def mean_absolute_deviation(states: Float[np.ndarray, "steps units"]) -> Float[np.ndarray, " units"]:
     """The mean |state − mean state|: with it, the mean |Shapley value| over steps is |weight| × spread."""
     return np.asarray(np.abs(states - states.mean(0)).mean(0))
 
 
-RANKINGS: dict[str, Callable[[Reading], np.ndarray]] = {
-    "all_classes": over_all_classes,
-    "first_class": of_the_first_class,
-    "shapley": by_shapley_values,
+RANKINGS: dict[str, Callable[[DiagnosticResult], np.ndarray]] = {
+    "all_classes": mean_absolute_weight,
+    "first_class": first_class_weight,
+    "shapley": mean_absolute_shapley,
 }
 
 
-def ranked(reading: Reading, ranking: str = "all_classes") -> Int[np.ndarray, " units"]:
+def rank_units(reading: DiagnosticResult, ranking: str = "all_classes") -> Int[np.ndarray, " units"]:
     """The units, the most important one first; of equals, the one of the lower number."""
     importance = RANKINGS[choose("ranking", ranking, RANKINGS)](reading)
     return np.argsort(-importance, kind="stable")
 
 
-def likeness(groups: Sequence[set[int]]) -> float:
+def mean_jaccard(groups: Sequence[set[int]]) -> float:
     """The mean share of common units, of all units of two groups (Jaccard); 1 if all groups are the same.
 
-    >>> round(likeness([{1, 2}, {1, 2}, {2, 3}]), 3)
+    >>> round(mean_jaccard([{1, 2}, {1, 2}, {2, 3}]), 3)
     0.556
     """
     return float(np.mean([len(one & other) / len(one | other) for one, other in combinations(groups, 2)]))
@@ -246,4 +248,4 @@ def overlap(group: Sequence[int], strengths: Float[np.ndarray, " units"], share:
     require(bool(group), "an empty group overlaps with nothing; give at least one unit")
     beyond = [unit for unit in group if not 0 <= unit < len(strengths)]
     require(not beyond, f"units {beyond} have no strength: there are strengths of {len(strengths)} units")
-    return Overlap(tuple(group), strongest(strengths, share), len(strengths))
+    return Overlap(tuple(group), strongest_units(strengths, share), len(strengths))

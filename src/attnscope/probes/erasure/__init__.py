@@ -1,34 +1,50 @@
 """Are the words with the most attention those that decide? (Serrano & Smith 2019; DeYoung et al. 2020)
 
-`Erase` drops words, those with the highest score first, until the decision flips: fewer are needed where the score is
-right about what decides. `Comprehend` removes the top few per cent of the words, or keeps only those, and sees what is
-left of the probability of the decision. Both compare attention with any other score, and with chance.
+Decision flips: how many tokens have to be removed, the highest score first, until the prediction changes.
+Comprehensiveness and sufficiency: the probability that is lost without the top tokens, and with these alone.
+Both compare attention with any other score and with random scores.
 """
 
 from attnscope.probes.erasure.measures import (
     SHARES,
-    Comprehend,
     Comprehensiveness,
-    Drops,
-    Erase,
+    ComprehensivenessAccumulator,
     Erasure,
+    FlipAccumulator,
     Flips,
-    Grid,
-    drops,
-    until_flip,
+    ProbabilityDrops,
+    RemovalGrid,
+    erase_until_flip,
+    probability_drops,
 )
 from attnscope.probes.erasure.removal import (
-    WAYS,
+    REMOVALS,
     Score,
-    by_score,
-    erasable,
+    erasable_words,
+    mask_attention,
     random_score,
-    values_of,
-    without_attention,
-    without_words,
+    rank_by_score,
+    remove_tokens,
+    score_values,
 )
 
 __all__ = [
-    "SHARES", "WAYS", "Comprehend", "Comprehensiveness", "Drops", "Erase", "Erasure", "Flips", "Grid", "Score",
-    "by_score", "drops", "erasable", "random_score", "until_flip", "values_of", "without_attention", "without_words",
+    "REMOVALS",
+    "SHARES",
+    "Comprehensiveness",
+    "ComprehensivenessAccumulator",
+    "Erasure",
+    "FlipAccumulator",
+    "Flips",
+    "ProbabilityDrops",
+    "RemovalGrid",
+    "Score",
+    "erasable_words",
+    "erase_until_flip",
+    "mask_attention",
+    "probability_drops",
+    "random_score",
+    "rank_by_score",
+    "remove_tokens",
+    "score_values",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from attnscope.display import Displayed
 from attnscope.errors import require
 from attnscope.probes.drawing import Axes
-from attnscope.probes.erasure.removal import RANDOM, Erased, OverScores, Score, Texts, over_draws
+from attnscope.probes.erasure.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
 from attnscope.probes.reweighing import Reweighing
 from attnscope.tasks.batch import Batch
 
@@ -27,7 +27,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020, §4.2
 
 
 @dataclass(frozen=True)
-class Drops(Texts):
+class ProbabilityDrops(TextRecords):
     """What the probability of the decision lost, for each text, random draw (one, unless at random) and share."""
 
     comprehensiveness: Float[Tensor, "texts draws shares"]
@@ -40,17 +40,19 @@ class Comprehensiveness(Displayed):
 
     way: str
     shares: tuple[float, ...]
-    scores: Mapping[str, Drops]
+    scores: Mapping[str, ProbabilityDrops]
     texts: int
     left_out: int  # texts of fewer than two words
 
     def table(self) -> pd.DataFrame:
         """A row a score: both measures, averaged over shares, with their standard deviation over texts."""
-        return pd.DataFrame({name: averaged(found) for name, found in self.scores.items()}).T.rename_axis("score")
+        return pd.DataFrame({name: summarise_drops(found) for name, found in self.scores.items()}).T.rename_axis(
+            "score"
+        )
 
     def curves(self, measure: str = "comprehensiveness") -> pd.DataFrame:
         """A row a share, a column a score."""
-        columns = {name: over_draws(getattr(found, measure)).mean(0) for name, found in self.scores.items()}
+        columns = {name: mean_over_draws(getattr(found, measure)).mean(0) for name, found in self.scores.items()}
         index = pd.Index(self.shares, name="share of words")
         return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()}, index)
 
@@ -62,16 +64,16 @@ class Comprehensiveness(Displayed):
         return plots.bars(table[MEASURES], ax=ax, errors=errors, ylabel="loss of probability (AOPC)")
 
 
-MEASURES = [field.name for field in fields(Drops)]
+MEASURES = [field.name for field in fields(ProbabilityDrops)]
 
 
-def averaged(found: Drops) -> dict[str, float]:
-    texts = {name: over_draws(getattr(found, name)).mean(-1) for name in MEASURES}
+def summarise_drops(found: ProbabilityDrops) -> dict[str, float]:
+    texts = {name: mean_over_draws(getattr(found, name)).mean(-1) for name in MEASURES}
     means = {name: float(values.mean()) for name, values in texts.items()}
     return means | {f"{name}_sd": float(values.std(correction=0)) for name, values in texts.items()}
 
 
-class Comprehend(OverScores[Drops]):
+class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
     """Comprehensiveness and sufficiency over a stream of texts: of attention, of any score given, and of chance."""
 
     def __init__(self, way: str = "text", draws: int = 5, seed: int = 0, shares: Sequence[float] = SHARES):
@@ -79,15 +81,15 @@ class Comprehend(OverScores[Drops]):
         check_shares(shares)
         self.shares = tuple(shares)
 
-    def ask(self, reading: Reweighing, batch: Batch, score: Score) -> Drops:
-        return drops(reading.model, batch, score, self.way, self.shares, self.seed, reading)
+    def ask(self, reading: Reweighing, batch: Batch, score: Score) -> ProbabilityDrops:
+        return probability_drops(reading.model, batch, score, self.way, self.shares, self.seed, reading)
 
     def result(self) -> Comprehensiveness:
         found = self.gathered()
         return Comprehensiveness(self.way, self.shares, dict(found), len(found[RANDOM]), self.left_out)
 
 
-def drops(
+def probability_drops(
     model: nn.Module,
     batch: Batch,
     score: Score,
@@ -95,23 +97,23 @@ def drops(
     shares: Sequence[float] = SHARES,
     seed: int = 0,
     reading: Reweighing | None = None,
-) -> Drops:
+) -> ProbabilityDrops:
     """Each text of at least two words without its top words, and with these alone.
 
     Words with equal scores are drawn by the text and the seed. `reading` is what the model made of this batch, if it
     was asked already.
     """
     check_shares(shares)
-    texts = Erased.of(model, batch, score, way, seed, reading)
+    texts = ErasedTexts.of(model, batch, score, way, seed, reading)
     counts, rows = top_counts(texts.lengths, shares), torch.arange(len(texts.texts), device=texts.texts.device)
     if not len(rows):
-        return Drops(*(texts.whole.new_zeros(0, 1, len(shares)) for _ in MEASURES))
+        return ProbabilityDrops(*(texts.whole.new_zeros(0, 1, len(shares)) for _ in MEASURES))
     decision = texts.decision[:, None, None].expand(-1, len(shares), 1)
     before = texts.whole.gather(1, texts.decision[:, None])[:, None]  # texts x 1 x 1
     without, alone = (
         found.gather(2, decision)[:, None, :, 0] for found in (texts.without(rows, counts), texts.alone(rows, counts))
     )
-    return Drops(before - without, before - alone)
+    return ProbabilityDrops(before - without, before - alone)
 
 
 def top_counts(lengths: Int[Tensor, " texts"], shares: Sequence[float]) -> Int[Tensor, "texts shares"]:
@@ -130,11 +132,11 @@ def check_shares(shares: Sequence[float]) -> None:
     require(len(shares) > 0 and all(0 < share < 1 for share in shares), f"shares lie between 0 and 1, not {shares}")
 
 
-TOGETHER = 8  # numbers of words that are tried at once, before texts whose decision has flipped are let go
+COUNTS_AT_ONCE = 8  # numbers of words that are tried at once, before texts whose decision has flipped are let go
 
 
 @dataclass(frozen=True)
-class Grid:
+class RemovalGrid:
     """Every number of words up to `exact`, then `steps` more, evenly spaced up to all words but one.
 
     A text of up to exact + steps words is gone through word by word. In a longer one, the number at which the decision
@@ -151,7 +153,7 @@ class Grid:
     def counts(self, words: Int[Tensor, " texts"]) -> Int[Tensor, "texts steps"]:
         """How many words are gone at each step; 0 where a text needs no more steps.
 
-        >>> Grid(exact=2, steps=2).counts(torch.tensor([3, 5, 13]))
+        >>> RemovalGrid(exact=2, steps=2).counts(torch.tensor([3, 5, 13]))
         tensor([[ 1,  2,  0,  0],
                 [ 1,  2,  3,  4],
                 [ 1,  2,  7, 12]])
@@ -167,7 +169,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Flips(Texts, Displayed):
+class Flips(TextRecords, Displayed):
     """What was gone when the decision flipped, for each text and each order that was drawn (one, unless at random)."""
 
     fraction: Float[Tensor, "texts draws"]  # of the words; 1 where the decision never flipped
@@ -176,7 +178,7 @@ class Flips(Texts, Displayed):
 
     def table(self) -> pd.DataFrame:
         """A row a text, means over draws."""
-        columns = {name: over_draws(getattr(self, name)).cpu().numpy() for name in ("fraction", "mass", "flipped")}
+        columns = {name: mean_over_draws(getattr(self, name)).cpu().numpy() for name in ("fraction", "mass", "flipped")}
         return pd.DataFrame(columns, pd.RangeIndex(len(self), name="text"))
 
 
@@ -194,13 +196,13 @@ class Erasure(Displayed):
         return pd.DataFrame({name: self._row(flips) for name, flips in self.orders.items()}).T.rename_axis("order")
 
     def _row(self, flips: Flips) -> dict[str, float]:
-        fraction, by_chance = over_draws(flips.fraction), self.orders[RANDOM].fraction[:, :, None]
+        fraction, by_chance = mean_over_draws(flips.fraction), self.orders[RANDOM].fraction[:, :, None]
         against = flips.fraction[:, None]  # texts x random draws x draws
         wins = (against < by_chance).double() + 0.5 * (against == by_chance).double()
         return {
             "fraction": float(fraction.mean()), "median": float(np.median(fraction.cpu())),
-            "sd": float(fraction.std(correction=0)), "mass": float(over_draws(flips.mass).mean()),
-            "flipped": float(over_draws(flips.flipped).mean()), "earlier": float(wins.mean()),
+            "sd": float(fraction.std(correction=0)), "mass": float(mean_over_draws(flips.mass).mean()),
+            "flipped": float(mean_over_draws(flips.flipped).mean()), "earlier": float(wins.mean()),
         }  # fmt: skip
 
     def curves(self, points: int = 101) -> pd.DataFrame:
@@ -222,27 +224,27 @@ class Erasure(Displayed):
         )
 
 
-class Erase(OverScores[Flips]):
+class FlipAccumulator(ScoreAccumulator[Flips]):
     """Drops words until the decision flips, over a stream of texts: by attention, at random, by any score given."""
 
-    def __init__(self, way: str = "attention", draws: int = 5, seed: int = 0, grid: Grid | None = None):
+    def __init__(self, way: str = "attention", draws: int = 5, seed: int = 0, grid: RemovalGrid | None = None):
         super().__init__(way, draws, seed)
-        self.grid = grid or Grid()
+        self.grid = grid or RemovalGrid()
 
     def ask(self, reading: Reweighing, batch: Batch, score: Score) -> Flips:
-        return until_flip(reading.model, batch, score, self.way, self.grid, self.seed, reading)
+        return erase_until_flip(reading.model, batch, score, self.way, self.grid, self.seed, reading)
 
     def result(self) -> Erasure:
         found = self.gathered()
         return Erasure(self.way, dict(found), len(found[RANDOM]), self.left_out)
 
 
-def until_flip(
+def erase_until_flip(
     model: nn.Module,
     batch: Batch,
     score: Score,
     way: str = "attention",
-    grid: Grid | None = None,
+    grid: RemovalGrid | None = None,
     seed: int = 0,
     reading: Reweighing | None = None,
 ) -> Flips:
@@ -252,8 +254,8 @@ def until_flip(
     this batch, if it was asked already.
     """
     reading = reading or Reweighing.of(model, batch)
-    texts = Erased.of(model, batch, score, way, seed, reading)
-    gone = first_flip(texts, (grid or Grid()).counts(texts.lengths))
+    texts = ErasedTexts.of(model, batch, score, way, seed, reading)
+    gone = first_flip(texts, (grid or RemovalGrid()).counts(texts.lengths))
     flipped = (gone > 0)[:, None]
     fraction = (gone.double() / texts.lengths)[:, None]
     top = texts.top(torch.arange(len(gone), device=gone.device), gone[:, None])  # texts x 1 x source
@@ -261,17 +263,19 @@ def until_flip(
     return Flips(fraction.where(flipped, 1.0), mass.where(flipped, 1.0), flipped)
 
 
-def first_flip(texts: Erased, counts: Int[Tensor, "texts steps"]) -> Int[Tensor, " texts"]:
+def first_flip(texts: ErasedTexts, counts: Int[Tensor, "texts steps"]) -> Int[Tensor, " texts"]:
     """The first of these numbers of words without which another decision is taken; 0 where there is none."""
     found = torch.zeros_like(texts.decision)
-    for some in counts.split(TOGETHER, 1):
+    for some in counts.split(COUNTS_AT_ONCE, 1):
         rows = ((found == 0) & (some > 0).any(1)).nonzero()[:, 0]  # those that have not flipped yet
         if len(rows):
-            found[rows] = first_of(texts, rows, some[rows])
+            found[rows] = first_flip_among(texts, rows, some[rows])
     return found
 
 
-def first_of(texts: Erased, rows: Int[Tensor, " rows"], counts: Int[Tensor, "rows choices"]) -> Int[Tensor, " rows"]:
+def first_flip_among(
+    texts: ErasedTexts, rows: Int[Tensor, " rows"], counts: Int[Tensor, "rows choices"]
+) -> Int[Tensor, " rows"]:
     decided = texts.without(rows, counts).argmax(-1)
     flips = (decided != texts.decision[rows, None]) & (counts > 0)
     first = counts.gather(1, flips.long().argmax(1, keepdim=True))[:, 0]

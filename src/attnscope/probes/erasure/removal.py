@@ -29,45 +29,45 @@ from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
 # Of some texts (by number), each with several choices of what is kept, the probability of every class.
 Decide = Callable[[Int[Tensor, " texts"], Bool[Tensor, "texts choices source"]], Float[Tensor, "texts choices classes"]]
 
-WORDS_AT_ONCE = 1 << 17  # of shortened texts, padding included, that are read in one pass
+TOKENS_AT_ONCE = 1 << 17  # of shortened texts, padding included, that are read in one pass
 
 
-def without_words(reading: Reweighing, batch: Batch) -> Decide:
+def remove_tokens(reading: Reweighing, batch: Batch) -> Decide:
     """Words are cut out of the text, which closes over the gap, and is read anew."""
 
     def decide(texts: Tensor, kept: Tensor) -> Tensor:
         rows = texts.repeat_interleave(kept.shape[1])  # texts times choices
-        size = max(1, WORDS_AT_ONCE // kept.shape[2])
+        size = max(1, TOKENS_AT_ONCE // kept.shape[2])
         pieces = zip(rows.split(size), kept.flatten(0, 1).split(size), strict=True)
         with as_it_was(reading.model):
-            logits: Tensor = torch.cat([reading.model(closed(batch, *piece)).logits for piece in pieces])
+            logits: Tensor = torch.cat([reading.model(keep_tokens(batch, *piece)).logits for piece in pieces])
         classes: Tensor = class_probabilities(logits).unflatten(0, kept.shape[:2])
         return classes
 
     return decide
 
 
-def without_attention(reading: Reweighing, batch: Batch) -> Decide:
+def mask_attention(reading: Reweighing, batch: Batch) -> Decide:
     """Words lose their attention to the others; the encoder has run once."""
-    words = erasable(batch)
+    words = erasable_words(batch)
 
     def decide(texts: Tensor, kept: Tensor) -> Tensor:
         everything = words.new_ones(kept.shape[1], *words.shape)  # choices x batch x source
         everything[:, texts] = kept.transpose(0, 1)
         with torch.no_grad():
-            return reading.probabilities(renormalised(reading.own, everything, words))[:, texts].transpose(0, 1)
+            return reading.probabilities(renormalise(reading.own, everything, words))[:, texts].transpose(0, 1)
 
     return decide
 
 
-WAYS: dict[str, Callable[[Reweighing, Batch], Decide]] = {"attention": without_attention, "text": without_words}
+REMOVALS: dict[str, Callable[[Reweighing, Batch], Decide]] = {"attention": mask_attention, "text": remove_tokens}
 
 
-def way_named(name: str) -> Callable[[Reweighing, Batch], Decide]:
-    return WAYS[choose("way to erase words", name, WAYS)]
+def removal_named(name: str) -> Callable[[Reweighing, Batch], Decide]:
+    return REMOVALS[choose("way to erase words", name, REMOVALS)]
 
 
-def closed(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> Batch:
+def keep_tokens(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> Batch:
     """These texts with only the kept positions, moved together, and no wider than they need to be."""
     order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in their order
     mask = kept.gather(1, order)
@@ -82,7 +82,7 @@ def closed(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows so
     )
 
 
-def renormalised(
+def renormalise(
     weights: Float[Tensor, "batch heads source"],
     kept: Bool[Tensor, "choices batch source"],
     words: Bool[Tensor, "batch source"],
@@ -99,12 +99,12 @@ RANDOM = "random"  # the name of chance among the scores
 Score = Scores | Float[Tensor, "batch source"]
 
 
-def erasable(batch: Batch) -> Bool[Tensor, "batch source"]:
+def erasable_words(batch: Batch) -> Bool[Tensor, "batch source"]:
     """The words of the text, without special ones and padding."""
     return batch.source_mask & (batch.source >= len(SPECIALS))
 
 
-def values_of(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
+def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
     """A score of the one decision that a classifier takes: a number for each source position."""
     values = score.values if isinstance(score, Scores) else score[:, None]
     if values.shape != (len(batch), 1, batch.source.shape[1]):
@@ -124,20 +124,20 @@ def random_score(batch: Batch, seed: int) -> Float[Tensor, "batch source"]:
     return (drawn & (PARTS - 1)).double() / PARTS
 
 
-def orders(scores: Mapping[str, Score], batch: Batch, draws: int, seed: int) -> dict[str, list[Score]]:
+def named_scores(scores: Mapping[str, Score], batch: Batch, draws: int, seed: int) -> dict[str, list[Score]]:
     """Each score by its name, and as many random ones as there are draws."""
     require(RANDOM not in scores, f"the order {RANDOM!r} is made here; give your score another name")
     drawn: list[Score] = [random_score(batch, seed + 1 + i) for i in range(draws)]
     return {name: [score] for name, score in scores.items()} | {RANDOM: drawn}
 
 
-def by_score(
+def rank_by_score(
     values: Float[Tensor, "batch source"], words: Bool[Tensor, "batch source"], ties: Float[Tensor, "batch source"]
 ) -> Int[Tensor, "batch source"]:
     """The place of each word when the highest comes first, from 0; equal ones go by `ties`. What is no word comes last.
 
     >>> scores, everywhere = torch.tensor([[0.2, 0.7, 0.1]]), torch.ones(1, 3, dtype=torch.bool)
-    >>> by_score(scores, everywhere, ties=torch.zeros(1, 3))
+    >>> rank_by_score(scores, everywhere, ties=torch.zeros(1, 3))
     tensor([[1, 0, 2]])
     """
     if (values.isnan() & words).any():
@@ -150,11 +150,11 @@ def by_score(
     return order.argsort(-1)
 
 
-FEWEST = 2  # words: something must go, and something stay
+MIN_WORDS = 2  # words: something must go, and something stay
 
 
 @dataclass(frozen=True)
-class Erased:
+class ErasedTexts:
     """The texts of a batch that have at least two words; special tokens always stay."""
 
     decide: Decide
@@ -167,13 +167,13 @@ class Erased:
     @classmethod
     def of(
         cls, model: nn.Module, batch: Batch, score: Score, way: str, seed: int = 0, reading: Reweighing | None = None
-    ) -> "Erased":
+    ) -> "ErasedTexts":
         """`reading` is what the model made of this batch, if it was asked already; equal scores are drawn by `seed`."""
         batch = batch.to(device_of(model))
         reading = reading or Reweighing.of(model, batch)
-        words, texts = erasable(batch), long_enough(batch).nonzero()[:, 0]
-        places = by_score(values_of(score, batch)[texts], words[texts], random_score(batch, seed)[texts])
-        decide = way_named(way)(reading, batch)
+        words, texts = erasable_words(batch), has_two_words(batch).nonzero()[:, 0]
+        places = rank_by_score(score_values(score, batch)[texts], words[texts], random_score(batch, seed)[texts])
+        decide = removal_named(way)(reading, batch)
         return cls(decide, texts, places, words[texts], batch.source_mask[texts], reading.said[texts])
 
     @cached_property
@@ -202,15 +202,15 @@ class Erased:
         return self.decide(self.texts[rows], special | self.top(rows, counts))
 
 
-def long_enough(batch: Batch) -> Bool[Tensor, " batch"]:
-    return erasable(batch).sum(1) >= FEWEST
+def has_two_words(batch: Batch) -> Bool[Tensor, " batch"]:
+    return erasable_words(batch).sum(1) >= MIN_WORDS
 
 
-R = TypeVar("R", bound="Texts")
+R = TypeVar("R", bound="TextRecords")
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextRecords:
     """Tensors whose first axis is that of the texts."""
 
     def __len__(self) -> int:
@@ -218,21 +218,21 @@ class Texts:
 
     def __add__(self: R, other: R) -> R:
         """These texts, then those."""
-        return joined([self, other], 0)
+        return concatenate_records([self, other], 0)
 
 
-def joined(records: Sequence[R], axis: int) -> R:
+def concatenate_records(records: Sequence[R], axis: int) -> R:
     """On the first axis, other texts; on the second, the same texts by other scores, which are draws."""
     kind = type(records[0])
     return kind(**{f.name: torch.cat([getattr(one, f.name) for one in records], axis) for f in fields(kind)})
 
 
-def over_draws(values: Tensor) -> Tensor:
+def mean_over_draws(values: Tensor) -> Tensor:
     """The mean over the second axis, for each text."""
     return values.double().mean(1)
 
 
-class Gathered(Generic[R]):
+class RecordAccumulator(Generic[R]):
     """Records so far, by the name of the score, and how many texts had to be left out."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class Gathered(Generic[R]):
         self.records = {name: self.records[name] + new if self.records else new for name, new in records.items()}
         self.left_out += left_out
 
-    def merge(self, other: "Gathered[R]") -> None:
+    def merge(self, other: "RecordAccumulator[R]") -> None:
         """Take in what another pass, over other texts, has gathered."""
         if other.records:
             self.add(other.records, other.left_out)
@@ -260,7 +260,7 @@ class Gathered(Generic[R]):
         return self.records
 
 
-class OverScores(Gathered[R], Generic[R]):
+class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
     """Attention, the scores that are given, and as many random ones as `draws` says, each asked the same.
 
     `way` is "attention" (set to zero and renormalised) or "text" (words cut out, the rest read anew). Texts of fewer
@@ -270,15 +270,18 @@ class OverScores(Gathered[R], Generic[R]):
     def __init__(self, way: str, draws: int, seed: int):
         super().__init__()
         require(draws > 0, f"draws={draws}: chance needs at least one random score")
-        way_named(way)
+        removal_named(way)
         self.way, self.draws, self.seed = way, draws, seed
 
     def update(self, model: nn.Module, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
         reading = Reweighing.of(model, batch)
         everything = {"attention": attention_scores(reading.trace)} | dict(scores or {})
-        named = orders(everything, batch, self.draws, self.seed)
-        found = {name: joined([self.ask(reading, batch, one) for one in drawn], 1) for name, drawn in named.items()}
-        self.add(found, left_out=int((~long_enough(batch)).sum()))
+        named = named_scores(everything, batch, self.draws, self.seed)
+        found = {
+            name: concatenate_records([self.ask(reading, batch, one) for one in drawn], 1)
+            for name, drawn in named.items()
+        }
+        self.add(found, left_out=int((~has_two_words(batch)).sum()))
 
     @abstractmethod
     def ask(self, reading: Reweighing, batch: Batch, score: Score) -> R:

@@ -18,10 +18,10 @@ from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.probes.heads.each import EachHead, Heads
 from attnscope.probes.heads.stream import Sentences, is_special
 from attnscope.probes.stream import Model
-from attnscope.probes.word_alignment import Align, GoldLinks, Links, argmax_links
+from attnscope.probes.word_alignment import Alignment, AlignmentAccumulator, GoldAlignment, argmax_alignment
 from attnscope.tasks.batch import NOWHERE, Batch
 
-Reference = Callable[[Sentences], Sequence[GoldLinks]]
+Reference = Callable[[Sentences], Sequence[GoldAlignment]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AlignHeads:
 
     def __init__(self, reference: Reference):
         self.reference = reference
-        self.counts = EachHead(Align)
+        self.counts = EachHead(AlignmentAccumulator)
 
     @torch.no_grad()
     def update(
@@ -61,13 +61,13 @@ class AlignHeads:
 
 def links(
     weights: Float[Tensor, "layers batch heads target source"], sentences: Sentences, special: Special
-) -> list[list[list[Links]]]:
+) -> list[list[list[Alignment]]]:
     """Of each layer, head and sentence."""
     batch = sentences.batch
     if sentences.source is None or sentences.target is None:
         words = batch.target_mask & ~special.target
         return [
-            [argmax_links(head, batch.source_mask, words, special.source) for head in layer.unbind(1)]
+            [argmax_alignment(head, batch.source_mask, words, special.source) for head in layer.unbind(1)]
             for layer in weights
         ]
     return [between_words(by_word(layer, sentences.source, sentences.target), sentences.source, sentences.target)
@@ -76,10 +76,10 @@ def links(
 
 def between_words(
     weights: Float[Tensor, "batch heads target_units source_units"], source: Words, target: Words
-) -> list[list[Links]]:
+) -> list[list[Alignment]]:
     """Of each head and sentence, by the numbers of the words in their texts."""
     found = [
-        argmax_links(head, source.mask, target.real, unlinked=source.mask & ~source.real)
+        argmax_alignment(head, source.mask, target.real, unlinked=source.mask & ~source.real)
         for head in weights.cpu().unbind(1)
     ]
     names = list(zip(source.places.tolist(), target.places.tolist(), strict=True))
@@ -89,11 +89,11 @@ def between_words(
     ]
 
 
-def gold_reference(gold: Sequence[GoldLinks]) -> Reference:
+def gold_reference(gold: Sequence[GoldAlignment]) -> Reference:
     """Gold links in the order of the sentences: between words, or between positions where nothing is known of words."""
     place = 0
 
-    def following(sentences: Sentences) -> Sequence[GoldLinks]:
+    def following(sentences: Sentences) -> Sequence[GoldAlignment]:
         nonlocal place
         place += len(sentences)
         require(place <= len(gold), f"there are gold links for {len(gold)} sentences only; more sentences came by")
@@ -106,9 +106,9 @@ def model_1_reference(model: Model, sentences: Sequence[Sentences], aligner: IBM
     """The likeliest links of IBM Model 1, with a NULL word, fitted to these sentences where none is given."""
     fitted = fitted_model_1(model, [some.batch for some in sentences]) if aligner is None else aligner
 
-    def likeliest(some: Sentences) -> Sequence[GoldLinks]:
+    def likeliest(some: Sentences) -> Sequence[GoldAlignment]:
         origins = fitted.viterbi(words_only(model, some.batch)).cpu()
-        return [GoldLinks.of(row) for row in origin_links(origins, some)]
+        return [GoldAlignment.of(row) for row in origin_links(origins, some)]
 
     return likeliest
 
@@ -126,7 +126,7 @@ def words_only(model: Model, batch: Batch) -> Batch:
     )
 
 
-def origin_links(origins: Int[Tensor, "batch target"], sentences: Sentences) -> list[Links]:
+def origin_links(origins: Int[Tensor, "batch target"], sentences: Sentences) -> list[Alignment]:
     """From the source position of each target position; as links between words where these are known."""
     pairs = [frozenset((origin, j) for j, origin in enumerate(row) if origin != NOWHERE) for row in origins.tolist()]
     if sentences.source is None or sentences.target is None:

@@ -27,7 +27,7 @@ from attnscope.probes.heads.replay import replayed
 from attnscope.probes.heads.stream import Item, Sentences, taken, weights_of
 from attnscope.probes.saliency import EmbedsSource, influence
 from attnscope.probes.stream import Model, Stream
-from attnscope.probes.word_alignment import GoldLinks
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import Batch
 
 Method = Callable[[EmbedsSource, Batch], Scores]
@@ -152,7 +152,7 @@ class Rank:
 def ranked(
     model: Model,
     batches: Stream[Item],
-    gold: Sequence[GoldLinks] | None = None,
+    gold: Sequence[GoldAlignment] | None = None,
     most: int | None = None,
     of: str = "gold",
     aligner: IBMModel1 | None = None,

@@ -16,13 +16,13 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.probes.diagnostic import (
     RELEASED,
+    DiagnosticResult,
     DiagnosticSettings,
     FunctionalGroup,
-    Reading,
-    control,
+    control_task,
+    fit_diagnostic,
     functional_group,
     overlap,
-    read,
 )
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
@@ -84,7 +84,7 @@ def measure(subject: TrainedCase) -> Measurement:
     """Tables 2 and 3, and of the encoder's group for the current table the share among the strongest units."""
     run, how = subject.runs[NETWORK], subject.settings
     model = network_of(run)
-    readings = {name: read(samples(run, *which, model=model), how.stated) for name, which in READINGS.items()}
+    readings = {name: fit_diagnostic(samples(run, *which, model=model), how.stated) for name, which in READINGS.items()}
     groups = {name: functional_group(reading) for name, reading in readings.items()}
     found = {name: numbers(group) for name, group in groups.items()}
     if how.released is not None:
@@ -105,9 +105,11 @@ def numbers(group: FunctionalGroup) -> dict[str, float]:
     return {"group": group.accuracy, "full": group.full_accuracy, "size": group.size}
 
 
-def further(name: str, reading: Reading, group: FunctionalGroup, released: DiagnosticSettings) -> dict[str, float]:
+def further(
+    name: str, reading: DiagnosticResult, group: FunctionalGroup, released: DiagnosticSettings
+) -> dict[str, float]:
     """What a control task says, and how large the group is by other rankings."""
-    by_heart = control(reading)
+    by_heart = control_task(reading)
     found: dict[str, float] = {
         "control": float(np.mean(by_heart.control)),
         "selectivity": by_heart.selectivity,
@@ -115,7 +117,7 @@ def further(name: str, reading: Reading, group: FunctionalGroup, released: Diagn
     }
     if name in CLAIMED:
         found["size_first_class"] = functional_group(reading, "first_class").size
-        found["size_released"] = functional_group(read(reading.samples, released), "first_class").size
+        found["size_released"] = functional_group(fit_diagnostic(reading.samples, released), "first_class").size
     return found
 
 

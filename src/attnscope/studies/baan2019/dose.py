@@ -13,7 +13,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.plots.style import WORDS, legend, styled
-from attnscope.probes.word_alignment import followed
+from attnscope.probes.word_alignment import mean_attention_on_gold
 from attnscope.studies.baan2019.experiments import NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, HARDEST
@@ -83,7 +83,7 @@ def measure(run: Run) -> Measurement:
     model = network_of(run)
     splits = [name for name in QUANTITIES if name != "attention"]
     right = {split: evaluate(model, run.task.batches(split))["sentence_accuracy"] for split in splits}
-    return {**right, "attention": followed(model, run.task.batches(HARDEST))}
+    return {**right, "attention": mean_attention_on_gold(model, run.task.batches(HARDEST))}
 
 
 # What it says ------------------------------------------------------------------------------------------------------

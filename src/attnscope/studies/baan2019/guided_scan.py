@@ -12,7 +12,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.word_alignment import followed
+from attnscope.probes.word_alignment import mean_attention_on_gold
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, training
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars
@@ -81,7 +81,7 @@ def measure(run: Run) -> Measurement:
         "validation": validation["sentence_accuracy"],
         "test": test["sentence_accuracy"],
         "test_words": test["word_accuracy"],
-        "attention": followed(model, run.task.batches("test")),
+        "attention": mean_attention_on_gold(model, run.task.batches("test")),
     }
 
 

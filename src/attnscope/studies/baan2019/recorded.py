@@ -14,7 +14,7 @@ from attnscope.errors import choose
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
 from attnscope.models.asking import traced
-from attnscope.probes.diagnostic import Samples, last_words
+from attnscope.probes.diagnostic import Samples, last_tokens
 from attnscope.tasks import END, NOWHERE, Batch, LookupTables, PublishedLookupTables
 
 ALL = ("all",)  # every table and every pair, with every input: what the paper's classifiers are fitted and tested on
@@ -54,7 +54,7 @@ def samples(
     task = tables_of(run)
     parts = []
     for batch, trace in answers(run, splits, model):
-        kinds = last_words(batch.source, batch.source_mask, len(task.source_words))
+        kinds = last_tokens(batch.source, batch.source_mask, len(task.source_words))
         words = batch.source
         if signal != "h_enc":
             words, kinds = (looked_up(column, batch) for column in (words, kinds))

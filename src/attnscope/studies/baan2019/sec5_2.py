@@ -13,7 +13,7 @@ from torch import nn
 
 from attnscope import plots
 from attnscope.lab.experiment import Run, threads
-from attnscope.probes.transplant import Operated, pruned, retrained, with_neurons
+from attnscope.probes.transplant import ModifiedModel, keep_neurons, prune_to_strongest, retrain
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.bars import bar_values, draw_bars
@@ -55,8 +55,8 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 def measure(subject: TrainedCase) -> Measurement:
     run, pruning = subject.runs[GUIDED], subject.settings
     model = network_of(run)
-    strongest = pruned(model, pruning.share)
-    at_random = with_neurons(model, drawn(model.settings.units, pruning.share, subject.seed))
+    strongest = prune_to_strongest(model, pruning.share)
+    at_random = keep_neurons(model, drawn(model.settings.units, pruning.share, subject.seed))
     return {
         "before": hardest(model, run),
         "strongest_cut": hardest(strongest.model, run),
@@ -72,14 +72,14 @@ def hardest(model: nn.Module, run: Run) -> float:
     return evaluate(model, run.task.batches(HARDEST))["sentence_accuracy"]
 
 
-def trained_on(operated: Operated, run: Run, epochs: int, free: bool = False) -> nn.Module:
+def trained_on(operated: ModifiedModel, run: Run, epochs: int, free: bool = False) -> nn.Module:
     """As the run was trained, for so many epochs more."""
     experiment = run.experiment
     assert isinstance(run.task, FiniteTask)
     steps = epochs * run.task.steps(experiment.training.batch_size)
     settings = replace(experiment.training, steps=steps, checkpoints=())
     with threads(experiment.threads):  # so that the same seed gives the same bits
-        made, _ = retrained(operated, run.task, experiment.objective, settings, experiment.seed, free)
+        made, _ = retrain(operated, run.task, experiment.objective, settings, experiment.seed, free)
     return made
 
 

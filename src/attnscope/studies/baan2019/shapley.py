@@ -12,8 +12,8 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.diagnostic import DiagnosticSettings, functional_group, read
-from attnscope.probes.diagnostic.functional_group import likeness
+from attnscope.probes.diagnostic import DiagnosticSettings, fit_diagnostic, functional_group
+from attnscope.probes.diagnostic.functional_group import mean_jaccard
 from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import samples
@@ -52,7 +52,7 @@ def measure(subject: TrainedCase) -> Measurement:
         groups = groups_of(subject.runs[NETWORK], name, subject.settings)
         for ranking, each in groups.items():
             found[f"{name}_size_{ranking}"] = float(np.mean([len(group) for group in each]))
-            found[f"{name}_alike_{ranking}"] = likeness(each)
+            found[f"{name}_alike_{ranking}"] = mean_jaccard(each)
         pairs = zip(groups["all_classes"], groups["shapley"], strict=True)
         found[f"{name}_confirmed"] = float(np.mean([len(ours & theirs) / len(ours) for ours, theirs in pairs]))
     return found
@@ -61,7 +61,7 @@ def measure(subject: TrainedCase) -> Measurement:
 def groups_of(run: Run, name: str, how: DiagnosticSettings) -> dict[str, list[set[int]]]:
     """Of each ranking, the groups that different splits give."""
     recorded = samples(run, *READINGS[name])
-    readings = [read(recorded, replace(how, seed=seed)) for seed in range(TRIES)]
+    readings = [fit_diagnostic(recorded, replace(how, seed=seed)) for seed in range(TRIES)]
     return {ranking: [set(functional_group(reading, ranking).units) for reading in readings] for ranking in RANKINGS}
 
 

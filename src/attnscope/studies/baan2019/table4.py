@@ -14,7 +14,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.models import EncoderDecoder
-from attnscope.probes.transplant import COMPONENTS, Operated, substituted
+from attnscope.probes.transplant import COMPONENTS, ModifiedModel, transplant_component
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, hardest, trained_on
@@ -110,8 +110,8 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> Operated:
-    return Operated(receiver, {}) if component == NOTHING else substituted(receiver, donor, component)
+def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> ModifiedModel:
+    return ModifiedModel(receiver, {}) if component == NOTHING else transplant_component(receiver, donor, component)
 
 
 # What it says ------------------------------------------------------------------------------------------------------

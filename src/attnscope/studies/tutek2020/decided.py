@@ -13,7 +13,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
 from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
-from attnscope.probes.grounding import Ground, Grounding, grounding_of
+from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
 from attnscope.probes.reweighing import read
 from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing, published_by
 from attnscope.studies.tutek2020.experiments import Sizes
@@ -127,9 +127,9 @@ def moved(found: Fragility) -> dict[str, float]:
 
 def grounded(model: Classifier, batches: Iterable[Batch]) -> Grounding:
     """What each token alone would say (eq. 9)."""
-    ground = Ground()
+    ground = GroundingAccumulator()
     for batch in batches:
-        ground.update(grounding_of(model, batch))
+        ground.update(batch_token_probabilities(model, batch))
     return ground.result()
 
 

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.probes.word_alignment import (
-    Align,
+    AlignmentAccumulator,
     AlignmentQuality,
-    GoldLinks,
-    argmax_links,
-    flipped,
+    GoldAlignment,
+    alignment_from_pharaoh,
+    argmax_alignment,
     gold_from_pharaoh,
-    intersections,
-    links_from_pharaoh,
+    intersect_alignments,
     read_pharaoh,
-    threshold_links,
+    subword_to_word_alignment,
+    threshold_alignment,
     to_pharaoh,
-    word_links,
+    transpose_alignment,
 )
 
 SCORES = torch.tensor([
@@ -33,50 +33,50 @@ TARGET_MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 
 def test_each_target_word_is_linked_to_its_highest_source_word():
-    links = argmax_links(SCORES, SOURCE_MASK, TARGET_MASK)
+    links = argmax_alignment(SCORES, SOURCE_MASK, TARGET_MASK)
     assert links == [{(1, 0), (0, 1), (2, 2)}, {(0, 0), (1, 1)}]  # a tie goes to the first; padding is never linked
 
 
 def test_a_target_word_won_by_an_unlinked_position_has_no_link():
     end = torch.tensor([[False, False, True], [False, True, False]])
-    links = argmax_links(SCORES, SOURCE_MASK, TARGET_MASK, unlinked=end)
+    links = argmax_alignment(SCORES, SOURCE_MASK, TARGET_MASK, unlinked=end)
     assert links == [{(1, 0), (0, 1)}, {(0, 0)}]
-    competing = argmax_links(SCORES, SOURCE_MASK & ~end, TARGET_MASK)
+    competing = argmax_alignment(SCORES, SOURCE_MASK & ~end, TARGET_MASK)
     assert competing[0] == {(1, 0), (0, 1), (1, 2)}
 
 
 def test_scores_on_padding_may_be_nan():
     padding = ~(TARGET_MASK[:, :, None] & SOURCE_MASK[:, None])
     blank = SCORES.masked_fill(padding, torch.nan)
-    assert argmax_links(blank, SOURCE_MASK, TARGET_MASK) == argmax_links(SCORES, SOURCE_MASK, TARGET_MASK)
-    assert threshold_links(blank, SOURCE_MASK, TARGET_MASK, 0.5)[1] == {(0, 0), (1, 0), (1, 1)}
+    assert argmax_alignment(blank, SOURCE_MASK, TARGET_MASK) == argmax_alignment(SCORES, SOURCE_MASK, TARGET_MASK)
+    assert threshold_alignment(blank, SOURCE_MASK, TARGET_MASK, 0.5)[1] == {(0, 0), (1, 0), (1, 1)}
 
 
 def test_a_threshold_links_whatever_reaches_it():
-    links = threshold_links(SCORES, SOURCE_MASK, TARGET_MASK, threshold=0.3)
+    links = threshold_alignment(SCORES, SOURCE_MASK, TARGET_MASK, threshold=0.3)
     assert links[0] == {(1, 0), (0, 1), (1, 1), (2, 2)}
 
 
 def test_two_directions_meet_in_the_links_of_both():
-    forward = argmax_links(SCORES, SOURCE_MASK, TARGET_MASK)
-    backward = argmax_links(SCORES.mT, TARGET_MASK, SOURCE_MASK)  # each source word to its highest target word
-    both = intersections(forward, [flipped(links) for links in backward])
+    forward = argmax_alignment(SCORES, SOURCE_MASK, TARGET_MASK)
+    backward = argmax_alignment(SCORES.mT, TARGET_MASK, SOURCE_MASK)  # each source word to its highest target word
+    both = intersect_alignments(forward, [transpose_alignment(links) for links in backward])
     assert both == [{(1, 0), (0, 1), (2, 2)}, {(0, 0), (1, 1)}]
-    assert intersections([{(0, 0), (1, 1)}], [{(1, 1)}]) == [{(1, 1)}]
+    assert intersect_alignments([{(0, 0), (1, 1)}], [{(1, 1)}]) == [{(1, 1)}]
     with pytest.raises(BadSetting, match="links of 1 sentences, but of 2"):
-        intersections([set()], [set(), set()])
+        intersect_alignments([set()], [set(), set()])
 
 
 def test_pieces_become_words():
-    assert word_links({(0, 1), (1, 2), (3, 0)}, [0, 0, 1, 2], [0, 0, 1]) == {(0, 0), (0, 1), (2, 0)}
+    assert subword_to_word_alignment({(0, 1), (1, 2), (3, 0)}, [0, 0, 1, 2], [0, 0, 1]) == {(0, 0), (0, 1), (2, 0)}
 
 
 # error rates
 
 
 def quality(links, sure, possible=()) -> AlignmentQuality:
-    align = Align()
-    align.update(links, GoldLinks.of(sure, possible))
+    align = AlignmentAccumulator()
+    align.update(links, GoldAlignment.of(sure, possible))
     return align.result()
 
 
@@ -108,10 +108,10 @@ def test_of_nothing_there_is_no_rate():
 
 def test_counts_are_summed_over_sentences_before_they_are_divided():
     sentences = [([(0, 0)], [(0, 0)]), ([(0, 1), (1, 1)], [(1, 1), (2, 2), (3, 3)]), ([(4, 4)], [(4, 4)])]
-    whole, first, second = Align(), Align(), Align()
+    whole, first, second = AlignmentAccumulator(), AlignmentAccumulator(), AlignmentAccumulator()
     for i, (links, sure) in enumerate(sentences):
-        whole.update(links, GoldLinks.of(sure))
-        (first if i < 2 else second).update(links, GoldLinks.of(sure))
+        whole.update(links, GoldAlignment.of(sure))
+        (first if i < 2 else second).update(links, GoldAlignment.of(sure))
     first.merge(second)
     assert first.result() == whole.result()
     assert whole.result().precision == pytest.approx(3 / 4)
@@ -121,7 +121,7 @@ def test_counts_are_summed_over_sentences_before_they_are_divided():
 
 def test_sure_links_must_be_possible():
     with pytest.raises(BadSetting, match="a sure link is missing among the possible ones"):
-        GoldLinks(sure=frozenset({(0, 0)}), possible=frozenset())
+        GoldAlignment(sure=frozenset({(0, 0)}), possible=frozenset())
 
 
 def test_it_has_a_table_and_a_picture():
@@ -135,11 +135,11 @@ def test_it_has_a_table_and_a_picture():
 def test_the_gold_links_of_the_hansards_are_all_there(corpus):
     """Och and Ney 2003: 447 sentence pairs, 4,038 sure links and 13,400 that are only possible."""
     rows = corpus("word_alignments/en-fr_hansards.jsonl.gz")
-    gold = [GoldLinks.of(row["alignment"], row["possible"]) for row in rows]
+    gold = [GoldAlignment.of(row["alignment"], row["possible"]) for row in rows]
     assert len(gold) == 447
     assert sum(len(links.sure) for links in gold) == 4038
     assert sum(len(links.possible - links.sure) for links in gold) == 13400
-    align = Align()
+    align = AlignmentAccumulator()
     for links in gold:
         align.update(links.sure, links)
     assert align.result().error_rate == 0
@@ -153,7 +153,7 @@ positions = st.integers(0, 60)
 
 @given(st.frozensets(st.tuples(positions, positions), max_size=20), st.sampled_from([0, 1]))
 def test_what_is_written_is_read_again(links, base):
-    assert links_from_pharaoh(to_pharaoh(links, base=base), base=base) == links
+    assert alignment_from_pharaoh(to_pharaoh(links, base=base), base=base) == links
 
 
 def test_the_index_base_is_said_and_kept():
@@ -164,7 +164,7 @@ def test_the_index_base_is_said_and_kept():
     with pytest.raises(BadSetting, match="base is 0 or 1, not 2"):
         to_pharaoh({(0, 0)}, base=2)
     with pytest.raises(AttnscopeError, match="'0-1' counts from 0, but base=1"):
-        links_from_pharaoh("0-1", base=1)
+        alignment_from_pharaoh("0-1", base=1)
 
 
 def test_possible_links_bear_a_p():

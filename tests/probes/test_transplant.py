@@ -11,16 +11,16 @@ from attnscope.errors import BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
 from attnscope.probes.transplant import (
     COMPONENTS,
-    Outcomes,
-    holding,
-    outcome,
+    TransplantOutcomes,
+    freezing,
+    keep_neurons,
+    measure_outcome,
     parameters_of,
-    pruned,
-    retrained,
-    substituted,
-    with_neurons,
+    prune_to_strongest,
+    retrain,
+    transplant_component,
 )
-from attnscope.probes.weights import strongest, unit_strengths
+from attnscope.probes.weights import strongest_units, unit_strengths
 from attnscope.tasks import Copying
 from attnscope.training import L2, CrossEntropy, TrainingSettings, evaluate
 
@@ -52,9 +52,9 @@ def same(one, other):
 def test_substituting_twice_back_restores_the_model_to_the_bit(component):
     receiver, donor = network(0), network(1)
     before = weights(receiver), weights(donor)
-    once = substituted(receiver, donor, component).model
+    once = transplant_component(receiver, donor, component).model
     assert set(same(weights(once), before[1])) == set(parameters_of(receiver, component))
-    twice = substituted(once, receiver, component).model
+    twice = transplant_component(once, receiver, component).model
     assert len(same(weights(twice), before[0])) == len(before[0])
     for model, own in zip((receiver, donor), before, strict=True):
         assert len(same(weights(model), own)) == len(own)
@@ -72,9 +72,9 @@ def test_encoder_and_decoder_share_nothing_and_leave_nothing_out():
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_retrained_the_donors_part_is_frozen_and_all_else_learns(component):
     receiver, donor = network(0), network(1)
-    operated = substituted(receiver, donor, component)
+    operated = transplant_component(receiver, donor, component)
     before = weights(operated.model)
-    made, progress = retrained(operated, TASK, CrossEntropy() + L2(0.1), SHORT)
+    made, progress = retrain(operated, TASK, CrossEntropy() + L2(0.1), SHORT)
     assert progress.step == 4
     assert set(same(weights(made), before)) == set(parameters_of(donor, component))
     assert len(same(weights(operated.model), before)) == len(before)  # a copy was trained
@@ -84,7 +84,7 @@ def test_only_what_is_trained_counts_when_gradients_are_clipped():
     """With all but the output held, training is that of the output layer alone, clipped by its own norm."""
     one, other = network(0), network(0)
     held = {name: torch.ones_like(p, dtype=torch.bool) for name, p in one.named_parameters() if name != "output.weight"}
-    with holding(one, held):
+    with freezing(one, held):
         loss = CrossEntropy()(one, BATCH, one(BATCH))
         loss.backward()
     norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in one.parameters()])
@@ -95,7 +95,7 @@ def test_only_what_is_trained_counts_when_gradients_are_clipped():
 
 def test_after_the_block_nothing_is_held():
     model = network()
-    with holding(model, {"output.weight": torch.ones_like(model.output.weight, dtype=torch.bool)}):
+    with freezing(model, {"output.weight": torch.ones_like(model.output.weight, dtype=torch.bool)}):
         pass
     model(BATCH).logits.sum().backward()
     assert model.output.weight.grad.abs().sum() > 0
@@ -104,10 +104,10 @@ def test_after_the_block_nothing_is_held():
 def test_pruning_keeps_the_strongest_neurons_of_each_side():
     model = network(units=40)
     before = weights(model)
-    operated = pruned(model)
+    operated = prune_to_strongest(model)
     assert len(same(weights(model), before)) == len(before)
     for side in ("encoder", "decoder"):
-        kept = strongest(unit_strengths(model, side))
+        kept = strongest_units(unit_strengths(model, side))
         assert len(kept) == 2
         rows = getattr(operated.model, side).ahead[0].rnn.weight_hh_l0.unflatten(0, (3, 40))
         assert set(rows.abs().sum((0, 2)).nonzero().flatten().tolist()) == set(kept)
@@ -118,7 +118,7 @@ def test_pruning_keeps_the_strongest_neurons_of_each_side():
 def test_a_removed_encoder_neuron_is_silent_and_nothing_reads_a_removed_one_of_the_decoder(cell):
     model = network(cell=cell)
     kept = {"encoder": (1, 2, 3), "decoder": (4, 5)}
-    small = with_neurons(model, kept).model
+    small = keep_neurons(model, kept).model
     trace = small(BATCH)
     assert trace.encoder.abs().sum((0, 1)).nonzero().flatten().tolist() == [1, 2, 3]
     disturbed = trace.decoder + torch.ones(20).index_fill(0, torch.tensor(kept["decoder"]), 0.0)
@@ -131,13 +131,13 @@ def test_a_removed_encoder_neuron_is_silent_and_nothing_reads_a_removed_one_of_t
 def test_keeping_all_neurons_changes_nothing():
     model = network()
     everyone = tuple(range(20))
-    operated = with_neurons(model, {"encoder": everyone, "decoder": everyone})
+    operated = keep_neurons(model, {"encoder": everyone, "decoder": everyone})
     assert len(same(weights(operated.model), weights(model))) == len(weights(model))
 
 
 def test_pruned_zeros_stay_zero_through_retraining_and_come_back_when_left_free():
-    operated = pruned(network(), share=0.2)
-    held, free = (weights(retrained(operated, TASK, None, SHORT, free=free)[0]) for free in (False, True))
+    operated = prune_to_strongest(network(), share=0.2)
+    held, free = (weights(retrain(operated, TASK, None, SHORT, free=free)[0]) for free in (False, True))
     for name, where in operated.held.items():
         assert not held[name][where].any()
     learned = [name for name, where in operated.held.items() if (held[name] != weights(operated.model)[name]).any()]
@@ -152,9 +152,9 @@ def test_an_outcome_is_measured_before_after_and_after_training_on():
         return evaluate(model, [BATCH])["word_accuracy"]
 
     longer = replace(SHORT, steps=300, batch_size=16, learning_rate=0.02, evaluate_every=300)
-    found, made = outcome("pruned", model, pruned(model, 0.3), accuracy, TASK, settings=longer)
+    found, made = measure_outcome("pruned", model, prune_to_strongest(model, 0.3), accuracy, TASK, settings=longer)
     assert found.retrained == accuracy(made) > found.operated
-    answer = Outcomes((found, replace(found, before=0.5)))
+    answer = TransplantOutcomes((found, replace(found, before=0.5)))
     assert answer.table()["operation"].tolist() == ["pruned", "pruned"]
     _, (ax,) = plots.panels()
     assert answer.plot(ax) is ax
@@ -162,23 +162,23 @@ def test_an_outcome_is_measured_before_after_and_after_training_on():
 
 def test_bad_input_is_refused_in_words():
     with pytest.raises(BadSetting, match="there is no component 'brain'; choose one of encoder"):
-        substituted(network(), network(), "brain")
+        transplant_component(network(), network(), "brain")
     with pytest.raises(BadSetting, match="different architectures: they differ in"):
-        substituted(network(), network(units=8), "encoder")
+        transplant_component(network(), network(units=8), "encoder")
     with pytest.raises(BadSetting, match="one-hot words have no embedding"):
-        substituted(encoder_decoder(), encoder_decoder(1), "encoder_embedding")
+        transplant_component(encoder_decoder(), encoder_decoder(1), "encoder_embedding")
     with pytest.raises(BadSetting, match="belongs to encoder and decoder at once"):
-        substituted(network(shared_inputs=True), network(shared_inputs=True), "encoder")
+        transplant_component(network(shared_inputs=True), network(shared_inputs=True), "encoder")
     with pytest.raises(BadSetting, match=r"there are no neurons \[20\]"):
-        with_neurons(network(), {"encoder": (20,), "decoder": ()})
+        keep_neurons(network(), {"encoder": (20,), "decoder": ()})
     with pytest.raises(BadSetting, match="say which neurons"):
-        with_neurons(network(), {"encoder": (1,)})
+        keep_neurons(network(), {"encoder": (1,)})
     with pytest.raises(BadSetting, match="see the decoder's neurons without weights"):
-        pruned(encoder_decoder())
+        prune_to_strongest(encoder_decoder())
     with pytest.raises(BadSetting, match="one layer"):
-        pruned(network(layers=2))
+        prune_to_strongest(network(layers=2))
     with (
         pytest.raises(BadSetting, match="no parameter 'x' to be held"),
-        holding(network(), {"x": torch.ones(1).bool()}),
+        freezing(network(), {"x": torch.ones(1).bool()}),
     ):
         pass

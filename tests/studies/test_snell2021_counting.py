@@ -11,7 +11,7 @@ from attnscope.files import Malformed
 from attnscope.lab.engines import LocalEngine
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.probes.word_alignment import Align
+from attnscope.probes.word_alignment import AlignmentAccumulator
 from attnscope.studies import snell2021
 from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
@@ -333,7 +333,7 @@ def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
     assert side.pieces == ["mr", ".", "speaker", "ca", "n't"]
     assert side.words == [0, 0, 1, 2, 2]
     pair = aligners.LinkedPair(side, side, aligners.GoldLinks.of([[0, 0], [2, 2]]))
-    counts = Align()
+    counts = AlignmentAccumulator()
     pair.score(frozenset([(0, 0), (1, 1), (3, 4)]), counts)
     assert counts.result().error_rate == 0
 

@@ -14,7 +14,7 @@ from attnscope.errors import BadSetting
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
-from attnscope.probes.adversary import Search
+from attnscope.probes.adversary import SearchSettings
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
@@ -57,7 +57,7 @@ def sentences(random):
 @pytest.fixture(scope="module", autouse=True)
 def quick_search():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(faithfulness, "SEARCH", Search(restarts=2, steps=10))
+        patch.setattr(faithfulness, "SEARCH", SearchSettings(restarts=2, steps=10))
         yield
 
 

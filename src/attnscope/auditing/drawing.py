@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attnscope import plots
-from attnscope.probes.adversary.pictures import histogram
+from attnscope.probes.adversary import histogram
 from attnscope.probes.heads.pictures import ACROSS, grids
 from attnscope.probes.heads.ranking import RANKINGS
 from attnscope.report.html import Picture, drawn_in, embedded

@@ -15,8 +15,8 @@ from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.faithfulness.translator import Pass, left_out, passes, ranked_alike, tells
 from attnscope.models.adapters import Texts, Words, by_word
 from attnscope.probes.agreement import kendall
-from attnscope.probes.erasure import erasable
-from attnscope.probes.grounding import grounding_of
+from attnscope.probes.erasure import erasable_words
+from attnscope.probes.grounding import batch_token_probabilities
 from attnscope.probes.lexical import ReadsOut, lexical
 from attnscope.probes.reweighing import Reweighing
 from attnscope.tasks.batch import SPECIALS
@@ -48,7 +48,7 @@ def text_examples(subject: Subject, sample: Sample) -> Part:
 
 def text_candidates(subject: Subject, texts: Texts) -> list[TextCandidate]:
     asked = Reweighing.of(subject.model, texts.batch)
-    scores, words = scores_of(subject, texts.batch), erasable(texts.batch)
+    scores, words = scores_of(subject, texts.batch), erasable_words(texts.batch)
     taus = kendall(scores[SHOWN], scores[LEFT_OUT].abs().to(scores[SHOWN]), words)
     entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
     sure, decided = asked.said.max(-1)
@@ -89,7 +89,7 @@ def text_example(subject: Subject, one: TextCandidate, why: str) -> dict[str, An
     }
     scores = {name: by_word(values[:, None], texts.source)[row, 0] for name, values in scores.items()}
     if hasattr(subject.model, "readout"):
-        alone = grounding_of(cast(ReadsOut, subject.model), texts.batch).tokens[:, None]
+        alone = batch_token_probabilities(cast(ReadsOut, subject.model), texts.batch).tokens[:, None]
         scores[ALONE] = mean_by_word(alone, texts)[row]
     units = texts.source.mask[row]
     return {

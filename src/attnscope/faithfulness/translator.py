@@ -27,13 +27,12 @@ from attnscope.models.adapters.interventions import Where
 from attnscope.models.asking import as_it_was
 from attnscope.models.attention import uniform
 from attnscope.models.trace import Intervention, Trace
-from attnscope.probes.adversary import Search, jsd
-from attnscope.probes.adversary.search import search_words
+from attnscope.probes.adversary import SearchSettings, search_token_adversaries
 from attnscope.probes.agreement import kendall
 from attnscope.probes.agreement.top import ONE_IN, agreement, chance, peaks
-from attnscope.probes.alignment import Align
-from attnscope.probes.fragility import shuffle
-from attnscope.probes.grounding import NEAR
+from attnscope.probes.divergences import jsd
+from attnscope.probes.fragility import permute_weights
+from attnscope.probes.grounding import MARGIN
 from attnscope.probes.heads.again import asking
 from attnscope.probes.heads.each import Heads
 from attnscope.probes.heads.links import AlignHeads, Special, gold_reference, model_1_reference
@@ -41,6 +40,7 @@ from attnscope.probes.heads.stream import Sentences, is_special, weights_of
 from attnscope.probes.lexical import CELLS, log_odds, picked_by_all, rows_at_a_time, said_with
 from attnscope.probes.reweighing import looked, lots_by_step, reweighed
 from attnscope.probes.saliency import influence, leave_one_out
+from attnscope.probes.word_alignment import AlignmentAccumulator
 from attnscope.tasks.batch import Batch
 
 Scores = Float[Tensor, "batch target source"]
@@ -198,7 +198,7 @@ def shuffled(one: Pass, layer: int, draw: int, seed: int) -> Float[Tensor, "batc
     trace = up_to(one.trace, layer) if len(one.trace.layers) > 1 else one.trace
     number = layer * APART + draw
     lots = lots_by_step(trace, range(number, number + 1), seed)
-    mixed: Tensor = shuffle(trace.attention.flatten(1, 2), one.attended, lots.flatten(2, 3))[0]
+    mixed: Tensor = permute_weights(trace.attention.flatten(1, 2), one.attended, lots.flatten(2, 3))[0]
     apart: Tensor = mixed.unflatten(1, trace.attention.shape[1:3])
     return apart
 
@@ -221,7 +221,7 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     settings = settings_for(sample)
     parts: dict[str, list[np.ndarray]] = {"jsd": [], "tvd": [], "feasible": []}
     for one in passes(subject, replace(sample, size=GROUP)):
-        found = search_words(subject.model, one.batch, one.target, settings)
+        found = search_token_adversaries(subject.model, one.batch, one.target, settings)
         for name, values in parts.items():
             values.append(one.by_row(getattr(found, name).double()))
     jsd, tvd, feasible = (np.concatenate(values) for values in parts.values())
@@ -239,14 +239,14 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     return {"sentences": [sentence], "table": table, "tests": [test], "histogram": jsd.round(4)}
 
 
-def settings_for(sample: Sample) -> Search:
+def settings_for(sample: Sample) -> SearchSettings:
     """Few long steps along the border of what is feasible: each is a readout for every output word and start.
 
     Tried on a tiny Marian with three scales of its readout: the quick search gets 93 to 114 % as far as five starts of
     500 steps with a fixed penalty of 500. What is found is a lower bound either way.
     """
     restarts, steps = (2, 100) if sample.quick else (3, 250)
-    return Search(restarts=restarts, steps=steps, learning_rate=0.2, penalty=10.0, growth=1.1, seed=sample.seed)
+    return SearchSettings(restarts=restarts, steps=steps, learning_rate=0.2, penalty=10.0, growth=1.1, seed=sample.seed)
 
 
 ATTENDED, ANY, MOST = "the one attended to most", "one at random", "the most influential one"
@@ -351,7 +351,7 @@ def tokens(subject: Subject, sample: Sample) -> Part:
     leakage = found[LEAKS]
     sentence = (
         f"{leakage.value:.0%} of the source words would make the model predict the same word alone, nearly as surely "
-        f"(within {NEAR}), had they all the attention of the last layer."
+        f"(within {MARGIN}), had they all the attention of the last layer."
     )
     agree = (
         f"The word attended to most is among the {1 / ONE_IN:.0%} that alone make the right word likeliest for "
@@ -376,7 +376,7 @@ def measures(one: Pass) -> dict[str, Float[Tensor, "batch target"]]:
     found = alone(one)
     words = one.source[:, None].expand_as(found.gold)
     own = one.trace.logits.detach().softmax(-1).amax(-1)
-    as_sure = found.likeliest & (found.same >= own[..., None] - NEAR)
+    as_sure = found.likeliest & (found.same >= own[..., None] - MARGIN)
     score = found.gold.nan_to_num()
     return {
         TOP: agreement(one.shown, score, words), CHANCE: chance(score, words),
@@ -443,7 +443,11 @@ def best(errors: Heads) -> tuple[int, int, float]:
 def by_counts(subject: Subject, seen: list[Sentences]) -> float:
     """The error rate of IBM Model 1."""
     assert subject.links is not None
-    reference, gold, count = model_1_reference(subject.model, seen), gold_reference(subject.links), Align()
+    reference, gold, count = (
+        model_1_reference(subject.model, seen),
+        gold_reference(subject.links),
+        AlignmentAccumulator(),
+    )
     for sentences in seen:
         for found, expected in zip(reference(sentences), gold(sentences), strict=True):
             count.update(found.sure, expected)
@@ -484,7 +488,7 @@ def distance(one: Pass, attention: Scores) -> Float[Tensor, "batch target"]:
 
 def shuffled_shown(one: Pass, seed: int) -> Scores:
     lots = lots_by_step(one.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
-    return shuffle(one.shown, one.attended, lots)[0]
+    return permute_weights(one.shown, one.attended, lots)[0]
 
 
 def check_alike(one: Pass, two: Pass) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.plots.lines import edges
-from attnscope.probes.weights import THRESHOLDS, Matrices, WeightGraph, gate_matrices, polarity, weight_graphs
+from attnscope.probes.weight_graph import THRESHOLDS, WeightGraph, weight_graphs
+from attnscope.probes.weights import Matrices, gate_matrices, polarity
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, side_by_side
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.claims import ClaimVerdict, at_most, more_than

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.plots.points import fractions
-from attnscope.probes.gates import Saturate, Saturation
+from attnscope.probes.gates import Saturation, SaturationAccumulator
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import answers
 from attnscope.studies.claims import ClaimVerdict, always, more_than
@@ -40,7 +40,7 @@ QUANTITIES = {
 
 
 def measure(run: Run) -> Measurement:
-    seen = Saturate()
+    seen = SaturationAccumulator()
     for _, trace in answers(run, SPLITS):
         seen.update(trace)
     gates = seen.result().gates

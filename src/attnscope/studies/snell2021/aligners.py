@@ -24,9 +24,16 @@ from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import Bags, IBMModel1, Pair
 from attnscope.plots.style import legend
 from attnscope.probes.agreement import attention_scores
-from attnscope.probes.alignment import Align, AlignmentQuality, GoldLinks, Links, argmax_links, word_links
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
+from attnscope.probes.word_alignment import (
+    Alignment,
+    AlignmentAccumulator,
+    AlignmentQuality,
+    GoldAlignment,
+    argmax_alignment,
+    subword_to_word_alignment,
+)
 from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
@@ -69,11 +76,11 @@ class LinkedPair:
 
     source: Side
     target: Side
-    gold: GoldLinks
+    gold: GoldAlignment
 
-    def score(self, links: Links, counts: Align) -> None:
+    def score(self, links: Alignment, counts: AlignmentAccumulator) -> None:
         """Links between pieces, judged as links between words."""
-        counts.update(word_links(links, self.source.words, self.target.words), self.gold)
+        counts.update(subword_to_word_alignment(links, self.source.words, self.target.words), self.gold)
 
 
 def checksum() -> str:
@@ -92,7 +99,7 @@ def linked_pair(row: CorpusRow, preparation: Preparation) -> LinkedPair:
     source, target = row.text("source"), row.text("target")
     if isinstance(source, str) or isinstance(target, str):
         raise row.wrong("gold links need sentences as lists of words, not as strings")
-    gold = GoldLinks.of(row.field("alignment"), row.field("possible"))
+    gold = GoldAlignment.of(row.field("alignment"), row.field("possible"))
     return LinkedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
 
 
@@ -109,7 +116,7 @@ def in_batches(
 
 def by_chance(pairs: Sequence[LinkedPair], seed: int) -> AlignmentQuality:
     """Every target piece linked to a source piece at random."""
-    random, counts = np.random.default_rng(seed), Align()
+    random, counts = np.random.default_rng(seed), AlignmentAccumulator()
     for pair in pairs:
         origins: list[int] = random.integers(0, len(pair.source.pieces), len(pair.target.pieces)).tolist()
         pair.score(frozenset(zip(origins, range(len(origins)), strict=True)), counts)
@@ -184,7 +191,7 @@ def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, Align
     model, task = run.model(step), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
-    counts = {name: Align() for name in METHODS}
+    counts = {name: AlignmentAccumulator() for name in METHODS}
     for batch, group in in_batches(task, pairs, TOGETHER):
         for name, scores in scores_of(model, batch.to(run.experiment.device)).items():
             for links, pair in zip(links_of(scores, batch), group, strict=True):
@@ -205,7 +212,7 @@ def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "b
 def links_of(scores: Float[Tensor, "batch target source"], batch: Batch) -> list[frozenset[tuple[int, int]]]:
     """Each target word to its highest source word; to none where the end token is the highest."""
     words = batch.target_mask & (batch.target != END)
-    return argmax_links(scores, batch.source_mask, words, unlinked=batch.source == END)
+    return argmax_alignment(scores, batch.source_mask, words, unlinked=batch.source == END)
 
 
 def early_mean(steps: Sequence[int], curve: Sequence[float]) -> float:
@@ -250,7 +257,7 @@ def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measureme
 
 
 def judged(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[LinkedPair]) -> AlignmentQuality:
-    counts = Align()
+    counts = AlignmentAccumulator()
     for (source, target), pair in zip(gold, pairs, strict=True):
         pair.score(frozenset(model.links(source, target)), counts)
     return counts.result()

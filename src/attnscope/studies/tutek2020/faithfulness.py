@@ -19,16 +19,16 @@ from attnscope.errors import require
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier, Trace
 from attnscope.models.logistic import logistic_regression
-from attnscope.probes.adversary import Search, farthest, search
+from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
 from attnscope.probes.agreement.rank_correlation import kendall
-from attnscope.probes.erasure import Comprehend, Erase
-from attnscope.probes.erasure.removal import closed
-from attnscope.probes.fragility import Fragility, fragility, moved
+from attnscope.probes.erasure.measures import ComprehensivenessAccumulator, FlipAccumulator
+from attnscope.probes.erasure.removal import keep_tokens
+from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.information import information
 from attnscope.probes.reweighing import class_probabilities, read
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
-from attnscope.studies.tutek2020.decided import grounded
+from attnscope.studies.tutek2020.decided import grounded, moved
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Classification
 from attnscope.tasks.task import trimmed
@@ -37,7 +37,7 @@ from attnscope.training.decisions import decide
 
 SAMPLE_SEED = 0  # the seed of the texts that are tested: the same for all seeds of training
 TOGETHER = {"cpu": 128, "cuda": 1024}  # texts in a batch: to a GPU one more costs nothing, to a CPU padding does
-SEARCH = Search()  # five starts of 500 steps, ε = 0.01, as in the code of Jain and Wallace
+SEARCH = SearchSettings()  # five starts of 500 steps, ε = 0.01, as in the code of Jain and Wallace
 EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of a text's highest weight: Jain and Wallace 2019, figure 6
 
 
@@ -118,7 +118,7 @@ def telling(batch: Batch, words: Sequence[int]) -> Tensor:
 def blunted(batch: Batch, words: Sequence[int]) -> Batch:
     """The same texts without their telling words; of a text that has no others, start and end are left."""
     rows = torch.arange(len(batch), device=batch.source.device)
-    return closed(batch, rows, batch.source_mask & ~telling(batch, words))
+    return keep_tokens(batch, rows, batch.source_mask & ~telling(batch, words))
 
 
 # Importance of words (Jain and Wallace 2019 §4.1) --------------------------------------------------------------------
@@ -173,7 +173,10 @@ def probability(trace: Trace) -> Float[Tensor, "batch 1"]:
 
 def attacked(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """How far from its own is the farthest attention that keeps the output within ε, and the one that is searched?"""
-    exact, met = farthest(model, texts, SEARCH.epsilon).summary(), search(model, texts, SEARCH).summary()
+    exact, met = (
+        exact_adversaries(model, texts, SEARCH.epsilon).summary(),
+        search_adversaries(model, texts, SEARCH).summary(),
+    )
     return {
         "farthest": exact["jsd"],
         "farthest_feasible": exact["feasible"],
@@ -205,7 +208,11 @@ def by_range(highest: Float[np.ndarray, " texts"], changes: Float[np.ndarray, " 
 
 def erased(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """What is lost without the words of most attention, beyond what is lost at random; how often they decide first."""
-    comprehend, by_text, by_attention = Comprehend(), Erase("text"), Erase("attention")
+    comprehend, by_text, by_attention = (
+        ComprehensivenessAccumulator(),
+        FlipAccumulator("text"),
+        FlipAccumulator("attention"),
+    )
     for batch in texts:
         comprehend.update(model, batch)
         by_text.update(model, batch)

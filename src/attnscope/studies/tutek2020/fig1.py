@@ -16,7 +16,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Classifier
 from attnscope.plots.style import colours, legend, name_axes, styled
-from attnscope.probes.adversary import imitation, train_adversary
+from attnscope.probes.adversarial_training import imitation, train_adversary
 from attnscope.studies.claims import ClaimVerdict, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row

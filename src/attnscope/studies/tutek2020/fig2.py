@@ -12,7 +12,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.grounding import PerToken, grounding_of, plot_sentence
+from attnscope.probes.grounding import TokenProbabilities, batch_token_probabilities, plot_sentence
 from attnscope.studies.claims import ClaimVerdict, at_least, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
@@ -64,16 +64,16 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def alone(run: Run, batch: Batch, number: int | None = None) -> PerToken:
-    return grounding_of(run.model(), batch.to(run.experiment.device), number)
+def alone(run: Run, batch: Batch, number: int | None = None) -> TokenProbabilities:
+    return batch_token_probabilities(run.model(), batch.to(run.experiment.device), number)
 
 
-def of_class(found: PerToken, base: PerToken) -> Any:
+def of_class(found: TokenProbabilities, base: TokenProbabilities) -> Any:
     """The mean over tokens of the probability that a model gives to the class that base decides for; of two classes."""
     return found.mean.where(found.predicted == base.predicted, 1 - found.mean)
 
 
-def picked(base: PerToken) -> dict[str, int]:
+def picked(base: TokenProbabilities) -> dict[str, int]:
     """Which sentences are shown: rows of the batch."""
     confidence, right = base.decision.cpu().numpy(), base.correct.cpu().numpy()
     lengths = (~base.tokens.isnan()).sum(1).cpu().numpy()
@@ -93,7 +93,7 @@ def picked(base: PerToken) -> dict[str, int]:
     }
 
 
-def shown(task: Classification, batch: Batch, positive: dict[str, PerToken], row: int) -> dict[str, Any]:
+def shown(task: Classification, batch: Batch, positive: dict[str, TokenProbabilities], row: int) -> dict[str, Any]:
     words = ~positive[BASE].tokens[row].isnan().cpu()
     return {
         "words": task.source_words.decode(batch.source[row][words].tolist()),

@@ -1,4 +1,4 @@
-"""How an answer is drawn: tables in, matplotlib axes out."""
+"""Draw answers: tables in, matplotlib axes out."""
 
 from attnscope.plots.bars import bars, stacked_shares
 from attnscope.plots.export import save, svg

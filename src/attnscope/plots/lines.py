@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import SupportsFloat
 
 import matplotlib as mpl
@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Colormap, ListedColormap, Normalize, to_hex
+from matplotlib.colors import ListedColormap, Normalize, to_hex
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
@@ -34,30 +34,39 @@ def profiles(
     marks: Mapping[str, SupportsFloat] | None = None,
     bands: Mapping[str, Values] | None = None,
 ) -> Axes:
-    """A line for each name, with ± a band, and a dotted vertical mark in the line's colour where one is given."""
+    """Draw one line per name, ± its band, and a dotted vertical mark in the line's colour where one is given."""
     ax, x = axes(ax), np.asarray(x)
     numbered = numbers_in(list(curves))
-    paint = colours(curves) if numbered is None else _in_order(curves, numbered[1])
+    if numbered is None:
+        paint = colours(curves)
+    else:
+        # Viridis without its palest end, which is lost on white.
+        colour_map = ListedColormap(mpl.colormaps["viridis_r"](np.linspace(0.12, 1.0, 256)))
+        scale = Normalize(min(numbered[1]), max(numbered[1]))
+        paint = {name: to_hex(colour_map(scale(number))) for name, number in zip(curves, numbered[1], strict=True)}
     handles = [_line(ax, x, name, curve, paint[name], (bands or {}).get(name)) for name, curve in curves.items()]
     for name, position in (marks or {}).items():
         ax.axvline(float(position), color=paint.get(name, "black"), linestyle=":", linewidth=1.2)
     name_axes(ax, xlabel, ylabel)
     if numbered is not None and len(curves) > FEW:
-        _colour_bar(ax, *numbered)
+        steps = MaxNLocator(6, integer=all(number.is_integer() for number in numbered[1]))
+        bar = ax.figure.colorbar(ScalarMappable(scale, colour_map), ax=ax, pad=0.02, aspect=30, ticks=steps)
+        bar.outline.set_visible(False)
+        bar.set_label(numbered[0])
     elif len(curves) > 1:
         legend(ax, handles, list(curves))
     return ax
 
 
 def numbers_in(names: Sequence[str]) -> tuple[str, list[float]] | None:
-    """What is counted and its numbers, if three names or more are numbered alike.
+    """Return the common prefix and the numbers, if three names or more are numbered alike.
 
     >>> numbers_in(["s = 1", "s = 2", "s = 10"])
     ('s', [1.0, 2.0, 10.0])
     >>> numbers_in(["run", "walk", "look"])
     """
-    found = [re.fullmatch(r"(.*?)[\s=]*(-?\d+(?:\.\d+)?)", name) for name in names]
-    parts = [match.groups() for match in found if match]
+    matches = [re.fullmatch(r"(.*?)[\s=]*(-?\d+(?:\.\d+)?)", name) for name in names]
+    parts = [match.groups() for match in matches if match]
     if len(parts) < max(len(names), 3) or len({prefix for prefix, _ in parts}) > 1:
         return None
     return parts[0][0], [float(number) for _, number in parts]
@@ -72,28 +81,9 @@ def _line(ax: Axes, x: np.ndarray, name: str, curve: Values, colour: str, band: 
     return ax.plot(x, y, color=colour)[0]
 
 
-def _in_order(names: Iterable[str], numbers: Sequence[float]) -> dict[str, str]:
-    colour_map, scale = _sequence(numbers)
-    return {name: to_hex(colour_map(scale(number))) for name, number in zip(names, numbers, strict=True)}
-
-
-def _sequence(numbers: Sequence[float]) -> tuple[Colormap, Normalize]:
-    """Viridis without its palest end, which is lost on white."""
-    trimmed = ListedColormap(mpl.colormaps["viridis_r"](np.linspace(0.12, 1.0, 256)))
-    return trimmed, Normalize(min(numbers), max(numbers))
-
-
-def _colour_bar(ax: Axes, what: str, numbers: Sequence[float]) -> None:
-    colour_map, scale = _sequence(numbers)
-    steps = MaxNLocator(6, integer=all(number.is_integer() for number in numbers))
-    bar = ax.figure.colorbar(ScalarMappable(scale, colour_map), ax=ax, pad=0.02, aspect=30, ticks=steps)
-    bar.outline.set_visible(False)
-    bar.set_label(what)
-
-
 @styled
 def trajectories(paths: Mapping[str, Values], ax: Axes | None = None) -> Axes:
-    """Each path (T x 2) from light (early) to dark (late), a square at its first point and a star at its last."""
+    """Draw each path (T x 2) from light (early) to dark (late), a square at its first point and a star at its last."""
     ax = axes(ax, size=(4.2, 3.8))
     paint = colours(paths)
     for name, path in paths.items():
@@ -103,7 +93,12 @@ def trajectories(paths: Mapping[str, Values], ax: Axes | None = None) -> Axes:
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
     name_axes(ax, "PC 1", "PC 2")
-    _key(ax, paint)
+    ends = [
+        Line2D([], [], marker=marker, linestyle="", markersize=size, markerfacecolor="white", markeredgecolor=INK)
+        for marker, size in (("s", 5.5), ("*", 9))
+    ]
+    lines = [Line2D([], [], color=colour, linewidth=2) for colour in paint.values()]
+    legend(ax, lines + ends, [*paint, "first", "last"])
     return ax
 
 
@@ -117,15 +112,6 @@ def _path(ax: Axes, points: np.ndarray, colour: str) -> None:
         ax.scatter(x, y, s=size, marker=marker, color=shades[end], edgecolors=INK, linewidths=0.7, zorder=4)
 
 
-def _key(ax: Axes, paint: Mapping[str, str]) -> None:
-    names = [Line2D([], [], color=colour, linewidth=2) for colour in paint.values()]
-    ends = [
-        Line2D([], [], marker=marker, linestyle="", markersize=size, markerfacecolor="white", markeredgecolor=INK)
-        for marker, size in (("s", 5.5), ("*", 9))
-    ]
-    legend(ax, names + ends, [*paint, "first", "last"])
-
-
 @styled
 def edges(
     bottom: Values,
@@ -136,9 +122,16 @@ def edges(
     title: str | None = None,
     strongest: float | None = None,
 ) -> Axes:
-    """A line an edge, from its unit below to its unit above: red is positive, blue negative, the strongest darkest.
+    """Draw one line per edge, from its unit below to its unit above: red is positive, blue negative, strong is dark.
 
-    `strongest` is the weight of the darkest colour; give the same to two graphs that are to be compared.
+    Args:
+        bottom: Index of the lower unit of each edge.
+        top: Index of its upper unit.
+        weights: Its weight.
+        sizes: Number of units below and above.
+        ax: Axes to draw on; new ones by default.
+        title: Title of the axes.
+        strongest: Weight of the darkest colour; give the same to two graphs that are compared.
     """
     low, high, value = np.asarray(bottom, dtype=int), np.asarray(top, dtype=int), np.asarray(weights, dtype=float)
     require(
@@ -147,26 +140,20 @@ def edges(
     ax = axes(ax, size=(6.0, 2.4))
     reach = strongest or float(np.abs(value).max(initial=0.0)) or 1.0
     order = np.argsort(np.abs(value))  # the strongest on top
-    lines = np.stack([_ends(low, sizes[0], 0.0), _ends(high, sizes[1], 1.0)], 1)[order]  # edges x 2 x (x, y)
+    ends = [(low / max(sizes[0] - 1, 1), np.zeros(low.size)), (high / max(sizes[1] - 1, 1), np.ones(high.size))]
+    lines = np.stack([np.stack(end, -1) for end in ends], 1)[order]  # edges x 2 ends x (x, y)
+    many = value.size > 2000
     ax.add_collection(
         LineCollection(
             list(lines), array=value[order], cmap=mpl.colormaps["RdBu_r"], norm=Normalize(-reach, reach),
-            linewidths=0.3 if value.size > 2000 else 0.6, rasterized=value.size > 2000,
+            linewidths=0.3 if many else 0.6, rasterized=many,
         )
     )  # fmt: skip
-    for size, level in zip(sizes, (0.0, 1.0), strict=True):
-        ax.scatter(_places(np.arange(size), size), np.full(size, level), s=2, color=INK, linewidths=0, zorder=3)
+    for level, size in enumerate(sizes):
+        ax.scatter(np.arange(size) / max(size - 1, 1), np.full(size, level), s=2, color=INK, linewidths=0, zorder=3)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.06), xticks=[])
     ax.set_yticks([0, 1], labels=["previous", "next"])
     ax.spines[:].set_visible(False)
     if title is not None:
         ax.set_title(title)
     return ax
-
-
-def _places(units: np.ndarray, size: int) -> np.ndarray:
-    return np.asarray(units / max(size - 1, 1))
-
-
-def _ends(units: np.ndarray, size: int, level: float) -> np.ndarray:
-    return np.stack([_places(units, size), np.full(len(units), level)], -1)

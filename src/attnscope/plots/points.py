@@ -25,45 +25,34 @@ def scatter(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Axes:
-    """Labelled points, the least-squares line, and Spearman's rank correlation in the corner; NaN is left out."""
+    """Draw labelled points, the least-squares line, and Spearman's rank correlation in the corner; NaN is left out."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     require(x.shape == y.shape, f"there are {x.size} values on the x axis, but {y.size} on the y axis")
     kept = np.isfinite(x) & np.isfinite(y)
     ax = axes(ax, size=(4.4, 3.8))
     ax.scatter(x[kept], y[kept], s=18, color=WORDS[0], alpha=0.75, linewidths=0, rasterized=kept.sum() > 2000)
-    _fit(ax, x[kept], y[kept])
+    if kept.sum() > 1 and np.ptp(x[kept]) > 0:
+        slope, level = np.polyfit(x[kept], y[kept], 1)
+        ends = np.array([x[kept].min(), x[kept].max()])
+        ax.plot(ends, slope * ends + level, color=INK, linewidth=1, linestyle="--", zorder=1)
     ax.margins(0.1)
     name_axes(ax, xlabel, ylabel)
-    _corner(ax, rank_correlation(x[kept], y[kept]), int(kept.sum()))
+    correlation = rank_correlation(x[kept], y[kept])
+    rho = f"ρ = {correlation:.2f}" if np.isfinite(correlation) else "ρ undefined"
+    ax.set_title(f"Spearman's {rho} (n = {kept.sum()})", loc="right", fontsize=8)
     if labels is not None and kept.any():
-        place_labels(
-            ax,
-            np.stack([x, y], axis=1)[kept],
-            [name for name, keep in zip(labels, kept, strict=True) if keep],
-            drop=True,
-        )
+        names = [name for name, keep in zip(labels, kept, strict=True) if keep]
+        place_labels(ax, np.stack([x, y], axis=1)[kept], names, drop=True)
     return ax
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's ρ, NaN where it has no meaning: fewer than three points, or no spread."""
+    """Return Spearman's ρ; NaN where it has no meaning: fewer than three points, or no spread."""
     from scipy.stats import spearmanr  # takes half a second to load
 
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return float(spearmanr(x, y).statistic)
-
-
-def _fit(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    if len(x) > 1 and np.ptp(x) > 0:
-        slope, level = np.polyfit(x, y, 1)
-        ends = np.array([x.min(), x.max()])
-        ax.plot(ends, slope * ends + level, color=INK, linewidth=1, linestyle="--", zorder=1)
-
-
-def _corner(ax: Axes, correlation: float, n: int) -> None:
-    stated = f"ρ = {correlation:.2f}" if np.isfinite(correlation) else "ρ undefined"
-    ax.set_title(f"Spearman's {stated} (n = {n})", loc="right", fontsize=8)
 
 
 @styled
@@ -73,7 +62,7 @@ def fractions(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Axes:
-    """Points in the triangle under the diagonal on which the two fractions sum to one; a colour a name."""
+    """Draw points in the triangle under the diagonal on which two fractions sum to one, one colour per name."""
     ax = axes(ax, size=(3.8, 3.4))
     ax.plot([0, 1], [1, 0], color=FAINT, linewidth=1, zorder=0)
     paint = colours(points)
@@ -98,51 +87,46 @@ def clouds(
     arrows: Mapping[str, Values],
     ax: Axes | None = None,
 ) -> Axes:
-    """Points coloured by word, a dark X at each word's centre, a line from the origin for each readout vector."""
+    """Draw points coloured by word, an X at each word's centre, a line from the origin for each readout vector.
+
+    Args:
+        points: Points x 2.
+        labels: The word of each point.
+        centres: The centre of each word.
+        arrows: Readout vectors by output word; they share the colour of the word in whatever case.
+        ax: Axes to draw on; new ones by default.
+    """
     cloud, words = np.asarray(points, dtype=float).reshape(-1, 2), list(labels)
     require(len(cloud) == len(words), f"there are {len(cloud)} points, but {len(words)} labels")
     ax = axes(ax, size=(4.6, 4.2))
     paint = colours([*words, *centres])
-    shade = [tint(paint[word], 0.35) for word in words]
-    ax.scatter(cloud[:, 0], cloud[:, 1], s=7, c=shade, alpha=0.6, linewidths=0, rasterized=True)
-    for word, centre in centres.items():
-        ax.scatter(
-            *_xy(centre), s=55, marker="X", color=tint(paint[word], -0.35), edgecolors="white", linewidths=0.7, zorder=4
-        )
-    shades = {word: _shade(word, paint) for word in arrows}
-    for word, tip in arrows.items():
-        ax.plot(*zip((0.0, 0.0), _xy(tip), strict=True), color=shades[word], linewidth=1.5, zorder=3)
+    folded = {word.casefold(): tint(colour, -0.2) for word, colour in paint.items()}
+    shades = [tint(paint[word], -0.35) for word in centres] + [folded.get(word.casefold(), INK) for word in arrows]
+    ends = [np.asarray(end, dtype=float) for end in (*centres.values(), *arrows.values())]
+    pale = [tint(paint[word], 0.35) for word in words]
+    ax.scatter(cloud[:, 0], cloud[:, 1], s=7, c=pale, alpha=0.6, linewidths=0, rasterized=True)
+    for number, ((x, y), shade) in enumerate(zip(ends, shades, strict=True)):
+        if number < len(centres):
+            ax.scatter(x, y, s=55, marker="X", color=shade, edgecolors="white", linewidths=0.7, zorder=4)
+        else:
+            ax.plot((0.0, x), (0.0, y), color=shade, linewidth=1.5, zorder=3)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.12)
     name_axes(ax, "PC 1", "PC 2")
-    _name(ax, centres, arrows, [tint(paint[word], -0.35) for word in centres] + list(shades.values()))
+    if ends:
+        place_labels(ax, ends, [*centres, *arrows], shades)
     return ax
 
 
-def _xy(point: Values) -> tuple[float, float]:
-    x, y = np.asarray(point, dtype=float)
-    return float(x), float(y)
+# Labels that do not overlap ------------------------------------------------------------------------------------------
 
-
-def _shade(word: str, paint: Mapping[str, str]) -> str:
-    """The colour of the word itself in whatever case ('RUN' is 'run'), grey for an output that is no input."""
-    folded = {name.casefold(): colour for name, colour in paint.items()}
-    return tint(folded[word.casefold()], -0.2) if word.casefold() in folded else INK
-
-
-def _name(ax: Axes, centres: Mapping[str, Values], arrows: Mapping[str, Values], shades: list[str]) -> None:
-    anchors = [_xy(point) for point in [*centres.values(), *arrows.values()]]
-    if anchors:
-        place_labels(ax, anchors, [*centres, *arrows], shades)
-
-
-SIZE = 8.0  # of the letters, in points
-GAP = 5.0
+SIZE = 8.0  # font size in points
+GAP = 5.0  # between a point and its label, in points
 DIRECTIONS = [
     (1.0, 0.6), (-1.0, 0.6), (1.0, -0.6), (-1.0, -0.6), (0.0, 1.2), (0.0, -1.2), (1.4, 0.0), (-1.4, 0.0),
     (1.6, 1.8), (-1.6, 1.8), (1.6, -1.8), (-1.6, -1.8),
 ]  # fmt: skip
-OUTSIDE = 0.5  # how much worse than nothing it is to leave the axes, as a part of the letters' area
+OUTSIDE = 0.5  # the cost of leaving the axes, as a fraction of the label's area outside
 
 
 @dataclass(frozen=True)
@@ -167,9 +151,9 @@ class Box:
 def place_labels(
     ax: Axes, points: Values, names: Sequence[str], colours: Sequence[str] | None = None, drop: bool = False
 ) -> None:
-    """Write each name near its point, where it covers least; with `drop`, leave out what would cover another name."""
+    """Write each name near its point where it overlaps least; with `drop`, skip names that would cover another one."""
     frame, anchors = _on_page(ax, points)
-    dots = [_around(x, y, 3.0) for x, y in anchors]
+    dots = [Box(x - 3.0, y - 3.0, x + 3.0, y + 3.0) for x, y in anchors]
     taken: list[Box] = []
     for i, name in enumerate(names):
         others = taken + dots[:i] + dots[i + 1 :]
@@ -181,21 +165,17 @@ def place_labels(
 
 
 def _on_page(ax: Axes, points: Values) -> tuple[Box, np.ndarray]:
-    """The frame of the axes and the points, in points of the page."""
+    """Return the frame of the axes and the points, in points of the page."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation depends on
     scale = 72 / ax.figure.dpi
     (left, bottom), (right, top) = ax.get_window_extent().get_points() * scale
     return Box(left, bottom, right, top), ax.transData.transform(np.asarray(points, dtype=float)) * scale
 
 
-def _around(x: float, y: float, reach: float) -> Box:
-    return Box(x - reach, y - reach, x + reach, y + reach)
-
-
 def _cost(
     anchor: np.ndarray, direction: tuple[float, float], name: str, others: Sequence[Box], frame: Box
 ) -> tuple[float, tuple[float, float], Box]:
-    """How much a name in this direction covers, its offset from the point, and the box it fills."""
+    """Return how much a name in this direction overlaps, its offset from the point, and the box that it fills."""
     width, height = 0.62 * SIZE * len(name), 1.15 * SIZE
     dx, dy = direction[0] * GAP, direction[1] * GAP
     x, y = anchor[0] + dx, anchor[1] + dy

@@ -5,7 +5,6 @@ import pytest
 
 from attnscope.errors import BadSetting
 from attnscope.plots import clouds
-from attnscope.plots.points import _shade
 
 POINTS = np.array([[1.0, 0.1], [1.1, 0.0], [0.0, 2.0]])
 
@@ -37,8 +36,9 @@ def test_every_centre_and_readout_is_named_as_it_is(ax):
 
 
 def test_a_readout_has_the_colour_of_its_word_in_whatever_case():
-    paint = {"run": "#0072B2"}
-    assert _shade("RUN", paint) == _shade("run", paint) != _shade("</s>", paint)
+    readouts = {"RUN": (2, 0), "run": (1, 0), "</s>": (-1, -1)}
+    upper, lower, other = clouds(POINTS, ["run", "run", "$_"], {}, readouts).lines
+    assert upper.get_color() == lower.get_color() != other.get_color()
 
 
 def test_no_points_no_centres_and_no_readouts_are_no_error():

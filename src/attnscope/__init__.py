@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from attnscope.auditing import audit
     from attnscope.models import MODELS, build, uniform
     from attnscope.models.adapters import load
-    from attnscope.probes.agreement import attention_scores
     from attnscope.probes.decomposition import decompose
     from attnscope.probes.fragility import fragility
     from attnscope.probes.lexical import lexical
+    from attnscope.probes.scores import attention_scores
     from attnscope.studies import study
     from attnscope.studies.reproduce import Progress
     from attnscope.studies.result import Result

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:  # pandas and matplotlib are imported when something is displayed
     Axes = Figure = DataFrame = object
 
-__all__ = ["DataFrame", "Displayed", "Figure"]
+__all__ = ["Axes", "DataFrame", "Displayed", "Figure"]
 
 MAX_ROWS, MAX_COLUMNS = 30, 12  # of a table that are displayed
 UPRIGHT, WIDE = 3, 4  # a table of so few rows and of more columns than that is transposed

@@ -22,11 +22,10 @@ from attnscope.probes.adversary import (
     search_adversaries_in_batch,
     search_token_adversaries,
 )
+from attnscope.probes.counterfactual import Reweighing, WordByWord
 from attnscope.probes.divergences import tvd
-from attnscope.probes.reweighing import Reweighing
 from attnscope.probes.saliency import gold_log_probability, influence
 from attnscope.probes.word_alignment import GoldAlignment
-from attnscope.probes.word_by_word import WordByWord
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
 from attnscope.testing.unchanged import changed, half_in_training, state_of

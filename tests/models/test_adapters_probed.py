@@ -5,12 +5,13 @@ import torch
 from adapter_examples import adapter, texts
 
 from attnscope.models import uniform
-from attnscope.probes.agreement import Agree, attention_scores
+from attnscope.probes.agreement import Agree
+from attnscope.probes.counterfactual import Reweighing, behind, reweighed
 from attnscope.probes.erasure import ComprehensivenessAccumulator, erasable_words
 from attnscope.probes.fragility import fragility
 from attnscope.probes.lexical import lexical_of, log_odds
-from attnscope.probes.reweighing import Reweighing, behind, reweighed
 from attnscope.probes.saliency import METHODS, influence
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS
 from attnscope.training.decisions import decide
 

@@ -25,8 +25,8 @@ from attnscope.probes.adversary import (
     search_adversaries,
     search_adversaries_in_batch,
 )
+from attnscope.probes.counterfactual import class_probabilities
 from attnscope.probes.divergences import jsd, kl, tvd
-from attnscope.probes.reweighing import class_probabilities
 from attnscope.tasks import Keyword
 from attnscope.tasks.task import trimmed
 from attnscope.training import TrainingSettings

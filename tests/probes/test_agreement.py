@@ -14,19 +14,14 @@ from scipy.stats import kendalltau
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement import (
-    Agree,
-    Agreement,
+from attnscope.probes.agreement import Agree, Agreement, agreement, chance, in_top, kendall
+from attnscope.probes.learning_curve import (
     LearningCurve,
     OverTraining,
-    agreement,
-    attention_scores,
-    chance,
     classification_checkpoints,
-    in_top,
-    kendall,
     translation_checkpoints,
 )
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import END
 
 
@@ -139,7 +134,7 @@ def test_tau_needs_no_more_precision_than_the_scores_have(dtype):
 def test_tau_of_blocks_equals_tau_of_the_whole(monkeypatch):
     u, v, mask = scored(30, 12, seed=3)
     whole = kendall(u, v, mask)
-    monkeypatch.setattr("attnscope.probes.agreement.rank_correlation.BLOCK", 50)
+    monkeypatch.setattr("attnscope.probes.agreement.BLOCK", 50)
     torch.testing.assert_close(kendall(u, v, mask), whole, equal_nan=True)
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.agreement import Agree, attention_scores
+from attnscope.probes.agreement import Agree
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence, leave_one_out
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Keyword
 from attnscope.training import TrainingSettings, evaluate, fit
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.simplex import distance_from_simplex
-from attnscope.probes.decomposition.walks import Walks, walks
+from attnscope.probes.decomposition.trajectories import Walks, walks
+from attnscope.probes.decomposition.words import distance_from_simplex
 
 
 def circle(steps):

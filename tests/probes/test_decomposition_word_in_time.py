@@ -5,13 +5,7 @@ import pytest
 import torch
 
 from attnscope.probes.decomposition.components import Parts
-from attnscope.probes.decomposition.word_in_time import (
-    TakenApart,
-    explained_by_group,
-    falling_back,
-    leaning,
-    states_after,
-)
+from attnscope.probes.decomposition.words import TakenApart, explained_by_group, falling_back, leaning, states_after
 
 OFFSETS = range(-1, 2)
 TWICE, RUN, WALK = 3, 4, 5

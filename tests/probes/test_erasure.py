@@ -10,7 +10,6 @@ import torch
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models.classifier import Classifier, ClassifierSettings
-from attnscope.probes.agreement import attention_scores
 from attnscope.probes.erasure import (
     SHARES,
     ComprehensivenessAccumulator,
@@ -22,6 +21,7 @@ from attnscope.probes.erasure import (
     rank_by_score,
 )
 from attnscope.probes.saliency import gradient_times_input
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import END, PAD, SPECIALS, START, Batch
 
 WORDS = 15

@@ -11,8 +11,8 @@ from reweighing_examples import FIRST, ByHand, Closed, by_hand, classifier, text
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import BagOfWords, BagOfWordsSettings, uniform
+from attnscope.probes.counterfactual import Reweighing, lots, reweighed
 from attnscope.probes.fragility import FragilityAccumulator, fragility, permute_attention
-from attnscope.probes.reweighing import Reweighing, lots, reweighed
 from attnscope.tasks.task import trimmed
 from attnscope.training import Decisions, decide
 

@@ -18,7 +18,7 @@ from attnscope.models.attention import masked_softmax
 from attnscope.probes.agreement import Agree
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.heads import Rank, Sentences, formed, ranked
-from attnscope.probes.heads.again import Again
+from attnscope.probes.heads.stream import Again
 from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad

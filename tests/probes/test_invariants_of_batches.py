@@ -15,7 +15,7 @@ from reweighing_examples import classifier, texts
 from attnscope.probes.activations import activations
 from attnscope.probes.adversarial_training import imitation
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries, search_token_adversaries
-from attnscope.probes.agreement import Agree, attention_scores
+from attnscope.probes.agreement import Agree
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic, last_tokens
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
@@ -28,6 +28,7 @@ from attnscope.probes.occurrences import gather_occurrences, most_frequent_words
 from attnscope.probes.optimal import optimal
 from attnscope.probes.plausibility import PlausibilityAccumulator
 from attnscope.probes.saliency import METHODS
+from attnscope.probes.scores import attention_scores
 
 TRANSLATOR = encoder_decoder(inputs="learned", heads=2, attention="query_key_value")
 CLASSIFIER, OTHER = classifier(seed=0), classifier(seed=1)

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from attnscope.models.asking import device_of, traced
 from attnscope.probes.adversarial_training import imitation
 from attnscope.probes.adversary import exact_adversaries_in_batch
-from attnscope.probes.agreement import attention_scores
+from attnscope.probes.counterfactual import Reweighing, WordByWord
 from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.probes.erasure import (
     ComprehensivenessAccumulator,
@@ -35,10 +35,8 @@ from attnscope.probes.erasure.measures import top_counts
 from attnscope.probes.erasure.removal import ErasedTexts
 from attnscope.probes.fragility import fragility, permute_weights
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
-from attnscope.probes.optimal import optimal
-from attnscope.probes.optimal.problem import as_problem
-from attnscope.probes.reweighing import Reweighing
-from attnscope.probes.word_by_word import WordByWord
+from attnscope.probes.optimal import as_problem, optimal
+from attnscope.probes.scores import attention_scores
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 5))
 SEEDS = st.integers(0, 10_000)

@@ -15,7 +15,8 @@ from lexical_examples import WORDS, Classifier, encoder_decoder, labelled, rando
 from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
-from attnscope.probes.agreement import Agree, LearningCurve, agreement, attention_scores, chance, in_top, kendall
+from attnscope.probes.agreement import Agree, agreement, chance, in_top, kendall
+from attnscope.probes.learning_curve import LearningCurve
 from attnscope.probes.lexical import lexical
 from attnscope.probes.plausibility import average_precision, iou_f1, precision_recall_auc, rationale_mass, token_f1
 from attnscope.probes.saliency import (
@@ -25,6 +26,7 @@ from attnscope.probes.saliency import (
     integrated_gradients,
     leave_one_out,
 )
+from attnscope.probes.scores import attention_scores
 from attnscope.probes.word_alignment import (
     AlignmentAccumulator,
     GoldAlignment,

@@ -16,10 +16,10 @@ from torch.testing import assert_close
 
 from attnscope.errors import AttnscopeError
 from attnscope.probes.decomposition import Fit
-from attnscope.probes.decomposition.simplex import distance_from_simplex
-from attnscope.probes.decomposition.walks import Walks
-from attnscope.probes.decomposition.word_in_time import (
+from attnscope.probes.decomposition.trajectories import Walks
+from attnscope.probes.decomposition.words import (
     TakenApart,
+    distance_from_simplex,
     explained_by_group,
     falling_back,
     leaning,

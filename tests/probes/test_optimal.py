@@ -10,8 +10,7 @@ from attnscope import plots
 from attnscope.errors import AttnscopeError
 from attnscope.models import ATTENTIONS
 from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import minimise, optimal
-from attnscope.probes.optimal.problem import one_head
+from attnscope.probes.optimal import minimise, one_head, optimal
 
 BATCH = random_batch(3, seed=3, longest=5)
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement.scores import Scores
 from attnscope.probes.erasure import random_score
 from attnscope.probes.plausibility import (
     PlausibilityAccumulator,
@@ -27,6 +26,7 @@ from attnscope.probes.plausibility import (
     text_plausibility,
     token_f1,
 )
+from attnscope.probes.scores import Scores
 from attnscope.tasks import CORPORA, END, PAD, SPECIALS, START, Batch
 
 

@@ -12,9 +12,11 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models import PRESETS, ClassifierSettings
-from attnscope.probes.agreement import Agree, Agreement, attention_scores, classification_checkpoints
+from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.learning_curve import classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
+from attnscope.probes.scores import attention_scores
 from attnscope.studies.finding import Measurements, TrainedCase, published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems

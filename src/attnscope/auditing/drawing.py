@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from attnscope import plots
 from attnscope.probes.adversary import histogram
-from attnscope.probes.heads.pictures import ACROSS, grids
 from attnscope.probes.heads.ranking import RANKINGS
+from attnscope.probes.heads.stream import ACROSS, grids
 from attnscope.report.html import Picture, drawn_in, embedded
 from attnscope.report.wording import number
 from attnscope.studies.claims import Number

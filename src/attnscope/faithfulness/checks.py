@@ -8,11 +8,11 @@ import pandas as pd
 from attnscope.faithfulness.criteria import SPEAKS, Interval
 from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
-from attnscope.probes.agreement import Scores
 from attnscope.probes.heads import Formed, Ranked, formed, ranked
 from attnscope.probes.information import compute_information
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.saliency import EmbedsSource, influence
+from attnscope.probes.scores import Scores
 from attnscope.tasks.batch import Batch
 
 WORDS, TOKENS, CLUSTERS, PER_CLUSTER = 500, 50_000, 200, 20  # words that are looked at; tokens a cluster needs

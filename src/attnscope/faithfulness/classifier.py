@@ -27,7 +27,8 @@ from attnscope.probes.adversary import (
     exact_adversaries_in_batch,
     search_adversaries_in_batch,
 )
-from attnscope.probes.agreement import attention_scores, kendall
+from attnscope.probes.agreement import kendall
+from attnscope.probes.counterfactual import Reweighing, class_probabilities
 from attnscope.probes.erasure import (
     ComprehensivenessAccumulator,
     FlipAccumulator,
@@ -39,8 +40,8 @@ from attnscope.probes.fragility import Fragility, FragilityAccumulator
 from attnscope.probes.grounding import MARGIN, batch_token_probabilities
 from attnscope.probes.lexical import ReadsOut
 from attnscope.probes.plausibility import PlausibilityAccumulator
-from attnscope.probes.reweighing import Reweighing, class_probabilities
 from attnscope.probes.saliency import EmbedsSource, influence, leave_one_out
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import Batch
 from attnscope.training.decisions import Decisions, decide
 

@@ -28,17 +28,14 @@ from attnscope.models.asking import as_it_was
 from attnscope.models.attention import uniform
 from attnscope.models.trace import Intervention, Trace
 from attnscope.probes.adversary import SearchSettings, search_token_adversaries
-from attnscope.probes.agreement import kendall
-from attnscope.probes.agreement.top import ONE_IN, agreement, chance, peaks
+from attnscope.probes.agreement import ONE_IN, agreement, chance, kendall, peaks
+from attnscope.probes.counterfactual import looked, lots_by_step, reweighed
 from attnscope.probes.divergences import jsd
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.grounding import MARGIN
-from attnscope.probes.heads.again import asking
-from attnscope.probes.heads.each import Heads
-from attnscope.probes.heads.links import AlignHeads, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.stream import Sentences, is_special, weights_of
+from attnscope.probes.heads.ranking import AlignHeads, Special, gold_reference, model_1_reference
+from attnscope.probes.heads.stream import Heads, Sentences, asking, is_special, weights_of
 from attnscope.probes.lexical import CELLS, log_odds, picked_by_all, rows_at_a_time, said_with
-from attnscope.probes.reweighing import looked, lots_by_step, reweighed
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import AlignmentAccumulator
 from attnscope.tasks.batch import Batch

@@ -10,11 +10,12 @@ from attnscope.errors import choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.asking import traced
 from attnscope.probes.adversary import Adversaries, exact_adversaries
-from attnscope.probes.agreement import Agree, Agreement, attention_scores
+from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
 from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
 

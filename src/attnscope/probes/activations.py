@@ -8,9 +8,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.probes.drawing import Axes
 
 SAMPLED = 50  # units, baan2019 fig. 3
 PART = 0.1  # of the possible range

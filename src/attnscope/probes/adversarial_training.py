@@ -14,13 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
 from attnscope.models.asking import as_it_was, beside
 from attnscope.models.trace import Trace
+from attnscope.probes.counterfactual import check_classifier, class_probabilities
 from attnscope.probes.divergences import DIVERGENCES, tvd
-from attnscope.probes.drawing import Axes
-from attnscope.probes.reweighing import check_classifier, class_probabilities
 from attnscope.tasks import Batch, Task
 from attnscope.training.fit import Fit, Report, carry_out
 from attnscope.training.objectives import Objective

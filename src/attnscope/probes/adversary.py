@@ -17,12 +17,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
+from attnscope.probes.counterfactual import Reweighing, WordByWord, looked
 from attnscope.probes.divergences import MAX_JSD, jsd, safe_log, tvd
-from attnscope.probes.drawing import Axes
-from attnscope.probes.reweighing import Reweighing, looked
-from attnscope.probes.word_by_word import WordByWord
 from attnscope.tasks.batch import Batch
 from attnscope.tasks.task import trimmed
 

@@ -15,11 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
 from attnscope.models.attention import uniform
-from attnscope.probes.drawing import Axes
-from attnscope.probes.reweighing import Reweighing, lots
+from attnscope.probes.counterfactual import Reweighing, lots
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.decisions import Decisions
 

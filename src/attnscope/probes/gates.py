@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, require
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.drawing import Axes
 
 LOW, HIGH = 0.1, 0.9  # Karpathy et al. 2015, baan2019 §4.2
 

@@ -20,13 +20,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
 from attnscope.models.asking import as_it_was
 from attnscope.models.classifier import proper
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.drawing import Axes
 from attnscope.probes.lexical import ReadsOut, lexical
 from attnscope.tasks import SPECIALS, Batch
 

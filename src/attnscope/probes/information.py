@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.drawing import Axes
+from attnscope.probes.accumulator import Model, Stream, begun
 from attnscope.probes.occurrences import (
     BATCH_SIZE,
     MAX_TOKENS,
@@ -31,7 +31,6 @@ from attnscope.probes.occurrences import (
     sample_words,
     word_counts,
 )
-from attnscope.probes.stream import Model, Stream, begun
 from attnscope.tasks.batch import Batch
 
 Labels = Int[np.ndarray, " _"]

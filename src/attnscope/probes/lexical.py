@@ -22,7 +22,7 @@ from torch.nn.functional import logsigmoid
 from attnscope.errors import AttnscopeError, require
 from attnscope.models.asking import Asked, as_it_was
 from attnscope.models.trace import Trace
-from attnscope.probes.agreement.scores import Scores
+from attnscope.probes.scores import Scores
 from attnscope.tasks.batch import Batch
 
 CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; working copies take about as many again

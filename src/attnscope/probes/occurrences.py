@@ -15,7 +15,7 @@ from torch import Tensor
 from attnscope.errors import require
 from attnscope.models.asking import as_it_was, beside
 from attnscope.models.trace import Trace
-from attnscope.probes.stream import Model, Stream, begun
+from attnscope.probes.accumulator import Model, Stream, begun
 from attnscope.tasks.batch import SPECIALS, Batch
 
 MAX_TOKENS = 1_000_000  # tutek2020 §3.4

@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.probes.drawing import Axes
 from attnscope.probes.erasure.removal import (
     RecordAccumulator,
     Score,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.asking import Asked, as_it_was
 from attnscope.models.trace import Trace
-from attnscope.probes.agreement.scores import Scores, over_words
+from attnscope.probes.scores import Scores, over_words
 from attnscope.tasks.batch import Batch
 
 Output = Callable[[Trace], Float[Tensor, "batch target"]]

@@ -20,11 +20,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.cells import GRU, LSTM, weights_of
-from attnscope.probes.drawing import Axes
 from attnscope.probes.weights import STRONGEST, strongest_units, unit_strengths
 from attnscope.tasks import Task
 from attnscope.training import Objective, Progress, TrainingSettings, fit

@@ -13,9 +13,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.drawing import Axes
 from attnscope.probes.weights import Matrices, Matrix
 
 THRESHOLDS = {"encoder": 0.2, "decoder": 0.17}  # baan2019 §3

@@ -13,12 +13,11 @@ import pandas as pd
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.cells import GRU, LSTM, Cell, weights_of
 from attnscope.models.recurrent import Recurrent
-from attnscope.probes.drawing import Axes
 
 Matrix = Float[np.ndarray, "_ _"]  # units of the next layer x units of the previous one
 Matrices = dict[str, Matrix]

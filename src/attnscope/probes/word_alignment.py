@@ -16,12 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.asking import traced
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.drawing import Axes
 from attnscope.tasks.batch import Batch
 
 # TODO(docstring) join:

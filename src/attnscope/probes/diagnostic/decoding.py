@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.probes.diagnostic.classifier import (
     PENALTIES,
@@ -20,7 +20,6 @@ from attnscope.probes.diagnostic.classifier import (
     fit_linear,
     splits,
 )
-from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

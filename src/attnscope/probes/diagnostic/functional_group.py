@@ -20,11 +20,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
 from attnscope.probes.diagnostic.classifier import LinearClassifier, Samples, Split
 from attnscope.probes.diagnostic.decoding import DiagnosticResult, deviation, fit_and_test
-from attnscope.probes.drawing import Axes
 from attnscope.probes.weights import STRONGEST, strongest_units
 
 MIN_SHARE = 0.95  # of the accuracy of all units

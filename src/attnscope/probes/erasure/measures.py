@@ -16,11 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.probes.drawing import Axes
+from attnscope.probes.counterfactual import Reweighing
 from attnscope.probes.erasure.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
-from attnscope.probes.reweighing import Reweighing
 from attnscope.tasks.batch import Batch
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020, §4.2

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.asking import as_it_was, device_of
-from attnscope.probes.agreement.scores import Scores, attention_scores
-from attnscope.probes.reweighing import Reweighing, class_probabilities
+from attnscope.probes.counterfactual import Reweighing, class_probabilities
+from attnscope.probes.scores import Scores, attention_scores
 from attnscope.tasks.batch import PAD, SPECIALS, Batch
 from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
 

@@ -7,12 +7,8 @@
 `batches` are Batches, or the Texts of a Hugging Face model's reader, which know words from pieces of words.
 """
 
-from attnscope.probes.heads.effects import Effect
-from attnscope.probes.heads.forming import Formed, formed
-from attnscope.probes.heads.looking import Looking
-from attnscope.probes.heads.parts import Parts
-from attnscope.probes.heads.pointing import Pointing
-from attnscope.probes.heads.ranking import Rank, Ranked, ranked
+from attnscope.probes.heads.formation import Formed, Looking, Parts, formed
+from attnscope.probes.heads.ranking import Effect, Pointing, Rank, Ranked, ranked
 from attnscope.probes.heads.stream import Sentences
 
 __all__ = ["Effect", "Formed", "Looking", "Parts", "Pointing", "Rank", "Ranked", "Sentences", "formed", "ranked"]

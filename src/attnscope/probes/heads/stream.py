@@ -1,20 +1,34 @@
 """Which sentences are heads asked about, and what does one pass show of all of them?"""
 
-from collections.abc import Iterator
+# TODO(docstring) join:
+#   What does the model itself say? Its own output in the place of the gold one, to be heard with teacher forcing.
+#   How is something gathered for each layer and head apart?
+#   How is a number of every layer and head drawn? A layer a row, a head a column; several numbers, several panels.
+#   How is a pass made again with one head changed, at the least cost?
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from math import ceil
+from typing import Any, Generic, TypeVar
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from attnscope.errors import require
-from attnscope.models.adapters import Texts, Words
-from attnscope.models.asking import device_of
+from attnscope.display import Axes, Figure
+from attnscope.errors import BadSetting, choose, require
+from attnscope.models.adapters import HFEncoderDecoder, Interventions, Texts, Words
+from attnscope.models.adapters.encoder_decoder import ended
+from attnscope.models.adapters.hugging_face import HuggingFace
+from attnscope.models.adapters.interventions import Change, at_head
+from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.encoder_decoder import heard_words
 from attnscope.models.trace import Trace
-from attnscope.probes.reweighing import looked
-from attnscope.probes.stream import Model, Stream
-from attnscope.tasks.batch import END, START, Batch
+from attnscope.probes.accumulator import Accumulator, Model, Stream
+from attnscope.probes.counterfactual import looked
+from attnscope.tasks.batch import END, PAD, START, Batch
 from attnscope.tasks.task import trimmed
 
 Item = Batch | Texts
@@ -94,3 +108,164 @@ def is_special(model: Model, batch: Batch, side: str = "source") -> Bool[Tensor,
         ids = [i for i in reader.special_ids if i < numbering.size]
         numbers += numbering.numbers_of(torch.tensor(ids, dtype=torch.long)).tolist()
     return torch.isin(words, torch.tensor(numbers, device=words.device)) & mask
+
+
+LONGEST = 128  # words of an output; the same for every batch, so that batches do not matter
+
+
+def replayed(model: Model, sentences: Sentences) -> Sentences:
+    with as_it_was(model):
+        batch = own_words(model, sentences.batch)
+    reader: Any = getattr(model, "reader", None)
+    target = sentences.target
+    if target is not None and hasattr(reader, "said"):
+        target = reader.said(batch.target, batch.target_mask)
+    return Sentences(batch, sentences.source, target)
+
+
+def own_words(model: Any, batch: Batch) -> Batch:
+    if isinstance(model, HFEncoderDecoder):  # which can say no more than it has positions for
+        return model.replayed(batch, min(LONGEST, model.reader.longest))
+    if hasattr(model, "replayed"):
+        found: Batch = model.replayed(batch)
+        return found
+    if hasattr(model, "generate"):
+        said = model.generate(batch.source, batch.source_mask, LONGEST)
+        mask = ~ended(said)
+        mask = mask[:, : int(mask.sum(1).max())]
+        return replace(batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, guide=None)
+    if batch.target.shape[1] == 1:
+        return replace(batch, target=model(batch).predictions)
+    raise BadSetting(
+        f"{type(model).__name__} has neither replayed(batch) nor generate(source, source_mask, longest), so that its "
+        "own output is not known; ask about the gold one, of='gold'"
+    )
+
+
+Heads = Float[Tensor, "layers heads"]
+A = TypeVar("A", bound=Accumulator[Any])
+T = TypeVar("T")
+
+
+class EachHead(Generic[A]):
+    """An accumulator for every layer and head; how many there are is seen when the first batch comes by."""
+
+    def __init__(self, make: Callable[[], A]):
+        self.make = make
+        self.layers: list[list[A]] = []
+
+    def beside(self, values: Iterable[Iterable[T]]) -> Iterator[tuple[A, T]]:
+        """The accumulator of each head, and the value of that head."""
+        given = [list(layer) for layer in values]
+        self.layers = self.layers or [[self.make() for _ in layer] for layer in given]
+        for mine, layer in zip(self.layers, given, strict=True):
+            yield from zip(mine, layer, strict=True)
+
+    def merge(self, other: "EachHead[A]") -> None:
+        for mine, theirs in self.beside(other.layers) if other.layers else ():
+            mine.merge(theirs)
+
+    def numbers(self, number: Callable[[A], float]) -> Heads:
+        return torch.tensor([[number(head) for head in layer] for layer in self.layers], dtype=torch.float64)
+
+
+ACROSS = 4  # panels in a row
+WRITTEN = 16  # cells with their number in them
+
+
+def by_head(columns: dict[str, Float[Tensor, "layers heads"]]) -> pd.DataFrame:
+    """A row a layer and head, counted from 0, as attention={(layer, head): ...} counts them."""
+    layers, heads = next(iter(columns.values())).shape
+    index = pd.MultiIndex.from_product([range(layers), range(heads)], names=["layer", "head"])
+    values = {name: tensor.detach().cpu().to(torch.float64).flatten().numpy() for name, tensor in columns.items()}
+    return pd.DataFrame(values, index)
+
+
+def grid(table: pd.DataFrame, column: str, ax: Axes | None = None) -> Axes:
+    """One column of such a table; what may be negative has white at zero."""
+    from attnscope import plots
+
+    choose("column", column, map(str, table.columns))
+    layers, heads = (table.index.unique(level) for level in ("layer", "head"))
+    cells = table[column].to_numpy(dtype=float).reshape(len(layers), len(heads))
+    return plots.heatmap(
+        cells, rows=layers, columns=heads, ax=ax, title=column, xlabel="head", ylabel="layer",
+        diverging=bool((cells < 0).any()), annotate=cells.size <= WRITTEN,
+    )  # fmt: skip
+
+
+def grids(table: pd.DataFrame, columns: Sequence[str]) -> Figure:
+    """Small multiples, a panel a column."""
+    from attnscope import plots
+
+    across = min(ACROSS, len(columns))
+    layers, heads = (len(table.index.unique(level)) for level in ("layer", "head"))
+    size = (1.8 + 0.22 * max(heads, 4), 1.2 + 0.22 * max(layers, 3))
+    figure, panels = plots.panels(ceil(len(columns) / across), across, size)
+    for column, ax in zip(columns, panels, strict=False):
+        grid(table, column, ax)
+    for ax in panels[len(columns) :]:
+        ax.set_axis_off()
+    return figure
+
+
+Ask = Callable[[Interventions | None], Trace]
+
+
+class Again:
+    """A batch that a model is asked about over and over. Of passes with a change, read nothing but what is said."""
+
+    def __init__(self, model: Model, batch: Batch, forward: dict[str, Any]):
+        self.ask = asking(model, batch, forward)
+        self.layers = layers_of(model) if isinstance(model, HuggingFace) else []
+        self.gave: list[Any] = []
+        with noting(self.layers, self.gave):
+            self.trace = self.ask(None)  # the plain pass
+
+    def changed(self, layer: int, head: int, change: Change) -> Trace:
+        """With one head changed. A model of one layer need not know what a layer is."""
+        single = len(self.trace.layers) == 1
+        with resumed(self.layers[:layer], self.gave[:layer]):
+            return self.ask(at_head(head, change) if single else {(layer, head): change})
+
+
+def asking(model: Model, batch: Batch, forward: dict[str, Any]) -> Ask:
+    if not isinstance(model, HFEncoderDecoder) or forward:
+        return lambda attention: model(batch, attention=attention, **forward)
+    embedded, fed = model.source_inputs(batch.source), heard_words(batch, 1.0)
+    read = model.encode(embedded, batch)
+    return lambda attention: model.said(batch, embedded, read, fed, attention)
+
+
+def layers_of(model: HuggingFace) -> list[nn.Module]:
+    """The layers that the attention of a trace belongs to, each one entry of the library's own list of layers."""
+    names = {module: name for name, module in model.model.named_modules()}
+    found = (re.match(r".*?\.\d+(?=\.)", names[attention]) for attention in model.family.attentions(model.model))
+    return [model.model.get_submodule(match[0]) for match in found if match is not None]
+
+
+@contextmanager
+def noting(layers: Sequence[nn.Module], gave: list[Any]) -> Iterator[None]:
+    """While this lasts, what layers give is noted."""
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(layer.register_forward_hook(lambda _, __, output: gave.append(output)).remove)
+        yield
+
+
+@contextmanager
+def resumed(layers: Sequence[nn.Module], gave: Sequence[Any]) -> Iterator[None]:
+    """While this lasts, these layers give what they gave before; afterwards they work as they did."""
+    with ExitStack() as stack:
+        for layer, output in zip(layers, gave, strict=True):
+            stack.callback(put_back, layer, vars(layer).get("forward"))
+            vars(layer)["forward"] = lambda *_, output=output, **__: output
+        yield
+
+
+def put_back(layer: nn.Module, forward: Any) -> None:
+    """Most modules have no `forward` but that of their class."""
+    if forward is None:
+        vars(layer).pop("forward", None)
+    else:
+        vars(layer)["forward"] = forward

@@ -14,7 +14,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import EncoderDecoderSettings
-from attnscope.probes.decomposition.simplex import distance_from_simplex
+from attnscope.probes.decomposition.words import distance_from_simplex
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one
 from attnscope.studies.aitken2021.look import Look, between, look
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths

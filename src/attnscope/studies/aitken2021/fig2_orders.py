@@ -11,8 +11,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.probes.decomposition import TEMPORAL
-from attnscope.probes.decomposition.terms import TERMS
-from attnscope.probes.decomposition.terms import name as term_name
+from attnscope.probes.decomposition.terms import TERMS, term_name
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, reversed_one_to_one, sorting
 from attnscope.studies.aitken2021.look import look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths

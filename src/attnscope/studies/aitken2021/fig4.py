@@ -13,7 +13,7 @@ import torch
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Trace
-from attnscope.probes.decomposition.shares import FEW
+from attnscope.probes.decomposition.terms import FEW
 from attnscope.studies.aitken2021.experiments import ATTENDING, translations
 from attnscope.studies.aitken2021.look import ENDS, Look, look
 from attnscope.studies.aitken2021.pictures import draw_matrix, draw_paths, draw_temporal_attention, matrix, paths

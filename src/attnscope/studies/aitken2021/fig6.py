@@ -12,14 +12,8 @@ import torch
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.decomposition.pictures import input_plane
-from attnscope.probes.decomposition.word_in_time import (
-    TakenApart,
-    explained_by_group,
-    falling_back,
-    leaning,
-    states_after,
-)
+from attnscope.probes.decomposition.trajectories import input_plane
+from attnscope.probes.decomposition.words import TakenApart, explained_by_group, falling_back, leaning, states_after
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
 from attnscope.studies.aitken2021.look import Look, look
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most

@@ -9,7 +9,7 @@ from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
 from attnscope.models.asking import as_it_was
 from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
-from attnscope.probes.decomposition.walks import Walks, walks
+from attnscope.probes.decomposition.trajectories import Walks, walks
 from attnscope.tasks import SPECIALS, Batch, Translation
 
 ENDS = 3  # steps that stand for the beginning of a sentence, and for its end

@@ -7,7 +7,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.models import Trace
 from attnscope.probes.decomposition import Term, rebuilt_attention, temporal_paths, terms
-from attnscope.probes.decomposition.pictures import centres, input_plane
+from attnscope.probes.decomposition.trajectories import centres, input_plane
 from attnscope.studies.aitken2021.look import Look
 from attnscope.tasks import SPECIALS
 

@@ -17,8 +17,7 @@ from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.asking import as_it_was
 from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import OptimalAttention, minimise, optimal
-from attnscope.probes.optimal.problem import one_head
+from attnscope.probes.optimal import OptimalAttention, minimise, one_head, optimal
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by

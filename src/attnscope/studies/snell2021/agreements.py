@@ -20,9 +20,11 @@ from attnscope.lab.experiment import Run
 from attnscope.models import BagOfWords, EncoderDecoder, Model, Trace
 from attnscope.models.asking import traced
 from attnscope.models.logistic import Regression, logistic_regression
-from attnscope.probes.agreement import Agree, Agreement, LearningCurve, OverTraining, Scores, attention_scores
+from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.learning_curve import LearningCurve, OverTraining
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
+from attnscope.probes.scores import Scores, attention_scores
 from attnscope.studies.finding import Measurement, TrainedCase
 from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
 from attnscope.tasks.task import trimmed

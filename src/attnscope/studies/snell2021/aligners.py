@@ -23,9 +23,9 @@ from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import Bags, IBMModel1, Pair
 from attnscope.plots.style import legend
-from attnscope.probes.agreement import attention_scores
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
+from attnscope.probes.scores import attention_scores
 from attnscope.probes.word_alignment import (
     Alignment,
     AlignmentAccumulator,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.probes.agreement import LearningCurve
+from attnscope.probes.learning_curve import LearningCurve
 from attnscope.studies.claims import ClaimVerdict, always, more_than
 from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.result import Row

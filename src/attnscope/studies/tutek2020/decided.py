@@ -11,10 +11,10 @@ import torch
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
+from attnscope.probes.decomposition.components import read
 from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
-from attnscope.probes.reweighing import read
 from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing, published_by
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import Batch

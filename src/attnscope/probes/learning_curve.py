@@ -9,9 +9,8 @@ from math import isfinite
 import numpy as np
 import pandas as pd
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.probes.drawing import Axes
 
 
 def classification_checkpoints(last: int = 4000) -> tuple[int, ...]:

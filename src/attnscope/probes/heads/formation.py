@@ -11,22 +11,33 @@ Where the score is no inner product there are no nine terms: the shares are then
 length of their temporal, input and delta part, the same for each head.
 """
 
+# TODO(docstring) join:
+#   How widely does each head look, how far from the diagonal, and how much at special tokens?
+#   How is attention formed, by layer and head? (aitken2021, for models of any depth)
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Axes, Displayed, Figure
 from attnscope.models.adapters import up_to
 from attnscope.models.trace import Trace
-from attnscope.probes.accumulator import Sums
-from attnscope.probes.decomposition.components import Components, ComponentSums, component_sums
-from attnscope.probes.decomposition.geometry import GeometrySums, geometry_sums, inner_products
-from attnscope.probes.decomposition.shares import FEW, TOP, ShareSums, share_sums
-from attnscope.probes.decomposition.sides import Side, fed_words, pairs, read
-from attnscope.probes.decomposition.terms import terms
-from attnscope.probes.heads.stream import Pass
+from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums, check_twice
+from attnscope.probes.decomposition.components import (
+    Components,
+    ComponentSums,
+    Side,
+    component_sums,
+    fed_words,
+    pairs,
+    read,
+)
+from attnscope.probes.decomposition.states import GeometrySums, geometry_sums, inner_products
+from attnscope.probes.decomposition.terms import FEW, TOP, ShareSums, share_sums, terms
+from attnscope.probes.heads.stream import Heads, Item, Pass, by_head, grid, grids, is_special, taken
 
 GROUPS = ("time", "word", "rest")
 S = TypeVar("S", bound=Sums)
@@ -149,3 +160,136 @@ def grouped(nine: Float[Tensor, "layers heads 3 3"]) -> Float[Tensor, "layers he
     """
     time, known = nine[..., 0, 0], nine[..., :2, :2].sum((-1, -2))
     return torch.stack([time, known - time, nine.sum((-1, -2)) - known], -1)
+
+
+@dataclass(frozen=True)
+class Looking:
+    """Means over output words, of each layer and head.
+
+    `offset` is by how many positions attention lies behind the diagonal, `spread` the standard deviation of that, over
+    output words and attention alike: a head that always looks at the same offset has none. `entropy` is that of
+    attention over that of uniform attention: 0 looks at one position, 1 at all alike.
+    """
+
+    entropy: Heads
+    offset: Heads
+    spread: Heads
+    specials: Heads  # the weight on special tokens
+    specials_if_uniform: float
+
+
+@dataclass(frozen=True)
+class LookingSums(Sums):
+    """The totals behind it."""
+
+    entropy: Heads
+    offset: Heads
+    squares: Heads
+    specials: Heads
+    even: Float[Tensor, ""]
+    words: Int[Tensor, ""]
+    choices: Int[Tensor, ""]  # words with more than one position to look at: others have no entropy
+    sentences: int
+
+    def looking(self) -> Looking:
+        offset = self.offset / self.words
+        return Looking(
+            entropy=self.entropy / self.choices,
+            offset=offset,
+            spread=(self.squares / self.words - offset**2).clamp_min(0).sqrt(),
+            specials=self.specials / self.words,
+            specials_if_uniform=float(self.even / self.words),
+        )
+
+
+def looking_sums(seen: Pass, special: Bool[Tensor, "batch source"]) -> LookingSums:
+    """The totals of one batch."""
+    weights, words = seen.weights.double(), seen.trace.target_mask  # layers x batch x heads x target x source
+    places = seen.attended.sum(1).double()  # batch
+    choice = words & (places > 1)[:, None]
+    distances = from_diagonal(seen.trace)[:, None]  # batch x 1 x target x source
+    even = (special & seen.attended).sum(1) / places
+    return LookingSums(
+        entropy=total(relative_entropy(weights, places), choice),
+        offset=total((weights * distances).sum(-1), words),
+        squares=total((weights * distances**2).sum(-1), words),
+        specials=total((weights * special[:, None, None]).sum(-1), words),
+        even=(even * words.sum(1)).sum().cpu(),
+        words=words.sum().cpu(),
+        choices=choice.sum().cpu(),
+        sentences=len(words),
+    )
+
+
+def total(values: Float[Tensor, "layers batch heads target"], counted: Bool[Tensor, "batch target"]) -> Heads:
+    return values.masked_fill(~counted[:, None], 0).sum((1, 3)).cpu()
+
+
+def relative_entropy(
+    weights: Float[Tensor, "layers batch heads target source"], places: Float[Tensor, " batch"]
+) -> Float[Tensor, "layers batch heads target"]:
+    """1 where all places are alike, 0 where one has all the weight; of one place, it has no meaning."""
+    entropy: Tensor = torch.special.entr(weights).sum(-1)
+    return entropy / places.log()[:, None, None]
+
+
+def from_diagonal(trace: Trace) -> Float[Tensor, "batch target source"]:
+    """How far each source position lies behind the place that corresponds to an output word.
+
+    The diagonal goes from the beginning of both sentences to their ends, whatever their lengths: position t of T
+    corresponds to (t + ½) L / T − ½. The one word of a classifier corresponds to the middle of the text.
+    """
+    source, target = (torch.arange(words.shape[1], device=words.device) for words in (trace.source, trace.target))
+    lengths = trace.source_mask.sum(1) / trace.target_mask.sum(1).clamp_min(1)  # batch
+    diagonal = (target + 0.5) * lengths[:, None].double() - 0.5  # batch x target
+    return source - diagonal[:, :, None]
+
+
+@dataclass(frozen=True)
+class Formed(Displayed):
+    """What makes the attention of each head, and how it looks about."""
+
+    parts: Parts
+    looking: Looking
+    sentences: int
+    words: int  # output words, end tokens among them
+
+    def table(self) -> pd.DataFrame:
+        """A row a layer and head: shares of time, word and rest, then how it looks about."""
+        shares = dict(zip(GROUPS, self.parts.groups.unbind(-1), strict=True))
+        looks = {
+            "entropy": self.looking.entropy, "offset": self.looking.offset, "spread": self.looking.spread,
+            "on specials": self.looking.specials,
+        }  # fmt: skip
+        common = self.parts.common
+        often = {} if common is None else dict(zip(GROUPS, common.unbind(-1), strict=True))
+        return by_head(shares | looks | {f"{name}, common words": values for name, values in often.items()})
+
+    def plot(self, column: str = "time", ax: Axes | None = None) -> Axes:
+        """One column of the table, a layer a row, a head a column."""
+        return grid(self.table(), column, ax)
+
+    def pictures(self) -> Figure:
+        """Small multiples: all but what is measured on common words."""
+        table = self.table()
+        return grids(table, [name for name in table.columns if not name.endswith("common words")])
+
+
+def formed(
+    model: Model, batches: Stream[Item], most: int | None = None, top: int = TOP, few: int = FEW, **forward: Any
+) -> Formed:
+    """Of all layers and heads, from two passes of the model over the first `most` sentences.
+
+    The first pass finds the components, the second the shares; memory goes with the words that were seen, and not with
+    the sentences. What else is given goes to the forward pass. The model is left as it was.
+    """
+    check_twice(batches, ", one for components and one for their shares")
+    split, looked = Split(top, few), Accumulator[LookingSums]()
+    for sentences in taken(batches, model, most):
+        seen = Pass.of(model, sentences.batch, forward)
+        split.fit(seen.trace)
+        looked.add(looking_sums(seen, is_special(model, sentences.batch)))
+    for sentences in taken(batches, model, most):
+        split.measure(Pass.of(model, sentences.batch, forward))
+    total = looked.total
+    return Formed(split.result(), total.looking(), total.sentences, int(total.words))

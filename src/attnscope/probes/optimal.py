@@ -1,18 +1,116 @@
-"""How is the least loss found, and known to be the least? An interior-point method for all output words at once.
+"""What does each source position add to the logits, where these are a weighted sum? (snell2021 eq. 26 to 36)
 
-Minimise f(α) with α > 0 and each head's weights summing to one. Newton steps on f − μ Σ log α follow the central path
-while μ falls. f is convex, so it is at most Σ_l g_l α_l − min_l g_l above its least value, g its gradient: that gap is
-measured, not estimated, it sets the next μ, and when it is within the tolerance the word is done.
+With p_t = σ(W (c_t + d_t)) the logits are Σ_l α_l γ_l + γ_s: γ_l = W h_l, γ_s = W d_t. So the loss of an output word is
+convex in its attention. The same holds for any readout that is linear in the context, and with several heads.
 """
 
+# TODO(docstring) join:
+#   How is the least loss found, and known to be the least? An interior-point method for all output words at once.
+#   How good could attention be, and where would it look? (snell2021 A.1: A(α^opt, β))
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.errors import require
-from attnscope.probes.optimal.problem import Problem
+from attnscope.display import Axes, Displayed
+from attnscope.errors import AttnscopeError, require
+from attnscope.models.asking import as_it_was
+from attnscope.models.trace import Trace
+from attnscope.probes.lexical import ReadsOut, value_to_context
+from attnscope.probes.scores import Scores, over_words
+
+CLOSE = 1e-3  # of the largest logit: how far a sum of parts may be from the whole, in single precision
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The loss of each output word as a function of its attention. A place is one source position of one head."""
+
+    places: Float[Tensor, "batch places words"]  # γ_l
+    held: Float[Tensor, "batch target words"]  # γ_s
+    gold: Int[Tensor, "batch target"]
+    open: Bool[Tensor, "batch places"]  # whether the place is no padding
+    heads: Float[Tensor, "heads places"]  # 1 where the place is the head's; its weights sum to one
+
+    def logits(self, weights: Float[Tensor, "batch target places"]) -> Float[Tensor, "batch target words"]:
+        return weights @ self.places + self.held
+
+    def loss(self, weights: Float[Tensor, "batch target places"]) -> Float[Tensor, "batch target"]:
+        logits = self.logits(weights)
+        return logits.logsumexp(-1) - logits.gather(-1, self.gold[..., None]).squeeze(-1)
+
+    def rows(self, some: slice) -> "Problem":
+        return Problem(self.places[some], self.held[some], self.gold[some], self.open[some], self.heads)
+
+
+def one_head(
+    places: Float[Tensor, "batch source words"],
+    held: Float[Tensor, "batch target words"],
+    gold: Int[Tensor, "batch target"],
+    source_mask: Bool[Tensor, "batch source"],
+) -> Problem:
+    """The problem of a single head, in double precision."""
+    whole = torch.ones(1, places.shape[1], dtype=torch.float64, device=places.device)
+    return Problem(places.double(), held.double(), gold, source_mask, whole)
+
+
+def as_problem(model: ReadsOut, trace: Trace) -> Problem:
+    """The parts of a model's logits, found through its second door, in double precision."""
+    with as_it_was(model):
+        problem = Problem(
+            places=by_place(model, trace).double(),
+            held=without_context(model, trace).double(),
+            gold=trace.target,
+            open=trace.source_mask.repeat(1, trace.last.values.shape[1]),
+            heads=membership(trace),
+        )
+    check_linear(problem, trace)
+    return problem
+
+
+def by_place(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch places words"]:
+    """γ_l: what the logits gain when one head puts all its weight on one position."""
+    values = trace.last.values
+    contexts = value_to_context(model)
+    nothing = contexts(torch.zeros_like(values))  # batch x source x context
+    state = None if trace.decoder is None else torch.zeros_like(trace.decoder[:, :1]).expand(-1, values.shape[2], -1)
+    blank = model.readout(torch.zeros_like(nothing), state)
+    gains = [model.readout(contexts(alone(values, head)) - nothing, state) - blank for head in range(values.shape[1])]
+    return torch.cat(gains, 1)
+
+
+def alone(values: Float[Tensor, "batch heads source value"], head: int) -> Float[Tensor, "batch heads source value"]:
+    """The values of one head, zero for the others."""
+    kept = torch.zeros_like(values)
+    kept[:, head] = values[:, head]
+    return kept
+
+
+def without_context(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch target words"]:
+    """γ_s: the logits when no head adds anything."""
+    batch, heads, _, size = trace.last.values.shape
+    context = value_to_context(model)(trace.last.values.new_zeros(batch, heads, trace.target.shape[1], size))
+    return model.readout(context, trace.decoder)
+
+
+def membership(trace: Trace) -> Float[Tensor, "heads places"]:
+    heads, source = trace.last.values.shape[1:3]
+    return torch.eye(heads, dtype=torch.float64, device=trace.source.device).repeat_interleave(source, 1)
+
+
+def check_linear(problem: Problem, trace: Trace) -> None:
+    """The parts must sum to what the model said."""
+    own = trace.attention.transpose(1, 2).flatten(2).to(problem.places)
+    said = trace.logits.to(problem.places)
+    wrong = (problem.logits(own) - said).abs().amax(-1)[trace.target_mask]
+    if wrong.numel() and wrong.max() > CLOSE * (1 + said[trace.target_mask].abs().max()):
+        raise AttnscopeError(
+            "the optimal attention needs a readout that is linear in the context, such as W(c + d) in snell2021 "
+            "eq. 31, and a trace made in evaluation mode; this model's logits are no weighted sum over positions"
+        )
+
 
 TOLERANCE = 1e-6  # nats
 CELLS = 1 << 24  # numbers held at a time by the second derivatives
@@ -172,3 +270,56 @@ def searched(
             break
         length = torch.where(short, length, length / 2)
     return length
+
+
+@dataclass(frozen=True)
+class OptimalAttention(Displayed):
+    """α^opt of every output word, its loss beside that of the model's own attention, and how exact it is.
+
+    Where several attentions are equally good, as with a word that occurs twice, the weight is shared.
+    """
+
+    weights: Float[Tensor, "batch heads target source"]
+    loss: Float[Tensor, "batch target"]  # in nats; NaN on padding, as the next two
+    own_loss: Float[Tensor, "batch target"]
+    gap: Float[Tensor, "batch target"]  # the loss is proven to be at most this far above the least one
+    source_mask: Bool[Tensor, "batch source"]
+    target_mask: Bool[Tensor, "batch target"]
+
+    def scores(self, head: int = 0) -> Scores:
+        """The weights of one head, to be compared with other scores."""
+        values = over_words(self.weights[:, head], self.source_mask, self.target_mask)
+        return Scores(values, self.source_mask, self.target_mask, "optimal attention")
+
+    def table(self) -> pd.DataFrame:
+        """A row an output word."""
+        sentence, target = self.target_mask.cpu().nonzero().unbind(1)
+        index = pd.MultiIndex.from_arrays([sentence.numpy(), target.numpy()], names=["sentence", "target"])
+        columns = {"loss": self.loss, "own loss": self.own_loss, "gap": self.gap}
+        return pd.DataFrame({name: values.cpu()[sentence, target].numpy() for name, values in columns.items()}, index)
+
+    def plot(self, ax: Axes | None = None, sentence: int = 0, head: int = 0) -> Axes:
+        return self.scores(head).plot(ax, sentence)
+
+
+@torch.no_grad()
+def optimal(
+    model: ReadsOut, trace: Trace, tolerance: float = TOLERANCE, cells: int = CELLS, limit: int = LIMIT
+) -> OptimalAttention:
+    """The best attention for a pass that the model made in evaluation mode. Its readout must be linear in the context.
+
+    What it asks of a model is what the lexical probe asks. `cells` bounds the numbers that second derivatives
+    hold at a time.
+    """
+    problem = as_problem(model, trace)
+    weights, gap = minimise(problem, trace.target_mask, tolerance, cells, limit)
+    own = trace.attention.transpose(1, 2).flatten(2).to(weights)  # batch x target x places
+    padding = ~trace.target_mask
+    return OptimalAttention(
+        weights=weights.unflatten(-1, (trace.attention.shape[1], -1)).transpose(1, 2),
+        loss=problem.loss(weights).masked_fill(padding, torch.nan),
+        own_loss=problem.loss(own).masked_fill(padding, torch.nan),
+        gap=gap.masked_fill(padding, torch.nan),
+        source_mask=trace.source_mask,
+        target_mask=trace.target_mask,
+    )

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.models.trace import Trace
-from attnscope.probes.drawing import Axes
 
 
 @dataclass(frozen=True)

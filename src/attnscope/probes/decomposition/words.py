@@ -1,7 +1,11 @@
 """How does a word stand to the words around it, and to the decoder's time? (aitken2021 §4.2, figure 6)"""
 
+# TODO(docstring) join:
+#   Do the readout vectors and the input components implement a dictionary? (aitken2021 §4.1, figures 4c and 5d)
+#   Do words sit on the vertices of a simplex, all equally far apart? (aitken2021 §3, figure 2b)
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
-from attnscope.probes.decomposition.components import Parts
+from attnscope.display import Axes, Displayed
+from attnscope.probes.decomposition.components import Components, Parts
 from attnscope.probes.decomposition.terms import terms
-from attnscope.probes.drawing import Axes
+from attnscope.tasks.batch import SPECIALS
 
 
 class TakenApart(NamedTuple):
@@ -164,3 +168,73 @@ def shifted(
     own = torch.arange(max(0, -offset), min(steps, positions - offset), device=dots.device)
     real = batch.target_mask[:, own] & batch.source_mask[:, own + offset]
     return dots[:, own, own + offset][real], batch.source[:, own + offset][real]
+
+
+@dataclass(frozen=True)
+class ReadoutAlignment(Displayed):
+    """The dot product of each output word's readout vector with each input word's component χ."""
+
+    products: Float[Tensor, "outputs inputs"]
+    seen: Bool[Tensor, " inputs"]  # whether the fit saw the input word
+
+    @property
+    def outputs(self) -> list[int]:
+        """The output words proper."""
+        return list(range(len(SPECIALS), len(self.products)))
+
+    @property
+    def inputs(self) -> list[int]:
+        """The input words proper that were seen."""
+        return [word for word in self.seen.nonzero().flatten().tolist() if word >= len(SPECIALS)]
+
+    @property
+    def proper(self) -> Float[Tensor, "_ _"]:
+        return self.products[self.outputs][:, self.inputs]
+
+    def dictionary(self) -> dict[int, int]:
+        """For each output word, the input word whose component its readout vector is best aligned with."""
+        best = self.proper.argmax(1).tolist()
+        return {output: self.inputs[i] for output, i in zip(self.outputs, best, strict=True)}
+
+    def inverse(self) -> dict[int, int]:
+        """For each input word, the output word whose readout vector its component is best aligned with."""
+        best = self.proper.argmax(0).tolist()
+        return {word: self.outputs[i] for word, i in zip(self.inputs, best, strict=True)}
+
+    def table(self, outputs: Sequence[str] | None = None, inputs: Sequence[str] | None = None) -> pd.DataFrame:
+        """A row an output word, a column an input word; words by name where names are given."""
+        rows = [outputs[i] if outputs else i for i in self.outputs]
+        columns = [inputs[i] if inputs else i for i in self.inputs]
+        return pd.DataFrame(self.proper.cpu().numpy(), pd.Index(rows, name="output"), pd.Index(columns, name="input"))
+
+    def plot(
+        self, ax: Axes | None = None, outputs: Sequence[str] | None = None, inputs: Sequence[str] | None = None
+    ) -> Axes:
+        from attnscope import plots
+
+        table = self.table(outputs, inputs)
+        rows, columns = [str(word) for word in table.index], [str(word) for word in table.columns]
+        return plots.heatmap(table.to_numpy(), rows=rows, columns=columns, ax=ax, title="readout · input component")
+
+
+def readout_alignment(readout: Float[Tensor, "outputs key"], components: Components, head: int = 0) -> ReadoutAlignment:
+    """`readout` is the half of the readout vectors that meets the context (footnote 6); specials have no say."""
+    input_ = components.input[head]
+    products = readout.detach().to(input_) @ input_.T
+    return ReadoutAlignment(products, components.word_counts > 0)
+
+
+def cut_per_head(readout: Float[Tensor, "outputs context"], heads: int) -> Float[Tensor, "heads outputs key"]:
+    """Readout vectors of a context that joins several heads end to end, cut into one piece a head."""
+    return torch.stack(readout.chunk(heads, -1))
+
+
+def distance_from_simplex(words: Float[np.ndarray, "words key"]) -> float:
+    """By how much the cosine of two centred words differs from −1 / (N − 1), that of a simplex' vertices, at most.
+
+    >>> distance_from_simplex(np.array([[3.0, 0.0], [0.0, 3.0]])) < 1e-12
+    True
+    """
+    centred = words - words.mean(0)
+    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    return max(abs(float(a @ b) + 1 / (len(words) - 1)) for a, b in combinations(unit, 2))

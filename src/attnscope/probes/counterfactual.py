@@ -5,8 +5,11 @@ any other model makes a forward pass for each. Where the readout of a classifier
 the weighted sum of what each position alone would say, and states need not be mixed at all.
 """
 
+# TODO(docstring) join:
+#   What would a model say at each word of its output, had it attended otherwise there? (tutek2020 §3.2, for many words)
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -96,7 +99,7 @@ class Reweighing:
     @classmethod
     def of(cls, model: nn.Module, batch: Batch) -> "Reweighing":
         """The only pass through the encoder."""
-        trace, attended = read(model, batch)
+        trace, attended = read_classifier(model, batch)
         return cls(model, trace, attended, by_place(model, trace, attended))
 
     @property
@@ -123,7 +126,7 @@ class Reweighing:
         return lots(self.trace, draws, seed)
 
 
-def read(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch source"]]:
+def read_classifier(model: nn.Module, batch: Batch) -> tuple[Trace, Bool[Tensor, "batch source"]]:
     """What a forward pass of a classifier shows, and the positions that it may attend to."""
     trace, attended = looked(model, batch)
     check_classifier(trace)
@@ -195,3 +198,82 @@ def lots_by_step(trace: Trace, draws: range, seed: int) -> Int[Tensor, "draws ba
     """Random numbers for each output word on its own; the first has those of a classifier, which says one."""
     steps = range(trace.target.shape[1])
     return torch.stack([lots(trace, draws, seed + step * STEPS) for step in steps], 3)
+
+
+@dataclass(frozen=True)
+class WordByWord:
+    """A model that has said a batch of sentences, to be asked for each of their words with any attention to the source.
+
+    A row is an output word, with attention and probabilities of its own, over the whole vocabulary. Where what is said
+    follows from a word's own attention alone, rows know nothing of each other; else `together` names their sentences.
+    """
+
+    model: nn.Module
+    trace: Trace
+    sentence: Int[Tensor, " rows"]
+    step: Int[Tensor, " rows"]
+    attended: Bool[Tensor, "rows source"]
+    together: Int[Tensor, " rows"] | None
+
+    @classmethod
+    def of(cls, model: nn.Module, batch: Batch, words: Bool[Tensor, "batch target"]) -> "WordByWord":
+        """Of these words of the target."""
+        trace, attended = looked(model, batch)
+        sentence, step = words.to(trace.target.device).nonzero().unbind(1)
+        together = None if each_for_itself(model, trace, attended) else sentence
+        return cls(model, trace, sentence, step, attended[sentence], together)
+
+    @cached_property
+    def own(self) -> Float[Tensor, "rows heads source"]:
+        return self.trace.attention[self.sentence, :, self.step]
+
+    @cached_property
+    def said(self) -> Float[Tensor, "rows words"]:
+        return self.trace.logits[self.sentence, self.step].softmax(-1)
+
+    @cached_property
+    def values(self) -> Float[Tensor, "rows heads source value"]:
+        return self.trace.last.values[self.sentence]
+
+    def probabilities(self, weights: Float[Tensor, "draws rows heads source"]) -> Float[Tensor, "draws rows words"]:
+        """Of all words of the vocabulary, with this attention."""
+        if not has_second_door(self.model, self.trace):
+            logits = reweighed(self.model, self.trace, self.placed(weights))
+            return logits[:, self.sentence, self.step].softmax(-1)
+        mixed = weights[..., None, :] @ self.values  # draws x rows x heads x 1 x value
+        gradients = weights.requires_grad and torch.is_grad_enabled()
+        b, t = (each.repeat(len(weights)) for each in (self.sentence, self.step))
+        with as_it_was(self.model), torch.set_grad_enabled(gradients):
+            logits = said_with(cast(ReadsOut, self.model), self.trace, mixed.squeeze(3).flatten(0, 1), b, t)
+            found: Tensor = logits.softmax(-1).unflatten(0, weights.shape[:2])
+            return found
+
+    def measured(self, weights: Float[Tensor, "rows heads source"]) -> Float[Tensor, "rows words"]:
+        """The same by a forward pass, for one attention to each word."""
+        with as_it_was(self.model):
+            logits = anew(self.model, self.trace, self.placed(weights[None])[0], {})
+        return logits[self.sentence, self.step].softmax(-1)
+
+    def placed(
+        self, weights: Float[Tensor, "draws rows heads source"]
+    ) -> Float[Tensor, "draws batch heads target source"]:
+        """In the attention of whole sentences; other words keep their own."""
+        whole = self.trace.attention.expand(len(weights), -1, -1, -1, -1).clone()
+        whole[:, self.sentence, :, self.step] = weights.transpose(0, 1)  # torch puts rows first
+        return whole
+
+    def lots(self, draws: range, seed: int) -> Int[Tensor, "draws rows heads source"]:
+        return lots_by_step(self.trace, draws, seed)[:, self.sentence, :, self.step].transpose(0, 1)
+
+
+def each_for_itself(model: nn.Module, trace: Trace, attended: Bool[Tensor, "batch source"]) -> bool:
+    """Whether attention at one output word leaves all others as they are; else tried, with every other one changed."""
+    if has_second_door(model, trace) or trace.target.shape[1] == 1:
+        return True
+    own = trace.attention
+    changed = torch.arange(own.shape[2], device=own.device) % 2 == 0
+    tried = torch.where(changed[:, None], uniform(own, attended), own)
+    with as_it_was(model):
+        apart = (anew(model, trace, tried, {}) - trace.logits)[:, ~changed]
+    known = trace.logits.isfinite()  # some words are never said
+    return bool(apart[known[:, ~changed]].abs().max() <= CLOSE * (1 + trace.logits[known].abs().max()))

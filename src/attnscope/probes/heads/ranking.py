@@ -28,7 +28,6 @@ from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
 from attnscope.probes.agreement import Agree
-from attnscope.probes.word_alignment import AlignmentAccumulator, GoldAlignment, Alignment, argmax_alignment
 from attnscope.probes.heads.stream import (
     Again,
     EachHead,
@@ -45,6 +44,7 @@ from attnscope.probes.heads.stream import (
 )
 from attnscope.probes.saliency import EmbedsSource, influence
 from attnscope.probes.scores import Scores
+from attnscope.probes.word_alignment import Alignment, AlignmentAccumulator, GoldAlignment, argmax_alignment
 from attnscope.tasks.batch import NOWHERE, Batch
 
 CHANGES: dict[str, Change] = {"ablated": ablated, "uniform": uniform}

@@ -11,7 +11,7 @@ import torch
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.decomposition.components import read_classifier
+from attnscope.probes.counterfactual import read_classifier
 from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities

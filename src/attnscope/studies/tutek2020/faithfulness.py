@@ -21,8 +21,7 @@ from attnscope.models import Classifier, Trace
 from attnscope.models.logistic import logistic_regression
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
 from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import class_probabilities
-from attnscope.probes.decomposition.components import read_classifier
+from attnscope.probes.counterfactual import class_probabilities, read_classifier
 from attnscope.probes.erasure.measures import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.erasure.removal import keep_tokens
 from attnscope.probes.fragility import Fragility, fragility

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.decomposition.components import read_classifier
+from attnscope.probes.counterfactual import read_classifier
 from attnscope.probes.plausibility import Plausibility, PlausibilityAccumulator
 from attnscope.probes.saliency import influence
 from attnscope.studies.bars import bar_values, draw_bars, one_key

@@ -38,5 +38,5 @@ if __name__ == "__main__":
     model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).eval()
     check_adapter(model, task.batches("test"))  # an AssertionError lists whatever does not hold
     trace = model(next(task.batches("test")), attention=uniform)
-    print("scores:", trace.alignment[0, 0, 0].tolist())
+    print("scores:", trace.scores[0, 0, 0].tolist())
     print("weights that were put in place of its own:", trace.attention[0, 0, 0].tolist())

@@ -16,6 +16,7 @@ from attnscope.faithfulness.records import plain
 from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.probes.adversary import (
     SearchSettings,
     maximise_distance,
@@ -39,7 +40,7 @@ FEW = replace(SHORT, steps=10)
 PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "tokens", "plausibility", "examples")
 
 
-class Copier(nn.Module):
+class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """It looks for the word that is to be said, and says what it found; or, if `blind`, the mean of all words."""
 
     readout_is_exact = True
@@ -56,10 +57,14 @@ class Copier(nn.Module):
         alignment = self.sharp * (batch.target[:, :, None] == batch.source[:, None])[:, None].to(embedded)
         weights = intervene(masked_softmax(alignment, batch.source_mask), batch.source_mask, attention)
         context = self.context_of(weights @ values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, embedded, None,
-            (Attention(None, None, values, alignment, weights),), context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=embedded,
+            layers=(Attention(queries=None, keys=None, values=values, scores=alignment, weights=weights),),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def context_of(self, values):
         return values.mean(1)
@@ -68,8 +73,8 @@ class Copier(nn.Module):
         return self.gain * context
 
 
-class Closed(nn.Module):
-    """The same model without its second door."""
+class Closed(GivesTrace, EmbedsSource, nn.Module):
+    """The same model without a declared readout."""
 
     def __init__(self, inner):
         super().__init__()

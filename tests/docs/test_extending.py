@@ -18,7 +18,7 @@ from attnscope.lab.configuration import KINDS
 from attnscope.lab.experiment import Experiment, find, train
 from attnscope.lab.store import Store
 from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes import PROBES
 from attnscope.studies.result import Result, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
@@ -115,7 +115,7 @@ def test_cosine_attention_starts_from_five_times_the_cosine():
     task = OneToOne(shortest=3, longest=3, test_size=4)
     trace = model_for(task, attention="cosine")(next(task.batches()))
     cosine = torch.cosine_similarity(trace.decoder[:, :, None], trace.encoder[:, None], dim=-1)
-    torch.testing.assert_close(trace.alignment[:, 0], 5 * cosine)
+    torch.testing.assert_close(trace.scores[:, 0], 5 * cosine)
 
 
 def test_cosine_attention_refuses_states_of_two_sizes():
@@ -159,9 +159,9 @@ def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
     module, task = import_module("spread"), OneToOne(shortest=1, longest=5, test_size=20)
     asked = [
         (batch, replace(trace, target_mask=trace.target_mask & (trace.target != END)))
-        for batch, trace in traced(model_for(task), task.batches())
+        for batch, trace in traces(model_for(task), task.batches())
     ]
-    monkeypatch.setattr(module, "traced", lambda model, batches: asked)
+    monkeypatch.setattr(module, "traces", lambda model, batches: asked)
     words = module.spread_of(model_for(task), task).table()["words"]
     assert len(words) == 5
     assert words.between(1, 6).all()

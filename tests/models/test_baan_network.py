@@ -91,7 +91,7 @@ def test_every_number_follows_from_the_papers_formulas(batch):
     torch.testing.assert_close(trace.context.flatten(0, 1), context)
     torch.testing.assert_close(trace.decoder.flatten(0, 1), states)
     torch.testing.assert_close(trace.logits.flatten(0, 1), logits)
-    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+    assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
 def test_the_score_is_one_layer_over_both_states_side_by_side():
@@ -108,7 +108,7 @@ def test_the_score_is_one_layer_over_both_states_side_by_side():
             for place in range(5):
                 hidden = (whole @ torch.cat([decoder[0, t], encoder[0, place]]) + layer.key.bias[rows]).clamp(min=0)
                 expected = hidden @ layer.score[head] + layer.bias[head]
-                torch.testing.assert_close(record.alignment[0, head, t, place], expected)
+                torch.testing.assert_close(record.scores[0, head, t, place], expected)
     assert record.queries is None
 
 
@@ -133,7 +133,7 @@ def test_gates_are_those_of_what_the_decoder_heard(batch):
     model = build()
     trace = model(batch, gates=True)
     rnn = model.decoder.ahead[0].rnn
-    words = model.target_inputs(trace.fed)
+    words = model.target_inputs(trace.decoder_input)
     heard = trace.context * torch.relu(model.focus(torch.cat([trace.context, words], -1)))
     last = trace.encoder[torch.arange(4), batch.source_mask.sum(1) - 1]
     before = torch.cat([last[:, None], trace.decoder[:, :-1]], 1)

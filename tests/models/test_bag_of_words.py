@@ -58,8 +58,8 @@ def test_every_target_word_is_guessed_from_the_mean_of_the_source_words(model, b
 
 def test_attention_is_uniform_and_the_states_are_the_embeddings(model, batch):
     trace = model(batch)
-    torch.testing.assert_close(trace.attention, uniform(trace.alignment, batch.source_mask))
-    assert (trace.alignment == 0).all()
+    torch.testing.assert_close(trace.attention, uniform(trace.scores, batch.source_mask))
+    assert (trace.scores == 0).all()
     assert trace.encoder is trace.embedded
     torch.testing.assert_close(trace.last.values[:, 0], model.embedding[batch.source])
     torch.testing.assert_close(trace.context, (trace.attention @ trace.last.values)[:, 0])

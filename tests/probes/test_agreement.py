@@ -220,7 +220,7 @@ def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
         agree = Agree()
         for some in batches:
             trace = model(some)
-            agree.update(attention_scores(trace).values, trace.alignment[:, 0] ** 2, trace)
+            agree.update(attention_scores(trace).values, trace.scores[:, 0] ** 2, trace)
         return vars(agree.result())
 
     assert result(one_by_one(batch)) == pytest.approx(result([batch]))

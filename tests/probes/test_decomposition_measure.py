@@ -186,7 +186,7 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
     trace = Tiny().eval()(random_batch(12, seed=9))
     components = fitted(trace)
     geometry = measured(components, trace).decoder.geometry
-    parts = components.decoder.split(trace.last.queries, trace.fed)
+    parts = components.decoder.split(trace.last.queries, trace.decoder_input)
     temporal, input_, delta = (
         getattr(parts, name)[:, 1][trace.target_mask].detach() for name in ("temporal", "input", "delta")
     )
@@ -202,7 +202,7 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
 def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
     trace = Tiny().eval()(random_batch(5, seed=10))
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed).temporal[:, 0].detach()
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input).temporal[:, 0].detach()
     keys = components.encoder.split(trace.last.keys, trace.source).input_delta[:, 0].detach()
     angles = [
         torch.cosine_similarity(queries[b, s], keys[b, t], dim=0).abs().item()

@@ -148,7 +148,7 @@ def test_a_classifier_has_one_decoder_class_and_its_states_no_decoder_at_all() -
 
     def classify(batch: Batch):
         trace = model(replace(batch, target=batch.target[:, :1], target_mask=batch.target_mask[:, :1], guide=None))
-        return replace(trace, fed=None, decoder=None)
+        return replace(trace, decoder_input=None, decoder=None)
 
     found = decompose(classify, batches())
     assert found.decoder.counts.shape == (3, 1)

@@ -32,7 +32,7 @@ def fitted(trace: Trace) -> Fitted:
 
 def nine_terms(trace: Trace) -> torch.Tensor:
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed)
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input)
     keys = components.encoder.split(trace.last.keys, trace.source)
     return terms(queries, keys)
 
@@ -47,13 +47,13 @@ def shares(trace: Trace, top: int = 5) -> Shares:
 @given(seed=st.integers(0, 10_000), heads=st.sampled_from([1, 2, 4]), size=st.integers(1, 6))
 def test_nine_terms_sum_to_the_alignment(seed: int, heads: int, size: int) -> None:
     trace = Tiny(heads=heads, seed=seed).eval()(random_batch(size, seed))
-    torch.testing.assert_close(nine_terms(trace).sum((0, 1)), trace.alignment)
+    torch.testing.assert_close(nine_terms(trace).sum((0, 1)), trace.scores)
 
 
 def test_each_term_is_the_product_of_one_part_of_the_query_and_one_of_the_key() -> None:
     trace = Tiny().eval()(random_batch(3, seed=0))
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed)
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input)
     keys = components.encoder.split(trace.last.keys, trace.source)
     nine = terms(queries, keys)
     for i, mine in enumerate(PARTS):
@@ -87,9 +87,9 @@ def slow_shares(trace: Trace, head: int, top: int) -> tuple[np.ndarray, np.ndarr
     absolute, signed = [], []
     for b in range(len(trace.source)):
         for s in np.flatnonzero(trace.target_mask[b]):
-            query = three(trace.last.queries[b, head, s], decoder, int(s), int(trace.fed[b, s]))
+            query = three(trace.last.queries[b, head, s], decoder, int(s), int(trace.decoder_input[b, s]))
             candidates = np.flatnonzero(trace.source_mask[b])
-            scores = trace.alignment[b, head, s].detach().numpy()[candidates]
+            scores = trace.scores[b, head, s].detach().numpy()[candidates]
             shares, plain = [], []
             for t in candidates[np.argsort(-scores)[:top]]:
                 key = three(trace.last.keys[b, head, t], encoder, int(t), int(trace.source[b, t]))

@@ -15,6 +15,7 @@ from attnscope.models import PRESETS, Attention, ClassifierSettings, Trace, buil
 from attnscope.models.adapters import ablated, by_word, up_to
 from attnscope.models.adapters.interventions import by_layer
 from attnscope.models.attention import masked_softmax
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers
 from attnscope.probes.agreement import Agree
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.heads import Rank, Sentences, formed, ranked
@@ -30,11 +31,13 @@ WORDS, LONGEST = 15, 8
 ALIGNS, LOOKS_NOWHERE = (1, 0), (0, 1)
 
 
-class Planted(nn.Module):
+class Planted(GivesTrace, EmbedsSource, HasLayers, nn.Module):
     """Two layers of two heads; what is said is what head 0 of layer 1 picks, which looks at the place of the output.
 
     Of the heads that nothing follows from, one looks at all places alike, and two at places from the end.
     """
+
+    depth = 2
 
     def __init__(self):
         super().__init__()
@@ -49,10 +52,16 @@ class Planted(nn.Module):
         fed = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
         layers = tuple(self.layer(i, embedded, batch, changes.get(i, [])) for i in range(2))
         picked = layers[1].weights[:, 0] @ layers[1].values[:, 0]
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, fed, embedded, embedded, picked, layers,
-            picked, 6 * picked,
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            decoder_input=fed,
+            embedded=embedded,
+            encoder=embedded,
+            decoder=picked,
+            layers=layers,
+            context=picked,
+            logits=6 * picked,
+        )
 
     def layer(self, number, embedded, batch, changes):
         source, target = (one_hot(torch.arange(words.shape[1]), LONGEST) for words in (batch.source, batch.target))
@@ -63,7 +72,13 @@ class Planted(nn.Module):
         weights = masked_softmax(alignment, batch.source_mask)
         for change in changes:
             weights = change(weights, batch.source_mask)
-        return Attention(queries.double(), keys, embedded[:, None].expand(-1, 2, -1, -1), alignment, weights)
+        return Attention(
+            queries=queries.double(),
+            keys=keys,
+            values=embedded[:, None].expand(-1, 2, -1, -1),
+            scores=alignment,
+            weights=weights,
+        )
 
 
 def copying(count, seed=0, shortest=2):

@@ -17,7 +17,7 @@ from lexical_examples import Added, encoder_decoder, random_batch
 from reweighing_examples import FIRST, by_hand, classifier, texts
 from torch.testing import assert_close
 
-from attnscope.models.asking import device_of, traced
+from attnscope.models.inference import device_of, traces
 from attnscope.probes.adversarial_training import imitation
 from attnscope.probes.adversary import exact_adversaries_in_batch
 from attnscope.probes.counterfactual import Reweighing, WordByWord
@@ -70,7 +70,7 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
     model = classifier().train()
     seen = []
     model.register_forward_pre_hook(lambda module, _: seen.append((module.training, torch.is_grad_enabled())))
-    for _, trace in traced(model, [BATCH, BATCH]):
+    for _, trace in traces(model, [BATCH, BATCH]):
         assert model.training
         assert torch.is_grad_enabled()
         assert not trace.logits.requires_grad

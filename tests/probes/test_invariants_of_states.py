@@ -43,7 +43,7 @@ def taken_apart(traces):
 
 
 def with_vectors(trace, queries, keys):
-    layer = replace(trace.last, queries=queries, keys=keys, alignment=queries @ keys.mT)
+    layer = replace(trace.last, queries=queries, keys=keys, scores=queries @ keys.mT)
     return replace(trace, layers=(layer,))
 
 
@@ -75,7 +75,7 @@ def test_what_is_left_over_is_nothing_on_average_over_a_word_and_over_a_time_ste
     trace = Tiny(seed=seed)(random_batch(sentences, seed=seed))
     fitted, _ = taken_apart([trace])
     encoder = fitted.encoder, trace.last.keys, trace.source, trace.source_mask
-    decoder = fitted.decoder, trace.last.queries, trace.fed, trace.target_mask
+    decoder = fitted.decoder, trace.last.queries, trace.decoder_input, trace.target_mask
     for side, vectors, words, mask in (encoder, decoder):
         parts = side.split(vectors, words)
         delta, input_delta = (part.transpose(1, 2) for part in (parts.delta, parts.input_delta))
@@ -107,7 +107,7 @@ def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_mat
     names = torch.tensor([0, 1, 2, *order])
     fitted, plain = taken_apart(traces)
     renamed, other = taken_apart(
-        [replace(one, source=names[one.source], fed=names[one.fed]) for one in reversed(traces)]
+        [replace(one, source=names[one.source], decoder_input=names[one.decoder_input]) for one in reversed(traces)]
     )
     assert_alike(other, plain)
     assert_close(renamed.encoder.temporal, fitted.encoder.temporal)

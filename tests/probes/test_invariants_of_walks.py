@@ -90,7 +90,7 @@ def taken_apart(batch, turn=None):
     layer = replace(layer, queries=layer.queries.detach() @ turn, keys=layer.keys.detach() @ turn)
     fit.update(replace(trace, layers=(layer,)))
     fitted = fit.result()
-    parts = fitted.decoder.split(layer.queries, trace.fed), fitted.encoder.split(layer.keys, trace.source)
+    parts = fitted.decoder.split(layer.queries, trace.decoder_input), fitted.encoder.split(layer.keys, trace.source)
     return TakenApart(trace.source, trace.source_mask, trace.target_mask, *parts)
 
 

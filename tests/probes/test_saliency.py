@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from decomposition_examples import Tiny
 from lexical_examples import WORDS, Added, Classifier, Proxy, encoder_decoder, labelled, one_by_one, random_batch, wider
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models.capabilities import EmbedsSource, needs
 from attnscope.probes.saliency import (
     METHODS,
     gold_log_probability,
@@ -241,9 +243,8 @@ def test_a_model_whose_embeddings_cannot_be_reached_is_refused_in_words():
         with_embeddings(model, BATCH, lambda e: e),
     ):
         model(copied)
-    model.source_inputs = None
-    with pytest.raises(AttnscopeError, match="has no module source_inputs"):
-        influence(model, BATCH)
+    with pytest.raises(AttnscopeError, match="saliency needs a model that shows its source embedding"):
+        needs(Tiny(), EmbedsSource, by="saliency")
 
 
 def test_a_way_to_leave_out_that_is_not_there_is_refused():

@@ -119,7 +119,7 @@ def test_a_sentence_is_translated_in_the_networks_own_words(seen):
     read = [seen.source_words[word] for word in trace.source[0].tolist()]
     assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]
     said = trace.target[0].tolist()
-    assert trace.fed[0].tolist() == [START, *said[:-1]]
+    assert trace.decoder_input[0].tolist() == [START, *said[:-1]]
     assert END not in said[:-1]
     assert trace.predictions[0].tolist() == said
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
+from attnscope.models.capabilities import Generates
 from attnscope.tasks import END, Preparation, Subwords, Translation, Words, pad
 from attnscope.training.bleu import bleu
 
@@ -25,7 +26,7 @@ def task(request, tmp_path, monkeypatch):
     return Translation(str(file), preparation=Preparation("spaces", lower=False), vocabulary=vocabulary)
 
 
-class Oracle(nn.Module):
+class Oracle(Generates, nn.Module):
     """Says the reference, through `changed`."""
 
     def __init__(self, task, changed=lambda words: words):
@@ -35,9 +36,9 @@ class Oracle(nn.Module):
         parts = [task.part(name) for name in ("training", "validation", "test")]
         self.answers = {s.tobytes(): t for part in parts for s, t in zip(part.source, part.target, strict=True)}
 
-    def generate(self, source, source_mask, longest):
+    def generate(self, source, source_mask, max_length):
         assert not self.training
-        assert longest >= source.shape[1]
+        assert max_length >= source.shape[1]
         rows = [row[mask].numpy().astype(np.int32) for row, mask in zip(source, source_mask, strict=True)]
         self.seen += [len(row) for row in rows]
         return pad([self.changed(self.answers[row.tobytes()]) for row in rows], fill=END)[0]

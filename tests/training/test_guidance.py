@@ -9,6 +9,7 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.models import PRESETS, Attention, Trace, build
+from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import END, NOWHERE, Batch, Copying, Keyword, LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate, fit
 from attnscope.training.fit import Fit, carry_out
@@ -29,10 +30,20 @@ def given(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
     source = torch.tensor([[3, 4, 1], [5, 1, 0]])
     target = torch.tensor([[3, 4], [5, 0]])
     batch = Batch(source, source > 0, target, target > 0, torch.tensor(guide))
-    layer = Attention(None, None, torch.zeros(2, 2, 3, 1), weights, weights)
+    layer = Attention(queries=None, keys=None, values=torch.zeros(2, 2, 3, 1), scores=weights, weights=weights)
     states, context = torch.zeros(2, 3, 1), torch.zeros(2, 2, 1)
     trace = Trace(
-        source, source > 0, target, target > 0, target, states, states, context, (layer,), context, torch.zeros(2, 2, 6)
+        source=source,
+        source_mask=source > 0,
+        target=target,
+        target_mask=target > 0,
+        decoder_input=target,
+        embedded=states,
+        encoder=states,
+        decoder=context,
+        layers=(layer,),
+        context=context,
+        logits=torch.zeros(2, 2, 6),
     )
     return batch, trace
 
@@ -156,28 +167,24 @@ def test_many_seeds_are_guided_together_as_they_are_alone():
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
-class Says(torch.nn.Module):
+class Says(GivesTrace, torch.nn.Module):
     """A model that says what it is told to."""
 
     def __init__(self, words):
         super().__init__()
         self.words = torch.tensor(words)
 
-    def forward(self, batch, teacher_forcing=1.0):
+    def forward(self, batch, teacher_forcing=None):
         logits = torch.nn.functional.one_hot(self.words, 8).float()
         states = torch.zeros(*batch.source.shape, 1)
-        return Trace(
-            batch.source,
-            batch.source_mask,
-            batch.target,
-            batch.target_mask,
-            None,
-            states,
-            states,
-            None,
-            (),
-            None,
-            logits,
+        return Trace.of(
+            batch,
+            decoder_input=None,
+            embedded=states,
+            encoder=states,
+            layers=(),
+            context=None,
+            logits=logits,
         )
 
 
@@ -213,8 +220,9 @@ def test_a_class_is_its_own_last_word():
 
 def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
     """Pairs of tables that it never saw together, with attention where the guide says."""
-    task = LookupTables(bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5,
-                        end=False)  # fmt: skip
+    task = LookupTables(
+        bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5, end=False
+    )
     torch.manual_seed(0)
     # First weights of at most 0.08 suit 512 units: those of so few start larger.
     small = replace(PRESETS["lookup_tables"], units=64, target_input_size=64, initialisation="torch")

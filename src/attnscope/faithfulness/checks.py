@@ -8,10 +8,11 @@ import pandas as pd
 from attnscope.faithfulness.criteria import SPEAKS, Interval
 from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
+from attnscope.models.capabilities import EmbedsSource
 from attnscope.probes.heads import Formed, Ranked, formed, ranked
 from attnscope.probes.information import compute_information
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
-from attnscope.probes.saliency import EmbedsSource, influence
+from attnscope.probes.saliency import influence
 from attnscope.probes.scores import Scores
 from attnscope.tasks.batch import Batch
 

@@ -20,7 +20,8 @@ from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models import uniform
 from attnscope.models.adapters import rollout
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.capabilities import EmbedsSource, ReadsOut
+from attnscope.models.inference import device_of, evaluating
 from attnscope.probes.adversary import (
     BatchAdversaries,
     SearchSettings,
@@ -38,9 +39,8 @@ from attnscope.probes.erasure import (
 )
 from attnscope.probes.fragility import Fragility, FragilityAccumulator
 from attnscope.probes.grounding import MARGIN, batch_token_probabilities
-from attnscope.probes.lexical import ReadsOut
 from attnscope.probes.plausibility import PlausibilityAccumulator
-from attnscope.probes.saliency import EmbedsSource, influence, leave_one_out
+from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import Batch
 from attnscope.training.decisions import Decisions, decide
@@ -100,7 +100,7 @@ def shuffled_row(found: Fragility) -> dict[str, Any]:
 
 
 def with_all_uniform(subject: Subject, batch: Batch) -> Float[np.ndarray, "texts classes"]:
-    with as_it_was(subject.model):
+    with evaluating(subject.model):
         logits = subject.model(batch, attention=dict.fromkeys(range(subject.depth), uniform)).logits
     return np.asarray(class_probabilities(logits).cpu().numpy())
 
@@ -244,7 +244,7 @@ def between(subject: Subject, other: Subject, sample: Sample) -> Part:
 
 
 def shown_of(subject: Subject, batch: Batch) -> Values:
-    with as_it_was(subject.model):
+    with evaluating(subject.model):
         return attention_scores(subject.model(batch)).values[:, 0]
 
 
@@ -263,14 +263,14 @@ def scores_of(subject: Subject, batch: Batch) -> Mapping[str, Values]:
 
 def made_scores(subject: Subject, batch: Batch) -> dict[str, Values]:
     model: Any = subject.model
-    with as_it_was(model):
+    with evaluating(model):
         trace = model(batch)
     decided = replace(batch, target=trace.predictions)
     found = {SHOWN: attention_scores(trace).values[:, 0], LEFT_OUT: leave_one_out(model, decided).values[:, 0]}
     if hasattr(model, "source_inputs"):
         found[GRADIENT] = influence(cast(EmbedsSource, model), decided).values[:, 0]
     if hasattr(model, "self_attention"):
-        with as_it_was(model):
+        with evaluating(model):
             found[ROLLOUT] = rollout(model.self_attention(batch))[:, 0]
     # A text's only word has no effect that could be compared: zero.
     return {name: values.detach().nan_to_num(nan=0.0) for name, values in found.items()}

@@ -14,11 +14,12 @@ from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.faithfulness.translator import Pass, left_out, passes, ranked_alike, tells
 from attnscope.models.adapters import Texts, Words, by_word
+from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import Reweighing
 from attnscope.probes.erasure import erasable_words
 from attnscope.probes.grounding import batch_token_probabilities
-from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.lexical import lexical
 from attnscope.tasks.batch import SPECIALS
 
 ALONE = "each word alone"

@@ -23,10 +23,9 @@ from attnscope.faithfulness.criteria import DEPENDS, NO_OTHER, NOT_ALONE, POINTS
 from attnscope.faithfulness.records import Part, Test
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models.adapters import Texts, up_to
-from attnscope.models.adapters.interventions import Where
-from attnscope.models.asking import as_it_was
 from attnscope.models.attention import uniform
-from attnscope.models.trace import Intervention, Trace
+from attnscope.models.inference import evaluating
+from attnscope.models.trace import Intervention, Trace, Where
 from attnscope.probes.adversary import SearchSettings, search_token_adversaries
 from attnscope.probes.agreement import ONE_IN, agreement, chance, kendall, peaks
 from attnscope.probes.counterfactual import looked, lots_by_step, reweighed
@@ -167,7 +166,7 @@ def row(name: str, effect: dict[str, Interval]) -> dict[str, Any]:
 def effects(one: Pass, layers: int, draws: int, seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Of each other attention, by sentence; the mean over draws."""
     made: dict[str, list[dict[str, np.ndarray]]] = defaultdict(list)
-    with as_it_was(one.model):
+    with evaluating(one.model):
         for name, logits in otherwise(one, layers, draws, seed):
             made[name].append(effect_of(one, logits))
     return {
@@ -388,7 +387,7 @@ def alone(one: Pass, cells: int = CELLS) -> Alone:
     gold, same, likeliest = blank, blank.clone(), torch.zeros_like(blank, dtype=torch.bool)
     pairs = (one.target[:, :, None] & one.source[:, None]).nonzero()
     pick, predicted = picked_by_all(trace), trace.predictions
-    with as_it_was(one.model):
+    with evaluating(one.model):
         for some in pairs.split(rows_at_a_time(trace, cells)):
             b, t, source = some.unbind(1)
             logits, said = said_with(one.model, trace, pick(b, t, source), b, t), predicted[b, t]

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding, pad
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.models.cells import LSTM
 from attnscope.models.recurrent import Recurrent
 from attnscope.models.scorers import FeedForward, ScaledDot, Scorer
@@ -78,12 +79,14 @@ class WordTable(nn.Module):
         return embedding(words, self.table)
 
 
-class Classifier(nn.Module):
+class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """A bidirectional LSTM, attention over its states (eq. 7), and a linear readout (eq. 8).
 
     Two classes have one logit between them, as in the paper; more have one each. The special words of the target
     vocabulary, which come first, are never said.
     """
+
+    readout_is_exact = True
 
     def __init__(self, settings: ClassifierSettings, source_words: int, target_words: int):
         super().__init__()
@@ -106,10 +109,14 @@ class Classifier(nn.Module):
         states = self.states(embedded, batch.source_mask)
         layer = self.looked(states, batch, attention)
         context = self.context_of(layer.weights @ layer.values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
-            context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=states,
+            layers=(layer,),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def states(self, embedded: Float[Tensor, "batch source input"], mask: Bool[Tensor, "batch source"]) -> Tensor:
         """h of each word, grounded as the settings say."""
@@ -121,12 +128,14 @@ class Classifier(nn.Module):
     def looked(self, states: Tensor, batch: Batch, attention: Intervention | None) -> Attention:
         """The one layer and head of attention, by which one target word is said."""
         mask = batch.source_mask if self.settings.specials_attended else proper(batch)
-        alignment = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
-        own = masked_softmax(alignment, mask)
+        scores = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
+        own = masked_softmax(scores, mask)
         queries = keys = None
         if isinstance(self.attend, ScaledDot):
             queries, keys = self.attend.queries(states, mask)[:, None, None], states[:, None]
-        return Attention(queries, keys, states[:, None], alignment, intervene(own, mask, attention))
+        return Attention(
+            queries=queries, keys=keys, values=states[:, None], scores=scores, weights=intervene(own, mask, attention)
+        )
 
     def context_of(self, values: Float[Tensor, "batch 1 target state"]) -> Float[Tensor, "batch target state"]:
         """What the one head picked is the context."""

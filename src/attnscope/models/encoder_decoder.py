@@ -10,6 +10,7 @@ from torch.nn.functional import embedding
 
 from attnscope.errors import BadSetting, require
 from attnscope.models.attention import ATTENTIONS, AttentionLayer, Memory, QueryKeyValue, at_step
+from attnscope.models.capabilities import EmbedsSource, Generates, GivesTrace, ReadsOut
 from attnscope.models.cells import CELLS, State
 from attnscope.models.dropout import uniform_like
 from attnscope.models.encoder_decoder_settings import ACTIVATIONS, EncoderDecoderSettings
@@ -24,7 +25,7 @@ FEW_WORDS = 1024  # up to so many, replicas look words up by a product, whose gr
 OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
     """A sequence-to-sequence network whose forward pass returns a Trace."""
 
     def __init__(self, settings: EncoderDecoderSettings, source_words: int, target_words: int):
@@ -70,13 +71,19 @@ class EncoderDecoder(nn.Module):
             said = self._step_by_step(gold, read.final, memory, attention)
         else:
             said = self._at_once(gold, read.final, memory, attention, own_words=teacher_forcing < 1)
-        trace = Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, said.fed, embedded, read.states,
-            said.states, () if said.attention is None else (said.attention,), said.context, said.logits,
-        )  # fmt: skip
+        trace = Trace.of(
+            batch,
+            decoder_input=said.decoder_input,
+            embedded=embedded,
+            encoder=read.states,
+            decoder=said.states,
+            layers=() if said.attention is None else (said.attention,),
+            context=said.context,
+            logits=said.logits,
+        )
         return replace(trace, gates=self._gates(trace, read)) if gates else trace
 
-    def readout(self, context: Tensor | None, decoder: Tensor) -> Tensor:
+    def readout(self, context: Tensor | None, decoder: Tensor | None = None) -> Tensor:
         """What would be said with this context, the decoder state held: the second door for probes."""
         choices = {"state": (decoder,), "context": (context,)}
         parts = [part for part in choices.get(self.settings.readout, (decoder, context)) if part is not None]
@@ -108,10 +115,10 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], longest: int
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], max_length: int
     ) -> Int[Tensor, "batch said"]:
         """Greedy translation: END and what follows it are END."""
-        blank = torch.full((len(source), longest), END, device=source.device)
+        blank = torch.full((len(source), max_length), END, device=source.device)
         batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
         said: Tensor = self(batch, teacher_forcing=0.0).predictions
         ended = ((said == END).long().cumsum(1) - (said == END).long()) > 0
@@ -132,7 +139,7 @@ class EncoderDecoder(nn.Module):
                 own = self._step_by_step(gold, start, memory, attention)
             if not torch.is_grad_enabled():
                 return own
-            fed = own.fed
+            fed = own.decoder_input
             if callable(attention) and own.attention is not None:
                 attention = own.attention.weights  # a function may be random: what it gave then holds
         states = self.decoder(self.target_inputs(fed), start)
@@ -173,8 +180,8 @@ class EncoderDecoder(nn.Module):
 
     def _gates(self, trace: Trace, read: Read) -> dict[str, Tensor]:
         """Gates of both sides, from the recorded states."""
-        assert trace.fed is not None
-        inputs = self.target_inputs(trace.fed)
+        assert trace.decoder_input is not None
+        inputs = self.target_inputs(trace.decoder_input)
         if self.settings.context == "input" and trace.context is not None:
             inputs = self._heard(inputs, trace.context)
         said = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
@@ -218,7 +225,7 @@ class Inputs(nn.Module):
 class Said:
     """The decoder's side of a pass: all steps, or a single one (then without the axis of steps but in attention)."""
 
-    fed: Tensor
+    decoder_input: Tensor
     states: Tensor
     attention: Attention | None
     context: Tensor | None
@@ -229,7 +236,7 @@ def joined(steps: list[Said]) -> Said:
     """Single steps as one."""
     context = [step.context for step in steps if step.context is not None]
     return Said(
-        fed=torch.stack([step.fed for step in steps], 1),
+        decoder_input=torch.stack([step.decoder_input for step in steps], 1),
         states=torch.stack([step.states for step in steps], 1),
         attention=joined_attention([step.attention for step in steps if step.attention is not None]),
         context=torch.cat(context, 1) if context else None,
@@ -244,7 +251,7 @@ def joined_attention(steps: list[Attention]) -> Attention | None:
     return replace(
         steps[0],
         queries=torch.cat(queries, 2) if queries else None,
-        alignment=torch.cat([step.alignment for step in steps], 2),
+        scores=torch.cat([step.scores for step in steps], 2),
         weights=torch.cat([step.weights for step in steps], 2),
     )
 

@@ -8,13 +8,14 @@ from torch import nn
 
 from attnscope.errors import choose, require
 from attnscope.models import EncoderDecoder
-from attnscope.models.asking import traced
+from attnscope.models.capabilities import ReadsOut
+from attnscope.models.inference import traces
 from attnscope.probes.adversary import Adversaries, exact_adversaries
 from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
-from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.lexical import lexical
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
@@ -31,7 +32,7 @@ def decomposed(model: nn.Module, task: Task) -> Decomposition:
 def agreed(model: nn.Module, task: Task) -> Agreement:
     """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
     agree = Agree()
-    for _, trace in traced(model, some(task), teacher_forcing=1.0):
+    for _, trace in traces(model, some(task), teacher_forcing=1.0):
         agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
     return agree.result()
 
@@ -44,7 +45,7 @@ def perturbed(model: nn.Module, task: Task) -> Fragility:
 def grounded(model: nn.Module, task: Task) -> Grounding:
     """Would each token alone make a classifier's decision?"""
     ground = GroundingAccumulator()
-    for _, trace in traced(model, some(task)):
+    for _, trace in traces(model, some(task)):
         ground.update(token_probabilities(cast(ReadsOut, model), trace))
     return ground.result()
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.models.asking import as_it_was, beside
+from attnscope.models.inference import evaluating, on_device_of
 from attnscope.models.trace import Trace
 from attnscope.probes.counterfactual import check_classifier, class_probabilities
 from attnscope.probes.divergences import DIVERGENCES, tvd
@@ -40,7 +40,7 @@ class ImitationLoss(Objective):
         choose("divergence", self.divergence, DIVERGENCES)
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        with as_it_was(self.base):
+        with evaluating(self.base):
             shown = self.base(batch)
         check_pair(trace, shown)
         change = tvd(class_probabilities(trace.logits), class_probabilities(shown.logits))
@@ -78,8 +78,8 @@ class Imitation(Displayed):
 
 def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -> Imitation:
     """How far a model's attention is from the base's, text by text, and at what price in what it says."""
-    with as_it_was(base), as_it_was(adversary):
-        rows = [compare_traces(adversary(batch), base(batch)) for batch in beside(adversary, batches)]
+    with evaluating(base), evaluating(adversary):
+        rows = [compare_traces(adversary(batch), base(batch)) for batch in on_device_of(adversary, batches)]
     require(bool(rows), "there is no text to compare; give at least one batch")
     return Imitation(*torch.cat(rows, 1).cpu().numpy())
 

@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnscope.errors import BadSetting, require
-from attnscope.models.asking import as_it_was, device_of
 from attnscope.models.attention import uniform
+from attnscope.models.capabilities import ReadsOut
+from attnscope.models.inference import device_of, evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.lexical import CELLS, ReadsOut, rows_at_a_time, said_with
+from attnscope.probes.lexical import CELLS, rows_at_a_time, said_with
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.objectives.guidance import POSITIONS, scattered
 
@@ -43,7 +44,7 @@ def reweighed(
     check_weights(trace, weights)
     draws = weights.to(trace.attention).flatten(0, -5) if weights.dim() > 4 else weights.to(trace.attention)[None]
     gradients = weights.requires_grad and torch.is_grad_enabled()
-    with as_it_was(model), torch.set_grad_enabled(gradients):
+    with evaluating(model), torch.set_grad_enabled(gradients):
         if has_second_door(model, trace):
             at_once = max(1, rows_at_a_time(trace, cells) // trace.target.numel())
             logits = torch.cat([behind(cast(ReadsOut, model), trace, some) for some in draws.split(at_once)])
@@ -141,7 +142,7 @@ def looked(model: Callable[..., Any], batch: Batch, **forward: Any) -> tuple[Tra
         masks.append(mask)
         return weights
 
-    with as_it_was(model):
+    with evaluating(model):
         trace = model(batch.to(device_of(model)), **{"attention": look} | forward)
     return trace, masks[0] if masks else trace.source_mask
 
@@ -173,7 +174,7 @@ def by_place(
     own = trace.attention
     tried = torch.stack([own, uniform(own, attended)])
     b = torch.arange(len(values), device=values.device).repeat_interleave(values.shape[2])
-    with as_it_was(model):
+    with evaluating(model):
         alone = said_with(cast(ReadsOut, model), trace, values.transpose(1, 2).flatten(0, 1), b, torch.zeros_like(b))
         places = alone.view(len(values), values.shape[2], -1)[..., len(SPECIALS) :]
         said = reweighed(model, trace, tried)[..., 0, len(SPECIALS) :]
@@ -243,14 +244,14 @@ class WordByWord:
         mixed = weights[..., None, :] @ self.values  # draws x rows x heads x 1 x value
         gradients = weights.requires_grad and torch.is_grad_enabled()
         b, t = (each.repeat(len(weights)) for each in (self.sentence, self.step))
-        with as_it_was(self.model), torch.set_grad_enabled(gradients):
+        with evaluating(self.model), torch.set_grad_enabled(gradients):
             logits = said_with(cast(ReadsOut, self.model), self.trace, mixed.squeeze(3).flatten(0, 1), b, t)
             found: Tensor = logits.softmax(-1).unflatten(0, weights.shape[:2])
             return found
 
     def measured(self, weights: Float[Tensor, "rows heads source"]) -> Float[Tensor, "rows words"]:
         """The same by a forward pass, for one attention to each word."""
-        with as_it_was(self.model):
+        with evaluating(self.model):
             logits = anew(self.model, self.trace, self.placed(weights[None])[0], {})
         return logits[self.sentence, self.step].softmax(-1)
 
@@ -273,7 +274,7 @@ def each_for_itself(model: nn.Module, trace: Trace, attended: Bool[Tensor, "batc
     own = trace.attention
     changed = torch.arange(own.shape[2], device=own.device) % 2 == 0
     tried = torch.where(changed[:, None], uniform(own, attended), own)
-    with as_it_was(model):
+    with evaluating(model):
         apart = (anew(model, trace, tried, {}) - trace.logits)[:, ~changed]
     known = trace.logits.isfinite()  # some words are never said
     return bool(apart[known[:, ~changed]].abs().max() <= CLOSE * (1 + trace.logits[known].abs().max()))

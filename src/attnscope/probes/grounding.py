@@ -22,11 +22,12 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was
+from attnscope.models.capabilities import ReadsOut
 from attnscope.models.classifier import proper
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.lexical import lexical
 from attnscope.tasks import SPECIALS, Batch
 
 MARGIN = 0.1  # below the decision's probability by at most this: "nearly the same probability" (tutek2020 §5)
@@ -69,7 +70,7 @@ def batch_token_probabilities(
     model: ReadsOut, batch: Batch, number: int | None = None, **forward: Any
 ) -> TokenProbabilities:
     """Of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
-    with as_it_was(model):
+    with evaluating(model):
         return token_probabilities(model, model(batch, **forward), number)
 
 

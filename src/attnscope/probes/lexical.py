@@ -6,36 +6,27 @@ function gives β^uf of a model that was trained under uniform attention, and β
 
 What it asks of a model: a Trace; `readout(context, decoder)`, where decoder is None if the trace has none; and
 `context_of(values)`, which turns what the heads picked (batch x heads x target x value) into a context (batch x target
-x context) just as a forward pass does. A model without it must have an attention layer `attend` with that as `merge`.
+x context) just as a forward pass does.
 Where a readout does not look at the context, β is the same at every position.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from attnscope.errors import AttnscopeError, require
-from attnscope.models.asking import Asked, as_it_was
+from attnscope.errors import require
+from attnscope.models.capabilities import ReadsOut, needs
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.scores import Scores
 from attnscope.tasks.batch import Batch
 
 CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; working copies take about as many again
-
-
-@runtime_checkable
-class ReadsOut(Protocol, metaclass=Asked):
-    """A model with the second door."""
-
-    @property
-    def readout(self) -> Callable[..., Tensor]: ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Lexical(Scores):
 
 def lexical_of(model: ReadsOut, batch: Batch, head: int | None = None, cells: int = CELLS, **forward: Any) -> Lexical:
     """The lexical probe of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
-    with as_it_was(model):
+    with evaluating(model):
         return lexical(model, model(batch, **forward), head, cells)
 
 
@@ -73,7 +64,7 @@ def lexical(model: ReadsOut, trace: Trace, head: int | None = None, cells: int =
     require(cells > 0, f"cells={cells}: at least one number must be held at a time")
     pick = picked_by_all(trace) if head is None else picked_by(trace, head)
     values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
-    with as_it_was(model):
+    with evaluating(model):
         for rows in words_by_words(trace).split(rows_at_a_time(trace, cells)):
             b, t, source = rows.unbind(1)
             logits = said_with(model, trace, pick(b, t, source), b, t)
@@ -124,16 +115,10 @@ def said_with(
     return model.readout(context, decoder)[:, 0]
 
 
-def value_to_context(model: object) -> Callable[[Tensor], Tensor]:
+def value_to_context(model: ReadsOut) -> Callable[[Tensor], Tensor]:
     """batch x heads x target x value to batch x target x context, as the model does it."""
-    layer = getattr(model, "attend", None)
-    found = getattr(model, "context_of", None) or getattr(layer, "merge", None)
-    if found is None:
-        raise AttnscopeError(
-            f"{type(model).__name__} does not say how values become a context; give it a method context_of(values), "
-            "or an attention layer named attend with a method merge"
-        )
-    return found  # type: ignore[no-any-return]
+    needs(model, ReadsOut, by="the lexical probe")
+    return model.context_of
 
 
 def words_by_words(trace: Trace) -> Int[Tensor, "rows 3"]:

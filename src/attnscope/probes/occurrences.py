@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was, beside
+from attnscope.models.inference import evaluating, on_device_of
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Model, Stream, begun
 from attnscope.tasks.batch import SPECIALS, Batch
@@ -53,8 +53,8 @@ def gather_occurrences(
     require(len(words) > 0, "no words were chosen; give at least one")
     chosen = membership(words)
     kept = sample_mask(sum(int(positions_of(batch, chosen).sum()) for batch in begun(batches)), most, seed)
-    with as_it_was(model):
-        parts = vectors_by_batch(model, beside(model, begun(batches)), chosen, kept, forward)
+    with evaluating(model):
+        parts = vectors_by_batch(model, on_device_of(model, begun(batches)), chosen, kept, forward)
         found, embedded, states = concatenate_parts(parts, int(kept.sum()))
     return Occurrences(found, embedded, states, len(kept))
 

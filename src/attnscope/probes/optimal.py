@@ -16,9 +16,10 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.models.asking import as_it_was
+from attnscope.models.capabilities import ReadsOut
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.lexical import ReadsOut, value_to_context
+from attnscope.probes.lexical import value_to_context
 from attnscope.probes.scores import Scores, over_words
 
 CLOSE = 1e-3  # of the largest logit: how far a sum of parts may be from the whole, in single precision
@@ -58,7 +59,7 @@ def one_head(
 
 def as_problem(model: ReadsOut, trace: Trace) -> Problem:
     """The parts of a model's logits, found through its second door, in double precision."""
-    with as_it_was(model):
+    with evaluating(model):
         problem = Problem(
             places=by_place(model, trace).double(),
             held=without_context(model, trace).double(),

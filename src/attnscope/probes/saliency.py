@@ -12,7 +12,7 @@ other sign. The model is asked in evaluation mode and left as it was: modes, gra
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,21 +20,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.asking import Asked, as_it_was
+from attnscope.models.capabilities import EmbedsSource, needs
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.scores import Scores, over_words
 from attnscope.tasks.batch import Batch
 
 Output = Callable[[Trace], Float[Tensor, "batch target"]]
 Change = Callable[[Float[Tensor, "batch source input"]], Float[Tensor, "batch source input"]]
-
-
-@runtime_checkable
-class EmbedsSource(Protocol, metaclass=Asked):
-    @property
-    def source_inputs(self) -> nn.Module: ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -81,22 +74,20 @@ def with_embeddings(model: EmbedsSource, batch: Batch, change: Change) -> Iterat
 
 
 def source_inputs(model: EmbedsSource) -> nn.Module:
-    found = getattr(model, "source_inputs", None)
-    if not isinstance(found, nn.Module):
-        raise AttnscopeError(f"{type(model).__name__} has no module source_inputs, which embeds the source words")
-    return found
+    needs(model, EmbedsSource, by="saliency")
+    return model.source_inputs
 
 
 def embeddings(model: EmbedsSource, batch: Batch) -> Float[Tensor, "batch source input"]:
     """e, as the model makes it in evaluation mode."""
-    with as_it_was(model):
+    with evaluating(model):
         return source_inputs(model)(batch.source)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def with_gradients(model: EmbedsSource) -> Iterator[None]:
     """Evaluation mode with gradients. cuDNN cannot go back through a recurrent layer then; torch's own kernels can."""
-    with as_it_was(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with evaluating(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         yield
 
 
@@ -204,7 +195,7 @@ def path_gradient(
 def path_output(
     place: float, model: EmbedsSource, batch: Batch, blank: Tensor, of: Output, forward: dict[str, Any]
 ) -> Float[Tensor, "batch target"]:
-    with as_it_was(model), with_embeddings(model, batch, lambda e: blank + (e - blank) * place):
+    with evaluating(model), with_embeddings(model, batch, lambda e: blank + (e - blank) * place):
         return of(model(batch, **forward))
 
 
@@ -221,7 +212,7 @@ def leave_one_out(
     """
     choose("way to leave a word out", how, WAYS)
     without = output_without if how == "drop" else output_with_zero
-    with as_it_was(model):
+    with evaluating(model):
         whole = of(model(batch, **forward))
         changes = [whole - without(model, batch, place, of, forward) for place in range(batch.source.shape[1])]
     return masked_saliency(torch.stack(changes, -1), batch, f"leave-one-out, {WAYS[how]}")

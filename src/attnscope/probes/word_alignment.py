@@ -19,7 +19,7 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models import EncoderDecoder
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks.batch import Batch
 
@@ -257,7 +257,7 @@ def attention_on_gold(
 def mean_attention_on_gold(model: EncoderDecoder, batches: Iterable[Batch]) -> float:
     """The mean over all output words, while the decoder hears its own words."""
     found = []
-    for batch, trace in traced(model, batches, teacher_forcing=0.0):
+    for batch, trace in traces(model, batches, teacher_forcing=0.0):
         if batch.guide is None:
             raise AttnscopeError("these sentences come without a guide, so it is not known where attention should be")
         found.append(attention_on_gold(trace.attention.mean(1), batch.guide, batch.target_mask))

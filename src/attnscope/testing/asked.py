@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnscope.models.asking import as_it_was
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
 
@@ -26,7 +26,7 @@ class Asked:
     tolerance: float = TOLERANCE
 
     def again(self, batch: Batch | None = None, **forward: Any) -> Trace:
-        with as_it_was(self.model):
+        with evaluating(self.model):
             return self.model(self.batch if batch is None else batch, **forward)
 
     @cached_property

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnscope.models.asking import as_it_was
 from attnscope.models.attention import masked_softmax, uniform
+from attnscope.models.capabilities import EmbedsSource, ReadsOut
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Attention, Trace
 from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
 from attnscope.tasks.batch import SPECIALS, START
@@ -27,7 +27,7 @@ def has_the_right_shapes(asked: Asked) -> Iterator[str]:
     (batch, source), target = trace.source.shape, trace.target.shape[1]
     expected = {
         "embedded": (batch, source), "encoder": (batch, source), "decoder": (batch, target), "context": (batch, target),
-        "logits": (batch, target), "fed": (batch, target),
+        "logits": (batch, target), "decoder_input": (batch, target),
     }  # fmt: skip
     for name, sizes in expected.items():
         value = getattr(trace, name)
@@ -41,7 +41,7 @@ def has_the_right_shapes(asked: Asked) -> Iterator[str]:
 
 def misshapen(layer: Attention, number: int, batch: int, target: int, source: int) -> Iterator[str]:
     heads = layer.weights.shape[1]
-    for name in ("weights", "alignment"):
+    for name in ("weights", "scores"):
         shape, expected = tuple(getattr(layer, name).shape), (batch, heads, target, source)
         if shape != expected:
             yield f"{name} of layer {number} is {shape}, not {expected}"
@@ -63,17 +63,17 @@ def attends_to_words_only(asked: Asked) -> Iterator[str]:
             yield f"attention of layer {i} is not zero on padding"
 
 
-def attention_is_the_softmax_of_the_alignment(asked: Asked) -> Iterator[str]:
+def attention_is_the_softmax_of_the_scores(asked: Asked) -> Iterator[str]:
     for i, layer in enumerate(asked.trace.layers):
-        softmax = masked_softmax(layer.alignment, asked.attended)
+        softmax = masked_softmax(layer.scores, asked.attended)
         if not asked.same(asked.rows(softmax), asked.rows(layer.weights)):
-            yield f"attention of layer {i} is not the softmax of its alignment over what may be attended to"
+            yield f"attention of layer {i} is not the softmax of its scores over what may be attended to"
         if layer.queries is None or layer.keys is None:
             continue
         words = asked.trace.source_mask[:, None, None]
         products = (layer.queries @ layer.keys.mT) * words
-        if not asked.same(asked.rows(products), asked.rows(layer.alignment * words)):
-            yield f"alignment of layer {i} is not queries · keys"
+        if not asked.same(asked.rows(products), asked.rows(layer.scores * words)):
+            yield f"scores of layer {i} are not queries · keys"
 
 
 def masks_what_is_no_word(asked: Asked) -> Iterator[str]:
@@ -137,11 +137,11 @@ def every_layer_and_head_can_be_changed(asked: Asked) -> Iterator[str]:
 
 
 def reads_out_what_it_says(asked: Asked) -> Iterator[str]:
-    model: Any = asked.model
+    model = asked.model
     trace = asked.trace
-    if not trace.layers or trace.context is None or not (hasattr(model, "readout") and hasattr(model, "context_of")):
+    if not trace.layers or trace.context is None or not isinstance(model, ReadsOut):
         return
-    with as_it_was(model):
+    with evaluating(model):
         context = model.context_of(trace.last.weights @ trace.last.values)
         said = model.readout(trace.context, trace.decoder)
     if not asked.same(context[trace.target_mask], trace.context[trace.target_mask]):
@@ -152,10 +152,10 @@ def reads_out_what_it_says(asked: Asked) -> Iterator[str]:
 
 def hears_only_earlier_words(asked: Asked) -> Iterator[str]:
     trace, target = asked.trace, asked.batch.target
-    if trace.fed is not None:
+    if trace.decoder_input is not None:
         expected = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], 1)
-        if not torch.equal(trace.fed, expected):
-            yield "with teacher forcing, trace.fed is not the start token and then the target without its last word"
+        if not torch.equal(trace.decoder_input, expected):
+            yield "with teacher forcing, trace.decoder_input is not the start token and then all but the last target"
     middle = target.shape[1] // 2
     if middle == 0:
         return
@@ -195,8 +195,8 @@ def differences(asked: Asked, other: Trace, i: int, name: str, row: int = 0) -> 
 
 
 def embeddings_can_be_reached(asked: Asked) -> Iterator[str]:
-    model: Any = asked.model
-    if not hasattr(model, "source_inputs"):
+    model = asked.model
+    if not isinstance(model, EmbedsSource):
         return
     shift, seen = torch.zeros_like(asked.trace.embedded).requires_grad_(), list[Tensor]()
 

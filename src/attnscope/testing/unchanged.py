@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.models.asking import as_it_was
+from attnscope.models.inference import evaluating
 from attnscope.testing.asked import Asked
 
 
@@ -42,7 +42,7 @@ def interrupted(weights: Tensor, mask: Tensor) -> Tensor:
 @contextmanager
 def half_in_training(model: nn.Module) -> Iterator[None]:
     """Every other module is in training mode; afterwards as it was."""
-    with as_it_was(model):
+    with evaluating(model):
         for i, module in enumerate(model.modules()):
             module.training = i % 2 == 0
         yield

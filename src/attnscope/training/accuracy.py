@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.tasks import END, Batch
 from attnscope.training.objectives import CrossEntropy
 
@@ -22,7 +22,7 @@ def evaluate(
     price = CrossEntropy(total=True)
     words = sentences = 0
     loss = right = whole = final = 0.0
-    for batch, trace in traced(model, batches, teacher_forcing=teacher_forcing, **forward):
+    for batch, trace in traces(model, batches, teacher_forcing=teacher_forcing, **forward):
         mask = batch.target_mask
         hit = trace.predictions == batch.target
         loss += price(model, batch, trace).item()

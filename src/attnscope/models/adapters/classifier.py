@@ -15,11 +15,10 @@ from torch.nn.functional import pad
 
 from attnscope.models.adapters.families import CLASSIFIERS, Encoder
 from attnscope.models.adapters.hugging_face import PLAIN, HuggingFace
-from attnscope.models.adapters.interventions import Interventions
 from attnscope.models.adapters.reader import ClassReader
 from attnscope.models.adapters.recording import recording, watching
-from attnscope.models.asking import as_it_was
-from attnscope.models.trace import Trace
+from attnscope.models.inference import evaluating
+from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import SPECIALS, Batch
 
 
@@ -42,11 +41,15 @@ class HFClassifier(HuggingFace):
             embedded = self.source_inputs(batch.source)
             encoder = self.encode(embedded, batch).last_hidden_state
             logits = self.family.decided(self.model, encoder[:, : self.rows])
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, encoder,
-            states[0][:, : self.rows], recorder.attentions(), self.context_of(recorder.mixed[self.depth - 1]),
-            self.numbered(logits),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=encoder,
+            decoder=states[0][:, : self.rows],
+            layers=recorder.attentions(),
+            context=self.context_of(recorder.mixed[self.depth - 1]),
+            logits=self.numbered(logits),
+        )
 
     def encode(self, embedded: Float[Tensor, "batch source input"], batch: Batch) -> Any:
         return self.model.base_model(inputs_embeds=embedded, attention_mask=batch.source_mask.long(), **PLAIN)
@@ -57,5 +60,5 @@ class HFClassifier(HuggingFace):
 
     def replayed(self, batch: Batch) -> Batch:
         """The same texts, and the class that the model decides for."""
-        with as_it_was(self.model):
+        with evaluating(self.model):
             return replace(batch, target=self(batch).predictions)

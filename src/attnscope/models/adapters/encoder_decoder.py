@@ -13,17 +13,17 @@ from torch import Tensor
 
 from attnscope.errors import BadSetting
 from attnscope.models.adapters.families import ENCODER_DECODERS
-from attnscope.models.adapters.hugging_face import PLAIN, HuggingFace, evaluating
-from attnscope.models.adapters.interventions import Interventions
+from attnscope.models.adapters.hugging_face import PLAIN, HuggingFace
 from attnscope.models.adapters.reader import TranslationReader
 from attnscope.models.adapters.recording import recording, watching
-from attnscope.models.asking import as_it_was
+from attnscope.models.capabilities import Generates
 from attnscope.models.encoder_decoder import OWN, heard_words
-from attnscope.models.trace import Trace
+from attnscope.models.inference import evaluating
+from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, PAD, Batch
 
 
-class HFEncoderDecoder(HuggingFace):
+class HFEncoderDecoder(Generates, HuggingFace):
     """BART, mBART, Marian, M2M100 and NLLB, Pegasus, T5 and mT5."""
 
     reader: TranslationReader
@@ -40,7 +40,7 @@ class HFEncoderDecoder(HuggingFace):
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         fed = heard_words(batch, teacher_forcing)
-        with evaluating(self.model):
+        with evaluating(self.model, keep_gradients=True):
             embedded = self.source_inputs(batch.source)
             read = self.encode(embedded, batch)
             for step in range(1, fed.shape[1]):
@@ -61,11 +61,16 @@ class HFEncoderDecoder(HuggingFace):
                 encoder_outputs=read, attention_mask=batch.source_mask.long(), decoder_input_ids=self.heard(fed),
                 use_cache=False, **PLAIN,
             )  # fmt: skip
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, fed, embedded, read.last_hidden_state,
-            states[0], recorder.attentions(), self.context_of(recorder.mixed[self.depth - 1]),
-            self.numbered(output.logits),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            decoder_input=fed,
+            embedded=embedded,
+            encoder=read.last_hidden_state,
+            decoder=states[0],
+            layers=recorder.attentions(),
+            context=self.context_of(recorder.mixed[self.depth - 1]),
+            logits=self.numbered(output.logits),
+        )
 
     def heard(self, fed: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
         """Ids: the model has a first word of its own, whatever its tokenizer begins a sentence with."""
@@ -79,7 +84,7 @@ class HFEncoderDecoder(HuggingFace):
         self,
         source: Int[Tensor, "batch source"],
         source_mask: Bool[Tensor, "batch source"],
-        longest: int,
+        max_length: int,
         **options: Any,
     ) -> Int[Tensor, "batch said"]:
         """What the library's own search finds, beams and all, as the model's folder or `options` say.
@@ -87,9 +92,9 @@ class HFEncoderDecoder(HuggingFace):
         END and what follows it are END.
         """
         ids = self.reader.source.ids_of(source)
-        with as_it_was(self.model):
+        with evaluating(self.model):
             found = self.model.generate(
-                input_ids=ids, attention_mask=source_mask.long(), max_new_tokens=longest, **self.language | options
+                input_ids=ids, attention_mask=source_mask.long(), max_new_tokens=max_length, **self.language | options
             )
         said = self.reader.target.numbers_of(found[:, 1:])  # without the first word, which is heard and not said
         return said.masked_fill(ended(said), END)
@@ -103,12 +108,12 @@ class HFEncoderDecoder(HuggingFace):
         code = self.reader.tokenizer.convert_tokens_to_ids(language)
         return {} if code in (None, self.first, self.reader.tokenizer.unk_token_id) else {"forced_bos_token_id": code}
 
-    def replayed(self, batch: Batch, longest: int = 128, **options: Any) -> Batch:
+    def replayed(self, batch: Batch, max_length: int = 128, **options: Any) -> Batch:
         """The same texts with the model's own translation as the target.
 
         A pass over it, with teacher forcing, shows the attention behind what was generated, by whatever search.
         """
-        room = min(longest, self.reader.longest)
+        room = min(max_length, self.reader.longest)
         said = self.generate(batch.source, batch.source_mask, room, **options)
         mask = ~ended(said)
         mask = mask[:, : int(mask.sum(1).max())]

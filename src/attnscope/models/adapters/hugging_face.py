@@ -1,21 +1,19 @@
 """What do adapters of Hugging Face models have in common?"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnscope.models.adapters.families import Family
-from attnscope.models.adapters.interventions import Interventions, by_layer
+from attnscope.models.adapters.interventions import by_layer
 from attnscope.models.adapters.numbering import Numbering
 from attnscope.models.adapters.reader import Reader
 from attnscope.models.adapters.recording import Recorder, recording, transformers
-from attnscope.models.asking import as_it_was
-from attnscope.models.trace import Trace
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers, ReadsOut, ReadsTexts, SelfAttends
+from attnscope.models.inference import evaluating
+from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
 
 # What the library is asked for. Hidden states are not: it would leave hooks in the model for good.
@@ -34,7 +32,7 @@ class SourceInputs(nn.Module):
         return embedded if self.scale == 1 else embedded * self.scale
 
 
-class HuggingFace(nn.Module, ABC):
+class HuggingFace(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, HasLayers, SelfAttends, nn.Module, ABC):
     """A Hugging Face model as a giver of Traces. It is always asked in evaluation mode."""
 
     rows: int | None = None  # how many queries the trace shows; None: all
@@ -44,14 +42,10 @@ class HuggingFace(nn.Module, ABC):
         super().__init__()
         transformers()
         self.model, self.reader, self.family, self.heads = model, reader, family, heads
+        self.depth = len(family.attentions(model))
         encoder = model.get_encoder() if model.config.is_encoder_decoder else model
         words = encoder.get_input_embeddings()
         self.source_inputs = SourceInputs(words, reader.source, getattr(encoder, "embed_scale", 1.0))
-
-    @property
-    def depth(self) -> int:
-        """Layers of attention that a trace shows."""
-        return len(self.family.attentions(self.model))
 
     @abstractmethod
     def forward(
@@ -89,16 +83,8 @@ class HuggingFace(nn.Module, ABC):
         return values.transpose(1, 2).flatten(2)
 
     def readout(
-        self, context: Float[Tensor, "batch target context"], decoder: Float[Tensor, "batch target units"]
+        self, context: Float[Tensor, "batch target context"], decoder: Float[Tensor, "batch target units"] | None = None
     ) -> Float[Tensor, "batch target words"]:
         """What would be said with this context of the last layer, the state held that asked: exact."""
-        with evaluating(self.model):
+        with evaluating(self.model, keep_gradients=True):
             return self.numbered(self.family.said(self.model, context, decoder))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, with gradients if there are any; afterwards as it was."""
-    gradients = torch.is_grad_enabled()
-    with as_it_was(model), torch.set_grad_enabled(gradients):
-        yield

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from attnscope.errors import require
 from attnscope.models.attention import intervene
-from attnscope.models.trace import Intervention
+from attnscope.models.trace import Intervention, Interventions
 
-Where = int | tuple[int, int]  # a layer, or a layer and one of its heads
-Interventions = Intervention | Mapping[Where, Intervention]
 Change = Callable[[Tensor, Tensor], Tensor]  # a function of (weights, mask)
 
 

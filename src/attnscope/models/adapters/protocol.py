@@ -1,44 +1,29 @@
-"""What must a model do to be asked everything? The contract of an adapter.
+"""The class that an adapter for a model of one's own inherits.
 
-A model that follows it can be given to every probe; `attnscope.testing.check_adapter` says whether it does. What it
-takes is a Batch: numbers of words, of which 0 is padding, 1 the end and 2 the start of a sentence (a model with other
-numbers translates them, see `numbering`), with masks that are true on what is no padding; sentences are padded on the
-right. A classifier says one word: class k is the target word k + 3, and the three special words are never said (their
-logits are -inf).
+It can be given to every probe whose needs it declares (see `capabilities`); `attnscope.testing.check_adapter` says
+whether it keeps its promises. A Batch holds token ids with masks that are true on what is no padding; sentences are
+padded on the right. Target ids 0, 1 and 2 are padding, end and start of a sentence. A classifier has one target token:
+class k is the id k + 3, and the logits of the three special ids are -inf.
 """
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
 
-from torch import Tensor, nn
+from torch import nn
 
-from attnscope.models.adapters.interventions import Interventions
-from attnscope.models.asking import Asked
-from attnscope.models.trace import Trace
+from attnscope.models.capabilities import GivesTrace
+from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
 
 
-@runtime_checkable
-class Adapter(Protocol, metaclass=Asked):
-    """A giver of Traces."""
+class Adapter(GivesTrace, nn.Module, ABC):
+    """A model whose forward pass gives a Trace. Inherit further capabilities with their methods."""
 
-    @property
-    def source_inputs(self) -> nn.Module:
-        """Embeds the source; called on `batch.source` itself, once in a forward pass. Saliency takes hold of it."""
-        ...
-
-    def __call__(
-        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
+    @abstractmethod
+    def forward(
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
-        """A forward pass. `attention` is put in the place of the model's own weights before values are mixed."""
-        ...
-
-    def context_of(self, values: Tensor) -> Tensor:
-        """The context (batch x target x context) that follows from what heads picked: batch x heads x target x value.
-
-        That of the last layer, as trace.context is.
-        """
-        ...
-
-    def readout(self, context: Tensor, decoder: Tensor | None = None) -> Tensor:
-        """The logits with this context, the decoder state held; with the context and state of a trace, its logits."""
-        ...
+        """Run a forward pass; `attention` replaces the model's own weights before values are mixed."""

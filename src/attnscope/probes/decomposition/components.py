@@ -90,7 +90,7 @@ def read_attention(trace: Trace) -> Reading:
     encoder = Side(layer.keys, trace.source, trace.source_mask).cut()
     decoder = Side(layer.queries, fed_words(trace), trace.target_mask).cut()
     real = ..., slice(decoder.words.shape[1]), slice(encoder.words.shape[1])
-    between = Between(layer.alignment[real], layer.weights[real], encoder.mask, decoder.mask)
+    between = Between(layer.scores[real], layer.weights[real], encoder.mask, decoder.mask)
     return Reading(encoder, decoder, between)
 
 
@@ -104,7 +104,7 @@ def read_states(trace: Trace) -> Reading:
 
 def fed_words(trace: Trace) -> Int[Tensor, "batch target"]:
     """The words given to the decoder; a classifier is given none, which is to say the start token only."""
-    return torch.full_like(trace.target, START) if trace.fed is None else trace.fed
+    return torch.full_like(trace.target, START) if trace.decoder_input is None else trace.decoder_input
 
 
 def longest(mask: Bool[Tensor, "batch time"]) -> int:

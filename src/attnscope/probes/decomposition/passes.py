@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums, begun
 from attnscope.probes.decomposition.components import (
@@ -291,14 +291,14 @@ def decompose(
     forward pass. The model is asked in evaluation mode and without gradients, and left as it was.
     """
     fit, expected = Fit(of), ExpectedOffset()
-    for batch, trace in traced(model, begun(batches), **forward):
+    for batch, trace in traces(model, begun(batches), **forward):
         expected.update(batch)
         fit.update(trace)
     fitted = fit.result()
 
     def measured(stream: Stream[Batch]) -> Measured:
         measure = Measure(fitted, top, few)
-        for _, trace in traced(model, begun(stream), **forward):
+        for _, trace in traces(model, begun(stream), **forward):
             measure.update(trace)
         return measure.result()
 

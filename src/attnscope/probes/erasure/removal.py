@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.inference import device_of, evaluating
 from attnscope.probes.counterfactual import Reweighing, class_probabilities
 from attnscope.probes.scores import Scores, attention_scores
 from attnscope.tasks.batch import PAD, SPECIALS, Batch
@@ -39,7 +39,7 @@ def remove_tokens(reading: Reweighing, batch: Batch) -> Decide:
         rows = texts.repeat_interleave(kept.shape[1])  # texts times choices
         size = max(1, TOKENS_AT_ONCE // kept.shape[2])
         pieces = zip(rows.split(size), kept.flatten(0, 1).split(size), strict=True)
-        with as_it_was(reading.model):
+        with evaluating(reading.model):
             logits: Tensor = torch.cat([reading.model(keep_tokens(batch, *piece)).logits for piece in pieces])
         classes: Tensor = class_probabilities(logits).unflatten(0, kept.shape[:2])
         return classes

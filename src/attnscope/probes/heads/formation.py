@@ -103,7 +103,7 @@ class Split:
         self.fitted = self.fitted or [[sums.components() for sums in layer] for layer in self.sums]
         measured = list(zip(self.sides(trace), self.fitted, strict=True))
         if has_terms(trace):
-            shares = [self.shared(trace.layers[i].alignment, seen.attended, *both) for i, both in enumerate(measured)]
+            shares = [self.shared(trace.layers[i].scores, seen.attended, *both) for i, both in enumerate(measured)]
             self.shares = added(self.shares, shares)
         else:
             (encoder,), (components,) = measured[0]
@@ -112,7 +112,7 @@ class Split:
 
     def sides(self, trace: Trace) -> list[list[Side]]:
         """Of each layer, keys and queries; where there are none, the encoder's states alone."""
-        numbered = replace(trace, source=self.source(trace.source), fed=self.target(fed_words(trace)))
+        numbered = replace(trace, source=self.source(trace.source), decoder_input=self.target(fed_words(trace)))
         if not has_terms(trace):
             return [[read(numbered, "states").encoder]]
         layers = (read(up_to(numbered, i), "attention") for i in range(len(trace.layers)))

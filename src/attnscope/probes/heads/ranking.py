@@ -22,9 +22,10 @@ from attnscope.display import Axes, Displayed, Figure
 from attnscope.errors import choose, require
 from attnscope.models.adapters import Words, ablated, by_word
 from attnscope.models.adapters.interventions import Change
-from attnscope.models.asking import as_it_was
 from attnscope.models.attention import uniform
+from attnscope.models.capabilities import EmbedsSource
 from attnscope.models.ibm import Bags, IBMModel1
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
 from attnscope.probes.agreement import Agree
@@ -42,7 +43,7 @@ from attnscope.probes.heads.stream import (
     taken,
     weights_of,
 )
-from attnscope.probes.saliency import EmbedsSource, influence
+from attnscope.probes.saliency import influence
 from attnscope.probes.scores import Scores
 from attnscope.probes.word_alignment import Alignment, AlignmentAccumulator, GoldAlignment, argmax_alignment
 from attnscope.tasks.batch import NOWHERE, Batch
@@ -366,7 +367,7 @@ class Rank:
 
     def update(self, sentences: Sentences) -> None:
         batch, special = sentences.batch, Special.of(self.model, sentences.batch)
-        with as_it_was(self.model):
+        with evaluating(self.model):
             again = Again(self.model, batch, self.forward)
             self.effects.add(effect_sums(again))
         weights = weights_of(again.trace)

@@ -23,8 +23,8 @@ from attnscope.models.adapters import HFEncoderDecoder, Interventions, Texts, Wo
 from attnscope.models.adapters.encoder_decoder import ended
 from attnscope.models.adapters.hugging_face import HuggingFace
 from attnscope.models.adapters.interventions import Change, at_head
-from attnscope.models.asking import as_it_was, device_of
 from attnscope.models.encoder_decoder import heard_words
+from attnscope.models.inference import device_of, evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream
 from attnscope.probes.counterfactual import looked
@@ -114,7 +114,7 @@ LONGEST = 128  # words of an output; the same for every batch, so that batches d
 
 
 def replayed(model: Model, sentences: Sentences) -> Sentences:
-    with as_it_was(model):
+    with evaluating(model):
         batch = own_words(model, sentences.batch)
     reader: Any = getattr(model, "reader", None)
     target = sentences.target

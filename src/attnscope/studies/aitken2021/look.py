@@ -7,7 +7,7 @@ import numpy as np
 
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
-from attnscope.models.asking import as_it_was
+from attnscope.models.inference import evaluating
 from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
 from attnscope.probes.decomposition.trajectories import Walks, walks
 from attnscope.tasks import SPECIALS, Batch, Translation
@@ -82,7 +82,7 @@ class Look:
         return self.run.task.target_words.words
 
     def trace(self, batch: Batch) -> Trace:
-        with as_it_was(self.model):
+        with evaluating(self.model):
             trace: Trace = self.model(batch.to(self.run.experiment.device), teacher_forcing=self.teacher_forcing)
         return trace
 
@@ -96,8 +96,8 @@ class Look:
         layer = trace.last
         assert layer.queries is not None
         assert layer.keys is not None
-        assert trace.fed is not None
-        return self.decoder.split(layer.queries, trace.fed), self.encoder.split(layer.keys, trace.source)
+        assert trace.decoder_input is not None
+        return self.decoder.split(layer.queries, trace.decoder_input), self.encoder.split(layer.keys, trace.source)
 
     def word_components(self) -> dict[str, np.ndarray]:
         """χ of every source word proper, by name."""

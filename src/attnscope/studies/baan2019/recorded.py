@@ -13,7 +13,7 @@ from torch import Tensor
 from attnscope.errors import choose
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes.diagnostic import Samples, last_tokens
 from attnscope.tasks import END, NOWHERE, Batch, LookupTables, PublishedLookupTables
 
@@ -38,7 +38,7 @@ def answers(
     """What the run's network, or another one in its place, does on each batch of these splits."""
     asked = network_of(run) if model is None else model
     for split in splits:
-        yield from traced(asked, run.task.batches(split), teacher_forcing=0.0, gates=True)
+        yield from traces(asked, run.task.batches(split), teacher_forcing=0.0, gates=True)
 
 
 def samples(

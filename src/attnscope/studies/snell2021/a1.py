@@ -14,7 +14,7 @@ import torch
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
-from attnscope.models.asking import as_it_was
+from attnscope.models.inference import evaluating
 from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.lexical import lexical
 from attnscope.probes.optimal import OptimalAttention, minimise, one_head, optimal
@@ -88,7 +88,7 @@ def agreed(run: Run, settings: Optimised) -> Measurement:
     assert isinstance(task, Translation)
     best, own, losses = Agree(), Agree(), list[Any]()
     for batch in batches(task, settings.sentences):
-        with as_it_was(model):
+        with evaluating(model):
             trace = model(batch.to(run.experiment.device))
         found, probe = optimal(model, trace), lexical(model, trace).log_odds.double()
         best.update(found.scores().values, probe, trace)

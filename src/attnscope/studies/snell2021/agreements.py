@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnscope.lab.experiment import Run
 from attnscope.models import BagOfWords, EncoderDecoder, Model, Trace
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.models.logistic import Regression, logistic_regression
 from attnscope.probes.agreement import Agree, Agreement
 from attnscope.probes.learning_curve import LearningCurve, OverTraining
@@ -208,7 +208,7 @@ class Shown:
 
 def shown(model: Model, batches: Sequence[Batch], ask: Ask, **forward: Any) -> Shown:
     values, right, words = list[Tensor](), 0, 0
-    for batch, trace in traced(model, batches, **forward):
+    for batch, trace in traces(model, batches, **forward):
         values.append(ask(model, trace).values)
         right += int((trace.predictions == batch.target)[batch.target_mask].sum())
         words += int(batch.target_mask.sum())

@@ -20,8 +20,8 @@ from torch import Tensor
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
-from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import Bags, IBMModel1, Pair
+from attnscope.models.inference import evaluating
 from attnscope.plots.style import legend
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
@@ -200,7 +200,7 @@ def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, Align
 
 
 def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "batch target source"]]:
-    with as_it_was(model):
+    with evaluating(model):
         trace = model(batch)
     return {
         "attention": attention_scores(trace).values.cpu(),

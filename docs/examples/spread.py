@@ -53,6 +53,6 @@ def spread_of(model: nn.Module, task: Task) -> Spread:
 PROBES["spread"] = spread_of
 
 if __name__ == "__main__":
-    task = OneToOne(shortest=3, longest=6)
-    model = EncoderDecoder(PRESETS["ao"], len(task.source_words), len(task.target_words))
+    task = OneToOne(min_length=3, max_length=6)
+    model = EncoderDecoder(PRESETS["ao"], len(task.source_vocabulary), len(task.target_vocabulary))
     print(spread_of(model, task).table())

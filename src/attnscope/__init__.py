@@ -10,8 +10,8 @@ What a notebook needs first; all else is in the folders `tasks`, `models`, `trai
     study, reproduce                                 the papers, and whether their findings hold
 
 >>> import attnscope, torch
->>> task = attnscope.TASKS["one_to_one"](words=3, shortest=4, longest=6, test_size=100)
->>> model = attnscope.build(attnscope.MODELS["aed"], len(task.source_words), len(task.target_words))
+>>> task = attnscope.TASKS["one_to_one"](num_words=3, min_length=4, max_length=6, test_size=100)
+>>> model = attnscope.build(attnscope.MODELS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
 >>> _ = attnscope.fit(model, task, settings=attnscope.TrainingSettings(steps=2, batch_size=16))
 >>> trace = model(next(task.batches("test")), attention=attnscope.uniform)
 >>> trace.attention.shape  # batch, heads, target, source

@@ -85,7 +85,7 @@ class Closed(GivesTrace, EmbedsSource, nn.Module):
 
 
 def copying(model, count=9, links=True):
-    task = Copying(distribution="sampled", words=WORDS, length=LENGTH, test_size=count)
+    task = Copying(distribution="sampled", num_words=WORDS, length=LENGTH, test_size=count)
     gold = tuple(GoldAlignment.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
     read = from_task(task, next(task.batches(size=count)))
     return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold, {})

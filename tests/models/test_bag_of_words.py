@@ -177,9 +177,9 @@ def flow(model, batch):
 
 
 def test_it_trains_like_any_other_model():
-    task = OneToOne(shortest=2, longest=4, test_size=20)
+    task = OneToOne(min_length=2, max_length=4, test_size=20)
     torch.manual_seed(0)
-    model = BagOfWords(BagOfWordsSettings(size=16), len(task.source_words), len(task.target_words))
+    model = BagOfWords(BagOfWordsSettings(size=16), len(task.source_vocabulary), len(task.target_vocabulary))
     log = fit(model, task, settings=TrainingSettings(steps=60, batch_size=32, evaluate_every=30)).log
     assert log[-1]["loss"] < log[0]["loss"]
 

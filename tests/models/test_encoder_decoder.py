@@ -20,7 +20,7 @@ from attnscope.models import (
 from attnscope.models.positions import PositionalCode
 from attnscope.tasks import END, START, ExtendedSCAN, OneToOne
 
-TASK = OneToOne(shortest=3, longest=6, test_size=5)
+TASK = OneToOne(min_length=3, max_length=6, test_size=5)
 COMBINATIONS = [
     (cell, attention, heads, context)
     for cell, attention, heads, context in product(CELLS, ATTENTIONS, (1, 2), ("readout", "input"))
@@ -31,7 +31,7 @@ COMBINATIONS = [
 def build(seed=0, task=TASK, **settings):
     torch.manual_seed(seed)
     settings = EncoderDecoderSettings(**{"units": 8, "input_size": 12} | settings)
-    return EncoderDecoder(settings, len(task.source_words), len(task.target_words)).double()
+    return EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).double()
 
 
 @pytest.fixture(autouse=True)

@@ -72,13 +72,13 @@ class Answer(Displayed):
 
 @pytest.fixture(scope="module")
 def task() -> OneToOne:
-    return OneToOne(shortest=2, longest=3, test_size=10)
+    return OneToOne(min_length=2, max_length=3, test_size=10)
 
 
 @pytest.fixture(scope="module")
 def model(task) -> EncoderDecoder:
     torch.manual_seed(0)
-    return EncoderDecoder(PRESETS["aed"], len(task.source_words), len(task.target_words))
+    return EncoderDecoder(PRESETS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def test_an_answer_is_its_name_its_table_and_its_picture():
@@ -136,7 +136,7 @@ def test_a_trace_shows_names_axes_and_shapes(model, task):
 
 
 def test_a_trace_without_attention_says_so(task):
-    model = EncoderDecoder(PRESETS["ved"], len(task.source_words), len(task.target_words))
+    model = EncoderDecoder(PRESETS["ved"], len(task.source_vocabulary), len(task.target_vocabulary))
     shown = fields_table(model(next(task.batches("test"))))
     assert shown.loc["layers", "axes"] == "none"
 

@@ -30,7 +30,7 @@ def random_batch(size: int, seed: int, shortest: int = 1, longest: int = 7) -> B
 
 
 def rows_of(batch: Batch, rows: slice) -> Batch:
-    fields = ("source", "source_mask", "target", "target_mask", "guide")
+    fields = ("source", "source_mask", "target", "target_mask", "gold_attention")
     return replace(batch, **{name: getattr(batch, name)[rows] for name in fields})
 
 
@@ -42,7 +42,7 @@ def padded(batch: Batch, more: int) -> Batch:
 
     return Batch(
         wider(batch.source, PAD), wider(batch.source_mask, False), wider(batch.target, PAD),
-        wider(batch.target_mask, False), wider(batch.guide, -1),
+        wider(batch.target_mask, False), wider(batch.gold_attention, -1),
     )  # fmt: skip
 
 

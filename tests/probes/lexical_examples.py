@@ -25,7 +25,7 @@ def encoder_decoder(seed: int = 0, **settings: object) -> EncoderDecoder:
 def labelled(batch: Batch, classes: int = CLASSES) -> Batch:
     """The same source sentences with a label each, as an output of length 1."""
     label = batch.source.sum(1, keepdim=True) % classes
-    return replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), guide=None)
+    return replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), gold_attention=None)
 
 
 class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
@@ -136,12 +136,12 @@ def one_by_one(batch: Batch) -> list[Batch]:
     """Each sentence as a batch of its own, without padding."""
     return [
         replace(
-            rows_of(replace(batch, guide=batch.target), slice(i, i + 1)),
+            rows_of(replace(batch, gold_attention=batch.target), slice(i, i + 1)),
             source=batch.source[i : i + 1, : int(batch.source_mask[i].sum())],
             source_mask=batch.source_mask[i : i + 1, : int(batch.source_mask[i].sum())],
             target=batch.target[i : i + 1, : int(batch.target_mask[i].sum())],
             target_mask=batch.target_mask[i : i + 1, : int(batch.target_mask[i].sum())],
-            guide=None,
+            gold_attention=None,
         )
         for i in range(len(batch))
     ]
@@ -150,7 +150,7 @@ def one_by_one(batch: Batch) -> list[Batch]:
 def wider(batch: Batch, more: int = 3) -> Batch:
     """The same sentences behind more padding."""
     guide = torch.zeros_like(batch.target)
-    return replace(padded(replace(batch, guide=guide), more), guide=None)
+    return replace(padded(replace(batch, gold_attention=guide), more), gold_attention=None)
 
 
 __all__ = [

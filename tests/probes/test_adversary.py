@@ -303,7 +303,7 @@ def imitated():
     """A classifier that has learned the keyword, and adversaries of two weights λ."""
     from attnscope.training import fit
 
-    task = Keyword(words=6, length=5, test_size=60)
+    task = Keyword(num_words=6, length=5, test_size=60)
     chosen = TrainingSettings(steps=100, batch_size=16, learning_rate=2e-2, evaluate_every=100)
     models = []
     for seed in range(3):
@@ -338,7 +338,7 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
     task, base, _, _ = imitated
     torch.manual_seed(3)
     fresh = build(ClassifierSettings(input_size=8, units=8, hidden=8), 9, 5)
-    chosen = TrainingSettings(steps=40, batch_size=8, learning_rate=5e-2, evaluate_every=5, keep="best")
+    chosen = TrainingSettings(steps=40, batch_size=8, learning_rate=5e-2, evaluate_every=5, keep_weights="best")
     log = train_adversary(base, fresh, task, 2.0, "kl", chosen).log
     prices = [row["imitation.tvd"] - 2 * row["imitation.kl"] for row in log]
     made = imitation(base, fresh, task.batches("validation")).summary()
@@ -346,7 +346,7 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
 
 
 def test_an_adversary_that_makes_no_sense_is_refused():
-    base, task = classifier(), Keyword(words=6, length=5)
+    base, task = classifier(), Keyword(num_words=6, length=5)
     with pytest.raises(BadSetting, match="fresh model"):
         train_adversary(base, base, task, 1.0)
     with pytest.raises(BadSetting, match="jsd, kl"):
@@ -354,6 +354,6 @@ def test_an_adversary_that_makes_no_sense_is_refused():
     with pytest.raises(BadSetting, match="must not be negative"):
         ImitationLoss(base, -1.0)
     with pytest.raises(BadSetting, match="not by gold classes"):
-        train_adversary(base, classifier(), task, 1.0, settings=TrainingSettings(best_by="word_accuracy"))
+        train_adversary(base, classifier(), task, 1.0, settings=TrainingSettings(best_metric="word_accuracy"))
     with pytest.raises(BadSetting, match="same architecture"):
         imitation(base, classifier(classes=3), [BATCH])

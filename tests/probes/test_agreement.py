@@ -244,7 +244,7 @@ def test_labels_of_a_classifier_are_no_special_tokens():
     """Class 1 bears the number of the end token."""
     batch = BATCHES[0]
     label = torch.full_like(batch.target[:, :1], END)
-    one = replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), guide=None)
+    one = replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), gold_attention=None)
     agree = Agree(source_specials=False)
     agree.update(*random_scores(one, 0), one)
     assert agree.result().words == len(batch)

@@ -32,8 +32,8 @@ def batches(seed: int = 0) -> list[Batch]:
 
 def task_model(settings: EncoderDecoderSettings) -> tuple[OneToOne, EncoderDecoder]:
     torch.manual_seed(0)
-    task = OneToOne(shortest=3, longest=6, test_size=60)
-    return task, EncoderDecoder(settings, len(task.source_words), len(task.target_words))
+    task = OneToOne(min_length=3, max_length=6, test_size=60)
+    return task, EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def test_it_runs_both_passes_in_sample_and_held_out() -> None:
@@ -147,7 +147,9 @@ def test_a_classifier_has_one_decoder_class_and_its_states_no_decoder_at_all() -
     model = Tiny().eval()
 
     def classify(batch: Batch):
-        trace = model(replace(batch, target=batch.target[:, :1], target_mask=batch.target_mask[:, :1], guide=None))
+        trace = model(
+            replace(batch, target=batch.target[:, :1], target_mask=batch.target_mask[:, :1], gold_attention=None)
+        )
         return replace(trace, decoder_input=None, decoder=None)
 
     found = decompose(classify, batches())

@@ -19,10 +19,10 @@ def test_padding_is_left_out():
 def test_it_is_the_mean_over_all_words_asked_one_sentence_at_a_time():
     task = LookupTables(end=False)
     torch.manual_seed(0)
-    model = EncoderDecoder(PRESETS["lookup_tables"], len(task.source_words), len(task.target_words)).eval()
+    model = EncoderDecoder(PRESETS["lookup_tables"], len(task.source_vocabulary), len(task.target_vocabulary)).eval()
     weights = []
     for batch in task.batches("new_compositions", size=1):
         with torch.no_grad():
             attention = model(batch, teacher_forcing=0.0).attention[0, 0]
-        weights += [attention[step, place].item() for step, place in enumerate(batch.guide[0].tolist())]
+        weights += [attention[step, place].item() for step, place in enumerate(batch.gold_attention[0].tolist())]
     assert mean_attention_on_gold(model, task.batches("new_compositions")) == pytest.approx(sum(weights) / len(weights))

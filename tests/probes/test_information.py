@@ -324,7 +324,7 @@ def test_of_real_text_the_unknown_word_can_be_left_out_and_a_residual_state_keep
     task = CLASSIFICATIONS["sst"]
     torch.manual_seed(0)
     settings = ClassifierSettings(input_size=8, units=4, hidden=4, grounding="residual")
-    model = build(settings, len(task.source_words), len(task.target_words)).eval()
+    model = build(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
     known = information(model, partial(task.batches, "validation"), number=50, k=60, without=(UNKNOWN,))
     counts = word_counts(task.batches("validation"))
     assert known.total == np.sort(np.delete(counts, UNKNOWN))[-50:].sum()

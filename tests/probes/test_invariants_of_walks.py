@@ -132,8 +132,8 @@ def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
 
 def test_guidance_is_followed_alike_in_any_order_and_not_at_all_without_a_guide():
     model = encoder_decoder().train()
-    batches = [replace(batch, guide=batch.guide.clamp(max=1)) for batch in BATCHES]
+    batches = [replace(batch, gold_attention=batch.gold_attention.clamp(max=1)) for batch in BATCHES]
     assert mean_attention_on_gold(model, reversed(batches)) == pytest.approx(mean_attention_on_gold(model, batches))
     assert model.training
     with pytest.raises(AttnscopeError, match="without a guide"):
-        mean_attention_on_gold(model, [replace(BATCHES[0], guide=None)])
+        mean_attention_on_gold(model, [replace(BATCHES[0], gold_attention=None)])

@@ -110,7 +110,7 @@ def copying_proxy():
 def test_it_is_positive_where_the_word_raises_the_gold_output_and_negative_where_it_lowers_it(method):
     batch = replace(
         BATCH, source=torch.tensor([[3, 4, 5]]), source_mask=torch.ones(1, 3, dtype=torch.bool),
-        target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), guide=None,
+        target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), gold_attention=None,
     )  # fmt: skip
     found = METHODS[method](copying_proxy(), batch)
     assert found.values[0, 0].sign().tolist() == [-1, 1, -1]
@@ -152,7 +152,7 @@ def test_a_word_that_is_its_whole_sentence_cannot_be_dropped():
     mask = torch.tensor([[True, False], [True, True]])
     batch = replace(
         BATCH, source=torch.tensor([[3, PAD], [4, 5]]), source_mask=mask, target=BATCH.target[:2],
-        target_mask=BATCH.target_mask[:2], guide=None,
+        target_mask=BATCH.target_mask[:2], gold_attention=None,
     )  # fmt: skip
     values = leave_one_out(encoder_decoder(), batch).values
     assert values[0].isnan().all()

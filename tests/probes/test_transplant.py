@@ -24,7 +24,7 @@ from attnscope.probes.weights import strongest_units, unit_strengths
 from attnscope.tasks import Copying
 from attnscope.training import L2, CrossEntropy, TrainingSettings, evaluate
 
-TASK = Copying(test_size=8, distribution="sampled", words=6, length=3)
+TASK = Copying(test_size=8, distribution="sampled", num_words=6, length=3)
 SHORT = TrainingSettings(steps=4, batch_size=4, evaluate_every=4)
 BATCH = next(TASK.batches("test", 8))
 
@@ -33,7 +33,7 @@ def network(seed=0, **settings):
     torch.manual_seed(seed)
     chosen = {"units": 20, "inputs": "learned", "input_size": 5, "attention": "mlp", "context": "input",
               "focus": True, "readout": "state"} | settings  # fmt: skip
-    words = len(TASK.source_words)
+    words = len(TASK.source_vocabulary)
     model = EncoderDecoder(EncoderDecoderSettings(**chosen), words, words)
     for parameter in model.parameters():
         parameter.data.normal_(0, 0.3)  # biases and first states too: two models have no weight in common

@@ -95,17 +95,17 @@ def test_networks_of_translation_have_the_sizes_of_the_paper(data):
     write_corpus(data)
     for experiment in translations(PAPER).values():
         assert (experiment.model.inputs, experiment.model.input_size, experiment.model.units) == ("learned", 128, 128)
-        assert experiment.task.vocabulary.most == 30_000
-        assert experiment.task.preparation.longest == 15
+        assert experiment.task.vocabulary.max_size == 30_000
+        assert experiment.task.preparation.max_length == 15
     assert list(of_figure_5(PAPER))[-2:] == list(TRANSLATION)
 
 
 def test_readouts_that_solve_for_a_word_face_it(seen):
     """Each readout set so that its dot product is 1 with one word and 0 with all others."""
-    inputs = list(numbers(seen.run.task.source_words).values())
+    inputs = list(numbers(seen.run.task.source_vocabulary).values())
     components = seen.encoder.input[0, inputs]  # fewer words than units, so that it can be solved
     solutions = torch.linalg.pinv(components).T
-    english, french = numbers(seen.run.task.source_words), numbers(seen.run.task.target_words)
+    english, french = numbers(seen.run.task.source_vocabulary), numbers(seen.run.task.target_vocabulary)
     readout = seen.model.output.weight.detach()
     for article, word in (("la", "the"), ("le", "the"), ("les", "a")):
         readout[french[article]] = solutions[inputs.index(english[word])].to(readout)
@@ -116,7 +116,7 @@ def test_readouts_that_solve_for_a_word_face_it(seen):
 
 def test_a_sentence_is_translated_in_the_networks_own_words(seen):
     trace = translated(seen, "the cat in a zebra")
-    read = [seen.source_words[word] for word in trace.source[0].tolist()]
+    read = [seen.source_vocabulary[word] for word in trace.source[0].tolist()]
     assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]
     said = trace.target[0].tolist()
     assert trace.decoder_input[0].tolist() == [START, *said[:-1]]
@@ -135,9 +135,9 @@ def test_words_are_counted_without_end_tokens(seen):
 def test_the_real_corpus_is_that_of_the_paper_in_small(corpus):
     task = english_to_french(QUICK)
     try:
-        words = set(task.source_words.words)
+        words = set(task.source_vocabulary.tokens)
         assert set(task.preparation.words(SENTENCE)) <= words
-        assert set(ARTICLES) <= set(task.target_words.words[:50])
+        assert set(ARTICLES) <= set(task.target_vocabulary.tokens[:50])
         training = task.part("training")
         assert training.lengths.max() == 16  # with the end token
         assert len(training) > 150_000

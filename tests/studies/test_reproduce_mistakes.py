@@ -23,7 +23,7 @@ from attnscope.training import TrainingSettings
 
 
 def experiments(profile):
-    task = OneToOne(shortest=1, longest=2, test_size=4)
+    task = OneToOne(min_length=1, max_length=2, test_size=4)
     return {"small": Experiment(task, EncoderDecoderSettings(units=4), TrainingSettings(steps=1, batch_size=2))}
 
 

@@ -274,16 +274,15 @@ def test_the_worked_row_of_figure_1():
 
 def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
     task = backwards(in_words(MULTI30K))
-    assert fig1.named_words(task, ("haus", "baum")) == task.source_words.encode(["haus", "baum"])
+    assert fig1.named_words(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
     with pytest.raises(BadSetting, match="palast: no source word"):
         fig1.named_words(task, ("haus", "palast"))
     bags = counting.bags_of(task, task.batches("training"))
-    frequent = task.source_words.decode(fig1.frequent_words(task, bags))
+    frequent = task.source_vocabulary.decode(fig1.frequent_words(task, bags))
     assert len(frequent) == 5
     assert set(frequent) <= set(DICTIONARY.values())
-    assert task.target_words.decode(fig1.translated(IBMModel1.fitted(bags), task.source_words.encode(["haus"]))) == [
-        "house"
-    ]
+    translated = fig1.translated(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
+    assert task.target_vocabulary.decode(translated) == ["house"]
 
 
 def test_end_tokens_are_not_counted(data):
@@ -305,13 +304,13 @@ def test_a_word_occurs_with_itself_59_times_as_often_as_39_times_with_another():
 
 
 def test_a_sentence_in_order_has_its_copy_on_the_diagonal():
-    batch = Copying(distribution="sampled", words=60).training_batch(0, 0, 3)
+    batch = Copying(distribution="sampled", num_words=60).training_batch(0, 0, 3)
     ordered = fig4.in_order(batch)
     assert sorted(batch.source[0, :-1].tolist()) == ordered.source[0].tolist() == ordered.target[0].tolist()
 
 
 def test_the_class_of_most_words_is_guessed():
-    task = Keyword(words=5, length=6)
+    task = Keyword(num_words=5, length=6)
     model = IBMModel1.counted(counting.bags_of(task, [task.training_batch(0, 0, 500)]))
     assert fig5.guessed(model, task)["accuracy"] > 0.95
 
@@ -348,14 +347,14 @@ def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
 
 
 def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
-    task = replace(MULTI30K_FRENCH, vocabulary=Words(least=1))
+    task = replace(MULTI30K_FRENCH, vocabulary=Words(min_count=1))
     pairs = aligners.linked_pairs(task.preparation, 12)
     _, known = aligners.numbered(task, pairs)
     _, all_known = aligners.extended(task, pairs)
     for (few, _), (all_, _), pair in zip(known, all_known, pairs, strict=True):
         assert (few == all_).tolist() == [word in DICTIONARY for word in pair.source.pieces]
         assert few[-1] == UNKNOWN
-        assert all_[-1] >= len(task.source_words)
+        assert all_[-1] >= len(task.source_vocabulary)
 
 
 def test_half_of_the_way_and_the_first_tenth():

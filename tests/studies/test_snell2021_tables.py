@@ -98,7 +98,7 @@ def corpora(tmp_path_factory):
     toys = {
         "toy_reviews": Classification(write(folder / "reviews.jsonl", reviews(random)), splits=splits),
         "toy_pairs": Translation(
-            write(folder / "pairs.jsonl", pairs(random)), splits=splits, vocabulary=Words(least=1, shared=True)
+            write(folder / "pairs.jsonl", pairs(random)), splits=splits, vocabulary=Words(min_count=1, shared=True)
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -281,7 +281,7 @@ def test_a_score_agrees_with_itself_and_not_with_its_opposite(subject):
 @pytest.mark.parametrize("subject", ["toy_reviews"], indirect=True)
 def test_logistic_regression_points_at_the_word_that_decides(subject):
     batches = sample(subject, "validation")
-    telling = [subject.runs["standard"].task.source_words.words.index(word) for word in ("good", "bad")]
+    telling = [subject.runs["standard"].task.source_vocabulary.tokens.index(word) for word in ("good", "bad")]
     for batch, scores in zip(batches, fixed_scores(subject, STEPS, batches)["logistic"], strict=True):
         highest = scores[:, 0].argmax(-1, keepdim=True)
         assert all(word in telling for word in batch.source.gather(1, highest).flatten().tolist())

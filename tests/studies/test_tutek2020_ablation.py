@@ -182,7 +182,7 @@ def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
 def test_long_reviews_are_left_to_the_profile_paper():
     assert plausible.marked_corpora(PAPER) == (YELP, "eraser_movies")
     assert plausible.marked_corpora(TINY) == (YELP,)
-    assert MARKED["eraser_movies"].preparation.longest == 400
+    assert MARKED["eraser_movies"].preparation.max_length == 400
 
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):

@@ -108,7 +108,7 @@ def tested(subject):
 
 
 def numbers_of(*words):
-    known = TEXTS["sst"].source_words.words
+    known = TEXTS["sst"].source_vocabulary.tokens
     return tuple(sorted(known.index(word) for word in words))
 
 

@@ -197,7 +197,7 @@ def test_table_5_counts_words_texts_and_vectors(data):
     found = table5.measure(TrainedCase({}, settings, 0, "cpu"))
     task = TEXTS["sst"]
     sources = [source for split in ("training", "validation", "test") for source in task.part(split).source]
-    punctuation = sum((source == task.source_words.words.index("!")).sum() for source in sources)
+    punctuation = sum((source == task.source_vocabulary.tokens.index("!")).sum() for source in sources)
     assert found["length"] == pytest.approx(np.mean([len(source) - 2 for source in sources]))
     assert punctuation > 0
     assert found["spoken"] == pytest.approx(found["length"] - punctuation / len(sources))

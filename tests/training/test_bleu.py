@@ -22,7 +22,7 @@ def task(request, tmp_path, monkeypatch):
     sentences = [" ".join(random.choice(LETTERS, random.integers(5, 12))) for _ in range(80)]
     file = tmp_path / "pairs.tsv"
     file.write_text("source\ttarget\n" + "".join(f"{text}\t{text.upper()}\n" for text in sentences))
-    vocabulary = Words(least=1) if request.param == "words" else Subwords(size=40)
+    vocabulary = Words(min_count=1) if request.param == "words" else Subwords(size=40)
     return Translation(str(file), preparation=Preparation("spaces", lower=False), vocabulary=vocabulary)
 
 
@@ -69,7 +69,7 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
     file = tmp_path / "pairs.tsv"
     rows = "".join(f"a b c d e f x{i}\tThe Cat sat on a Mat.\n" for i in range(40))
     file.write_text("source\ttarget\n" + rows)
-    lower = Translation(str(file), vocabulary=Words(least=1))
+    lower = Translation(str(file), vocabulary=Words(min_count=1))
     found = bleu(Oracle(lower), lower)
     assert found.score == pytest.approx(100)
     assert "case:lc" in found.signature
@@ -77,7 +77,7 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
 
 def test_a_network_translates_and_is_left_in_its_mode(task):
     settings = EncoderDecoderSettings(units=8)
-    model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).train()
+    model = EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).train()
     assert 0 <= bleu(model, task, most=5).score < 50
     assert model.training
 

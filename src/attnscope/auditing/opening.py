@@ -69,7 +69,7 @@ def of_run(folder: Path, data: Any, split: str, most: int, seed: int) -> Subject
     task, model = run.task, run.model()
     drawn = task.draw(split, most, seed) if hasattr(task, "draw") else first(task, split, most)
     kind = CLASSIFIER if drawn.target.shape[1] == 1 else TRANSLATOR
-    classes = tuple(task.target_words.words[len(SPECIALS) :]) if kind == CLASSIFIER else ()
+    classes = tuple(task.target_vocabulary.tokens[len(SPECIALS) :]) if kind == CLASSIFIER else ()
     about = {"name": str(getattr(task, "file", type(task).__name__)), "split": split, "of": None}
     return Subject(
         model, folder.name, kind, type(model).__name__, classes, len(drawn), from_task(task, drawn), None, about

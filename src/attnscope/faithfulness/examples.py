@@ -203,8 +203,8 @@ def teller(model: Any, names: dict[int, str]) -> Tell:
         text: str = reader.text(numbers) if hasattr(reader, "text") else ""
         if text.strip():
             return text.strip()
-        if hasattr(reader, "target_words"):
-            return " ".join(reader.target_words.decode(numbers.tolist()))
+        if hasattr(reader, "target_vocabulary"):
+            return " ".join(reader.target_vocabulary.decode(numbers.tolist()))
         return " ".join(names.get(number, f"<word {number}>") for number in numbers.tolist())
 
     return tell

@@ -88,8 +88,8 @@ def from_task(task: Task, drawn: Batch) -> Callable[[slice], Texts]:
 
     def read(rows: slice) -> Texts:
         batch = trimmed(drawn, rows)
-        source = named(batch.source, batch.source_mask, task.source_words)
-        return Texts(batch, source, named(batch.target, batch.target_mask, task.target_words), cut=0)
+        source = named(batch.source, batch.source_mask, task.source_vocabulary)
+        return Texts(batch, source, named(batch.target, batch.target_mask, task.target_vocabulary), cut=0)
 
     return read
 

@@ -14,7 +14,7 @@ import torch
 from attnscope.errors import AttnscopeError, BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.kinds import check_kinds
-from attnscope.lab.configuration import describe, rebuild
+from attnscope.lab.configuration import SCHEMA, describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
 from attnscope.models import (
@@ -73,7 +73,11 @@ class Experiment:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> "Experiment":
-        return cls(**{name: rebuild(value) for name, value in config.items() if name != "recipe"})
+        """The experiment of a stored configuration."""
+        schema = config.get("schema", SCHEMA)
+        require(schema == SCHEMA, f"this run was stored under schema {schema}; this version reads schema {SCHEMA}")
+        stated = {name: value for name, value in config.items() if name not in ("recipe", "schema")}
+        return cls(**{name: rebuild(value) for name, value in stated.items()})
 
     @property
     def key(self) -> str:
@@ -82,9 +86,9 @@ class Experiment:
     def new_model(self) -> Model:
         seed = self.seed if self.start.weights is None else self.start.weights
         torch.manual_seed(seed)
-        model = build(self.model, len(self.task.source_words), len(self.task.target_words))
+        model = build(self.model, len(self.task.source_vocabulary), len(self.task.target_vocabulary))
         restart_heads(model, self.start.heads)
-        start_words(model, self.task.source_words, self.start.vectors, seed)
+        start_words(model, self.task.source_vocabulary, self.start.vectors, seed)
         return model
 
 

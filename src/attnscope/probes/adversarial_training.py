@@ -129,13 +129,14 @@ def train_adversary(
 ) -> Progress:
     """Train a fresh model, in place, to say what the base says but to attend elsewhere.
 
-    The log shows its imitation on the validation split, by which patience and keep="best" judge.
+    The log shows its imitation on the validation split, by which patience and keep_weights="best" judge.
     """
     require(fresh is not base, "the adversary must be a fresh model: the base itself cannot be moved away from itself")
     settings = settings or TrainingSettings()
     require(
-        settings.best_by == "loss" and settings.enough is None,
-        "an adversary is judged by eq. 6 alone, not by gold classes: leave best_by='loss' and enough=None",
+        settings.best_metric == "loss" and settings.stop_at_accuracy is None,
+        "an adversary is judged by eq. 6 alone, not by gold classes: leave best_metric='loss' and "
+        "stop_at_accuracy=None",
     )
 
     def watch(model: nn.Module, task: Task) -> dict[str, float]:

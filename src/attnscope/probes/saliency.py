@@ -229,7 +229,7 @@ def output_without(
         return torch.full_like(batch.target, torch.nan, dtype=torch.get_default_dtype())
     # A pass over nothing has no meaning: such a sentence keeps a word, and its output is thrown away.
     filled = mask | (nothing_left[:, None] & (torch.arange(len(kept), device=mask.device) == 0))
-    rest = replace(batch, source=batch.source[:, kept], source_mask=filled, guide=None, rationale=None)
+    rest = replace(batch, source=batch.source[:, kept], source_mask=filled, gold_attention=None, rationale=None)
     return of(model(rest, **forward)).masked_fill(nothing_left[:, None], torch.nan)
 
 

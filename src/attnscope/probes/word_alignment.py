@@ -258,7 +258,7 @@ def mean_attention_on_gold(model: EncoderDecoder, batches: Iterable[Batch]) -> f
     """The mean over all output words, while the decoder hears its own words."""
     found = []
     for batch, trace in traces(model, batches, teacher_forcing=0.0):
-        if batch.guide is None:
+        if batch.gold_attention is None:
             raise AttnscopeError("these sentences come without a guide, so it is not known where attention should be")
-        found.append(attention_on_gold(trace.attention.mean(1), batch.guide, batch.target_mask))
+        found.append(attention_on_gold(trace.attention.mean(1), batch.gold_attention, batch.target_mask))
     return torch.cat(found).mean().item()

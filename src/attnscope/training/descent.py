@@ -88,8 +88,8 @@ class Descent:
         loss = self.loss(batch)
         self.adam.zero_grad()
         loss.sum().backward(inputs=self.parameters)
-        if self.settings.clip:
-            self.clip(self.settings.clip)
+        if self.settings.max_grad_norm:
+            self.clip(self.settings.max_grad_norm)
         self.adam.step()
         return loss.detach()
 

@@ -136,7 +136,7 @@ class Fit:
         if not math.isfinite(loss):
             raise TrainingDiverged(
                 f"the loss became {loss} at step {step + 1} of {self.settings.steps} (seed {self.seed}, "
-                f"learning rate {self.settings.rate(step):g}); a lower learning_rate or clip may help"
+                f"learning rate {self.settings.rate(step):g}); a lower learning_rate or max_grad_norm may help"
             )
 
     def _observe(self) -> None:
@@ -159,11 +159,11 @@ class Fit:
         """Is this the best so far, is it good enough, have we waited too long?"""
         progress, settings = self.progress, self.settings
         progress.waited += 1
-        price = row["loss"] if settings.best_by == "loss" else -row[settings.best_by]
+        price = row["loss"] if settings.best_metric == "loss" else -row[settings.best_metric]
         if progress.lowest is None or price < progress.lowest:
             progress.lowest, progress.waited = price, 0
-            progress.best = weights(self.model) if settings.keep == "best" else {}
-        enough = settings.enough is not None and row["word_accuracy"] >= settings.enough
+            progress.best = weights(self.model) if settings.keep_weights == "best" else {}
+        enough = settings.stop_at_accuracy is not None and row["word_accuracy"] >= settings.stop_at_accuracy
         tired = settings.patience is not None and progress.waited >= settings.patience
         progress.stopped = enough or tired
 
@@ -172,7 +172,7 @@ class Fit:
             save_progress(self._state, self.progress, self.model, self.descent.adam)
 
     def finish(self) -> None:
-        if self.settings.keep == "best" and self.progress.best:
+        if self.settings.keep_weights == "best" and self.progress.best:
             load_weights(self.model, self.progress.best)
         if self.folder:
             save_weights(self.folder / "weights.safetensors", weights(self.model))

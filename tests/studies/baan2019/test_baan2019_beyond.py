@@ -128,7 +128,7 @@ def test_a_dose_does_as_well_only_if_it_is_hardly_below():
 def test_converged_networks_are_trained_alike_and_to_the_end(study):
     runs = {model: case.runs["network"] for model, case in MATCHED.experiments(TINY).items()}
     assert runs[CONVERGED].training == runs[IN_THE_END].training
-    assert (runs[SELECTED].training.keep, runs[CONVERGED].training.keep) == ("best", "last")
+    assert (runs[SELECTED].training.keep_weights, runs[CONVERGED].training.keep_weights) == ("best", "last")
     assert runs[CONVERGED].training.steps > runs[SELECTED].training.steps
 
 
@@ -198,7 +198,7 @@ def test_networks_on_scan_differ_in_guidance_alone(study):
     for split in guided_scan.SPLITS:
         one, other = (found[guided_scan.label(split, kind)] for kind in guided_scan.OBJECTIVES)
         assert replace(one, objective=other.objective) == other
-        assert one.task.guides
+        assert one.task.gold_attention
         assert one.task.end
 
 

@@ -117,7 +117,9 @@ class HFEncoderDecoder(Generates, HuggingFace):
         said = self.generate(batch.source, batch.source_mask, room, **options)
         mask = ~ended(said)
         mask = mask[:, : int(mask.sum(1).max())]
-        return replace(batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, guide=None)
+        return replace(
+            batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, gold_attention=None
+        )
 
 
 def ended(said: Int[Tensor, "batch said"]) -> Bool[Tensor, "batch said"]:

@@ -102,7 +102,7 @@ class Reader(ABC):
         return frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
 
     @cached_property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return self.named(self.source)
 
     def named(self, numbering: Numbering) -> Vocabulary:
@@ -153,7 +153,7 @@ class TranslationReader(Reader):
         return self.decoded(self.target.ids[numbers].tolist())
 
     @cached_property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return self.named(self.target)
 
 
@@ -170,7 +170,7 @@ class ClassReader(Reader):
         return numbers, torch.ones_like(numbers, dtype=torch.bool), Words.of([Pieced(n, n, (0,)) for n in names])
 
     @cached_property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(self.classes)
 
 

@@ -240,8 +240,8 @@ class ExpectedOffset(Accumulator[OffsetSums]):
     """
 
     def update(self, batch: Batch) -> None:
-        if batch.guide is not None:
-            self.add(offset_sums(batch.guide, batch.target_mask))
+        if batch.gold_attention is not None:
+            self.add(offset_sums(batch.gold_attention, batch.target_mask))
 
     def result(self) -> Float[Tensor, " target"] | None:
         """NaN at a step without a guide; None where no batch had one."""

@@ -77,7 +77,7 @@ def keep_tokens(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "ro
         source_mask=mask,
         target=batch.target[rows],
         target_mask=batch.target_mask[rows],
-        guide=None,
+        gold_attention=None,
         rationale=None,
     )
 

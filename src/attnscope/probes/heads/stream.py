@@ -133,7 +133,9 @@ def own_words(model: Any, batch: Batch) -> Batch:
         said = model.generate(batch.source, batch.source_mask, LONGEST)
         mask = ~ended(said)
         mask = mask[:, : int(mask.sum(1).max())]
-        return replace(batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, guide=None)
+        return replace(
+            batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, gold_attention=None
+        )
     if batch.target.shape[1] == 1:
         return replace(batch, target=model(batch).predictions)
     raise BadSetting(

@@ -40,7 +40,7 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
         "one-to-one, AED": one_to_one(AED, sizes),
         "one-to-one, AO": one_to_one(AO, sizes),
         "reversed, AED": reversed_one_to_one(AED, sizes),
-        "reversed, AO, length 20": reversed_one_to_one(AO, sizes, shortest=20),
+        "reversed, AO, length 20": reversed_one_to_one(AO, sizes, min_length=20),
         "eSCAN, AED": escan(AED, sizes),
         "eSCAN, AO": escan(AO, sizes),
         "sorting, AED": sorting(AED, sizes),

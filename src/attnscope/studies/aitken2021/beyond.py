@@ -16,7 +16,7 @@ USUAL = "AED, ε = 1e-8"
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
     author_like = one_to_one(AED, sizes)
-    usual = replace(author_like.training, learning_rate=1e-3, epsilon=1e-8, betas=(0.9, 0.999), clip=0.1)
+    usual = replace(author_like.training, learning_rate=1e-3, epsilon=1e-8, betas=(0.9, 0.999), max_grad_norm=0.1)
     return {"AED": author_like, USUAL: replace(author_like, training=usual)}
 
 

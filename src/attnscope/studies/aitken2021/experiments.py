@@ -75,13 +75,13 @@ def one_to_one(model: EncoderDecoderSettings, sizes: Sizes) -> Experiment:
     return experiment(OneToOne(test_size=sizes.test_size), model, sizes, sizes.steps)
 
 
-def reversed_one_to_one(model: EncoderDecoderSettings, sizes: Sizes, shortest: int = 15) -> Experiment:
-    return experiment(ReversedOneToOne(test_size=sizes.test_size, shortest=shortest), model, sizes, sizes.steps)
+def reversed_one_to_one(model: EncoderDecoderSettings, sizes: Sizes, min_length: int = 15) -> Experiment:
+    return experiment(ReversedOneToOne(test_size=sizes.test_size, min_length=min_length), model, sizes, sizes.steps)
 
 
 def sorting(model: EncoderDecoderSettings, sizes: Sizes) -> Experiment:
     """Ten letters; the paper does not say how many, nor how long its lists are."""
-    return experiment(Sorting(test_size=sizes.test_size, words=10), model, sizes, sizes.long_steps)
+    return experiment(Sorting(test_size=sizes.test_size, num_words=10), model, sizes, sizes.long_steps)
 
 
 def escan(model: EncoderDecoderSettings, sizes: Sizes, same_length: bool = False) -> Experiment:
@@ -107,10 +107,10 @@ def translation(model: EncoderDecoderSettings, sizes: Sizes) -> Experiment:
             batch_size=sizes.batch_size,
             learning_rate=1e-3,
             betas=(0.9, 0.999),
-            clip=1.0,
+            max_grad_norm=1.0,
             teacher_forcing=1.0,
             evaluate_every=max(sizes.text_steps // 20, 1),
-            keep="best",
+            keep_weights="best",
         ),
     )
 
@@ -120,9 +120,9 @@ def english_to_french(sizes: Sizes) -> Translation:
     corpus = TRANSLATIONS["tatoeba_en_fr"]
     return replace(
         corpus,
-        vocabulary=Words(least=1, most=sizes.text_words),
-        preparation=Preparation(longest=15),
-        splits=replace(corpus.splits, most_validation=sizes.test_size, most_test=sizes.test_size),
+        vocabulary=Words(min_count=1, max_size=sizes.text_words),
+        preparation=Preparation(max_length=15),
+        splits=replace(corpus.splits, max_validation=sizes.test_size, max_test=sizes.test_size),
     )
 
 
@@ -166,9 +166,11 @@ def optimiser(model: EncoderDecoderSettings) -> TrainingSettings:
     Our recurrent networks do not converge with it. With attention, a tenth of both (the ratio kept) and a norm of 1 in
     place of 10 for clipping do; without, only a small rate with the usual ε, clipped hard.
     """
-    author = TrainingSettings(learning_rate=0.1, epsilon=0.1, betas=(0.9, 0.99), clip=10.0, schedule="exponential")
+    author = TrainingSettings(
+        learning_rate=0.1, epsilon=0.1, betas=(0.9, 0.99), max_grad_norm=10.0, schedule="exponential"
+    )
     if not CELLS[model.cell].recurrent:
         return author
     if model.attention != "none":
-        return replace(author, learning_rate=0.01, epsilon=0.01, clip=1.0)
-    return replace(author, learning_rate=2e-3, epsilon=1e-8, betas=(0.9, 0.999), clip=0.1)
+        return replace(author, learning_rate=0.01, epsilon=0.01, max_grad_norm=1.0)
+    return replace(author, learning_rate=2e-3, epsilon=1e-8, betas=(0.9, 0.999), max_grad_norm=0.1)

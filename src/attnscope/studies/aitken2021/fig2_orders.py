@@ -36,14 +36,14 @@ def experiments_reversed(sizes: Sizes) -> dict[str, Experiment]:
     return {
         "AED": reversed_one_to_one(AED, sizes),
         "AO": reversed_one_to_one(AO, sizes),
-        FIXED: reversed_one_to_one(AO, sizes, shortest=20),
+        FIXED: reversed_one_to_one(AO, sizes, min_length=20),
     }
 
 
 def measure_reversed(run: Run) -> Measurement:
     seen = look(run)
     assert isinstance(run.task, ReversedOneToOne)
-    steps = run.task.shortest  # steps of words in every sentence: the end token, which answers the end token, is none
+    steps = run.task.min_length  # steps of words in every sentence: the end token, which answers the end token, is none
     peaks = seen.walks.products[:steps].argmax(1)
     return {
         "word_accuracy": run.summary["word_accuracy"],

@@ -51,7 +51,7 @@ def measure(run: Run) -> Measurement:
     near = seen.walks.near_the_diagonal
     return {
         "word_accuracy": run.log.sort_values("loss")["word_accuracy"].iloc[0],  # these weights were kept
-        "articles": facing(seen, ARTICLES, most_common(seen.run.task.source_words)),
+        "articles": facing(seen, ARTICLES, most_common(seen.run.task.source_vocabulary)),
         "dictionary": facing(seen, PLAIN_WORDS, often_read(seen)) / len(PLAIN_WORDS),
         "matching": seen.walks.matching,
         "diagonal_first": float(near[:ENDS].mean()),
@@ -65,9 +65,12 @@ def measure(run: Run) -> Measurement:
 
 def facing(seen: Look, dictionary: dict[str, str], inputs: Sequence[int]) -> int:
     """How many output words have a readout vector that, of all these inputs, is best aligned with its translation."""
-    outputs = [number for word, number in numbers(seen.run.task.target_words).items() if word in dictionary]
+    outputs = [number for word, number in numbers(seen.run.task.target_vocabulary).items() if word in dictionary]
     best = products(seen, outputs, inputs).argmax(1)
-    pairs = [(seen.target_words[output], seen.source_words[inputs[i]]) for output, i in zip(outputs, best, strict=True)]
+    pairs = [
+        (seen.target_vocabulary[output], seen.source_vocabulary[inputs[i]])
+        for output, i in zip(outputs, best, strict=True)
+    ]
     return sum(dictionary[output] == word for output, word in pairs)
 
 
@@ -81,7 +84,7 @@ def products(seen: Look, outputs: Sequence[int], inputs: Sequence[int]) -> np.nd
 
 def numbers(vocabulary: Vocabulary) -> dict[str, int]:
     """The known words by name, those with a letter, the most frequent first."""
-    known = list(enumerate(vocabulary.words))[UNKNOWN + 1 :]
+    known = list(enumerate(vocabulary.tokens))[UNKNOWN + 1 :]
     return {word: number for number, word in known if any(map(str.isalpha, word))}
 
 
@@ -92,20 +95,22 @@ def most_common(vocabulary: Vocabulary) -> list[int]:
 def often_read(seen: Look) -> list[int]:
     """The input words whose components are means over many states."""
     often = set((seen.encoder.word_counts >= FEW).nonzero().flatten().tolist())
-    return [number for number in numbers(seen.run.task.source_words).values() if number in often]
+    return [number for number in numbers(seen.run.task.source_vocabulary).values() if number in often]
 
 
 def common(seen: Look) -> dict[str, Any]:
     """The most common words of either language, articles among them in any case."""
-    words = numbers(seen.run.task.target_words)
+    words = numbers(seen.run.task.target_vocabulary)
     outputs = list(
-        dict.fromkeys([*most_common(seen.run.task.target_words), *(words[word] for word in ARTICLES if word in words)])
+        dict.fromkeys(
+            [*most_common(seen.run.task.target_vocabulary), *(words[word] for word in ARTICLES if word in words)]
+        )
     )
-    inputs = most_common(seen.run.task.source_words)
+    inputs = most_common(seen.run.task.source_vocabulary)
     return {
         "values": products(seen, outputs, inputs),
-        "outputs": [seen.target_words[number] for number in outputs],
-        "inputs": [seen.source_words[number] for number in inputs],
+        "outputs": [seen.target_vocabulary[number] for number in outputs],
+        "inputs": [seen.source_vocabulary[number] for number in inputs],
     }
 
 

@@ -22,7 +22,7 @@ QUANTITIES = {
 
 def measure(run: Run) -> Measurement:
     seen = look(run)
-    table = seen.decomposition.readout(seen.model.context_readout).table(seen.target_words, seen.source_words)
+    table = seen.decomposition.readout(seen.model.context_readout).table(seen.target_vocabulary, seen.source_vocabulary)
     actions, words = [str(action) for action in table.index], [str(word) for word in table.columns]
     best = {action: words[place] for action, place in zip(actions, table.to_numpy().argmax(1), strict=True)}
     return {

@@ -48,7 +48,7 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 
 def measure(run: Run) -> Measurement:
     seen = look(run)
-    number = {word: seen.source_words.index(word) for word in (*WORDS, *VERBS)}
+    number = {word: seen.source_vocabulary.index(word) for word in (*WORDS, *VERBS)}
     known = {word: number[word] for word in WORDS if seen.encoder.counts[number[word]].any()}
     after = states_after(sentences(seen), number["twice"], {verb: number[verb] for verb in VERBS})
     lookback = falling_back(sentences(seen), number["twice"], OFFSETS)

@@ -74,12 +74,12 @@ class Look:
         return walks(self.encoder, self.decoder)
 
     @property
-    def source_words(self) -> tuple[str, ...]:
-        return self.run.task.source_words.words
+    def source_vocabulary(self) -> tuple[str, ...]:
+        return self.run.task.source_vocabulary.tokens
 
     @property
-    def target_words(self) -> tuple[str, ...]:
-        return self.run.task.target_words.words
+    def target_vocabulary(self) -> tuple[str, ...]:
+        return self.run.task.target_vocabulary.tokens
 
     def trace(self, batch: Batch) -> Trace:
         with evaluating(self.model):
@@ -103,7 +103,7 @@ class Look:
         """χ of every source word proper, by name."""
         return {
             word: self.encoder.input[0, number].cpu().numpy()
-            for number, word in enumerate(self.source_words)
+            for number, word in enumerate(self.source_vocabulary)
             if number >= len(SPECIALS)
         }
 

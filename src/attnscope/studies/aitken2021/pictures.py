@@ -39,9 +39,9 @@ def cloud(seen: Look) -> dict[str, Any]:
     arrows = arrows / arrows.norm(dim=1).max() * plane.project(points.vectors[:, 0].double().cpu()).norm(dim=1).max()
     return {
         "points": plane.project(points.vectors[:POINTS, 0].double().cpu()),
-        "labels": [seen.source_words[word] for word in points.words[:POINTS].tolist()],
-        "centres": centres(seen.encoder, plane, seen.source_words),
-        "arrows": dict(zip(seen.target_words[len(SPECIALS) :], arrows.tolist(), strict=True)),
+        "labels": [seen.source_vocabulary[word] for word in points.words[:POINTS].tolist()],
+        "centres": centres(seen.encoder, plane, seen.source_vocabulary),
+        "arrows": dict(zip(seen.target_vocabulary[len(SPECIALS) :], arrows.tolist(), strict=True)),
     }
 
 
@@ -58,8 +58,8 @@ def draw_cloud(data: dict[str, Any], ax: "Axes", title: str) -> None:
 
 def matrix(seen: Look, trace: Trace, keep: tuple[Term, ...] | None = None) -> dict[str, Any]:
     """The attention of one sentence, or what some of the nine terms alone would give."""
-    words = [seen.source_words[word] for word in trace.source[0].tolist()]
-    said = [seen.target_words[word] for word in trace.target[0].tolist()]
+    words = [seen.source_vocabulary[word] for word in trace.source[0].tolist()]
+    said = [seen.target_vocabulary[word] for word in trace.target[0].tolist()]
     weights = trace.attention
     if keep is not None:
         queries, keys = seen.parts(trace)

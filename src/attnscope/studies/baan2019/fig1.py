@@ -29,8 +29,8 @@ QUANTITIES = {
 
 def measure(run: Run) -> Measurement:
     model = network_of(run)
-    vocabularies = {"encoder": run.task.source_words, "decoder": run.task.target_words}
-    tables = {side: heard(embedding_table(model, side, words.words), side) for side, words in vocabularies.items()}
+    vocabularies = {"encoder": run.task.source_vocabulary, "decoder": run.task.target_vocabulary}
+    tables = {side: heard(embedding_table(model, side, words.tokens), side) for side, words in vocabularies.items()}
     shown = tables["decoder"]
     return {
         **{f"{side}_{name}": value for side, table in tables.items() for name, value in numbers(table).items()},

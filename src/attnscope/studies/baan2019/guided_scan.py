@@ -71,7 +71,7 @@ def experiment(sizes: Sizes, split: str, objective: Objective) -> Experiment:
     """The paper's network and recipe; with an end token, for here the length of the answer is part of it."""
     own = SIZES[sizes.name]
     how = training(sizes, steps=own.steps, batch_size=own.batch_size, evaluate_every=own.evaluate_every)
-    return Experiment(Scan(split, guides=True, test_size=own.test_size), network(sizes), how, objective)
+    return Experiment(Scan(split, gold_attention=True, test_size=own.test_size), network(sizes), how, objective)
 
 
 def measure(run: Run) -> Measurement:

@@ -49,8 +49,8 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     longer = replace(sizes, epochs=LONGER * sizes.epochs)
     runs = {
         SELECTED: baseline(sizes),
-        CONVERGED: baseline(longer, keep="last"),
-        IN_THE_END: guided(longer, keep="last"),
+        CONVERGED: baseline(longer, keep_weights="last"),
+        IN_THE_END: guided(longer, keep_weights="last"),
     }
     return {model: in_all_ways(run, sizes) for model, run in runs.items()}
 

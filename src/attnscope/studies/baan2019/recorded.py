@@ -54,7 +54,7 @@ def samples(
     task = tables_of(run)
     parts = []
     for batch, trace in answers(run, splits, model):
-        kinds = last_tokens(batch.source, batch.source_mask, len(task.source_words))
+        kinds = last_tokens(batch.source, batch.source_mask, len(task.source_vocabulary))
         words = batch.source
         if signal != "h_enc":
             words, kinds = (looked_up(column, batch) for column in (words, kinds))
@@ -70,9 +70,9 @@ def tables_of(run: Run) -> PublishedLookupTables | LookupTables:
 
 def looked_up(column: Int[Tensor, "batch source"], batch: Batch) -> Int[Tensor, "batch target"]:
     """What stands, at each step of the answer, where the guide says that the answer comes from; or NOWHERE."""
-    assert batch.guide is not None
-    found = column.gather(1, batch.guide.clamp(min=0))
-    return found.masked_fill(batch.guide == NOWHERE, NOWHERE)
+    assert batch.gold_attention is not None
+    found = column.gather(1, batch.gold_attention.clamp(min=0))
+    return found.masked_fill(batch.gold_attention == NOWHERE, NOWHERE)
 
 
 def labelled(
@@ -81,6 +81,6 @@ def labelled(
     """The feature at each step, and where it has a value: the table that is read, or, the full stop aside, how many
     words came before (footnote 7). Padding, the full stop and NOWHERE have the lowest numbers."""
     if feature == "current table":
-        tables = torch.tensor(task.source_words.encode(task.drawn.names), device=words.device)
+        tables = torch.tensor(task.source_vocabulary.encode(task.drawn.names), device=words.device)
         return words, torch.isin(words, tables)
     return torch.arange(words.shape[1], device=words.device).expand_as(words), words > END

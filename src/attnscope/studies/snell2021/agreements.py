@@ -257,7 +257,7 @@ def regression_of(task: Classification) -> Regression:
     """Fitted once for all seeds that one process measures: it depends on the corpus alone."""
     training, validation = (map(classes, task.batches(split, size=512)) for split in ("training", "validation"))
     with threadpool_limits(1):  # its vectors are too short to share among cores: with several it is six times slower
-        return logistic_regression(training, validation, len(task.source_words), len(task.classes))
+        return logistic_regression(training, validation, len(task.source_vocabulary), len(task.classes))
 
 
 def classes(batch: Batch) -> Batch:

@@ -247,7 +247,7 @@ def unknown_share(task: Translation, pairs: Sequence[LinkedPair]) -> float:
 def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measurement:
     """On what the network is trained on; and as aligners usually are, on the sentences to be aligned, too."""
     pairs = linked_pairs(task.preparation, sentences)
-    every_word = replace(task, vocabulary=Words(least=1))
+    every_word = replace(task, vocabulary=Words(min_count=1))
     found = {"chance": by_chance(pairs, seed).error_rate}
     for suffix, (training, gold) in {"": numbered(task, pairs), "_all": extended(every_word, pairs)}.items():
         bags = bags_of([*training, *gold] if suffix else training, gold)
@@ -289,7 +289,7 @@ def training_pairs(task: Translation) -> list[Pair]:
 
 
 def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
-    numbers = {word: number for number, word in enumerate(coder.vocabulary.words)}
+    numbers = {word: number for number, word in enumerate(coder.vocabulary.tokens)}
     for words in sentences:
         yield np.array([numbers.setdefault(word, len(numbers)) for word in words])
 

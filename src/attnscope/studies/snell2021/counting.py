@@ -41,7 +41,7 @@ class Trained:
     def training(self) -> TrainingSettings:
         """As snell2021's author trains all translations."""
         return TrainingSettings(
-            steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), clip=None,
+            steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None,
             teacher_forcing=1.0, evaluate_every=max(1, self.steps // 10), checkpoints=self.checkpoints,
         )  # fmt: skip
 
@@ -122,7 +122,7 @@ SIZES = {"quick": QUICK, "paper": PAPER}
 
 
 def bags_of(task: Task, batches: Iterable[Batch]) -> Bags:
-    return Bags.of(map(without_ends, batches), len(task.source_words), len(task.target_words))
+    return Bags.of(map(without_ends, batches), len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def without_ends(batch: Batch) -> Batch:

@@ -57,7 +57,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
         return Case(settings=Flow(task, sizes.counting.pairs, sizes.counting.widths))
 
     return {
-        MADE_UP: flow(Copying(distribution="sampled", words=20, length=5)),
+        MADE_UP: flow(Copying(distribution="sampled", num_words=20, length=5)),
         REAL: case_unless_missing(lambda: flow(identified(in_words(MULTI30K)))),
     }
 

@@ -51,7 +51,7 @@ class TextSizes:
         """A corpus as its name says, or with shorter texts, or fewer subwords."""
         task = CORPORA[corpus]
         if isinstance(task, Classification):
-            shorter = replace(task.preparation, longest=self.longest, too_long="truncate")
+            shorter = replace(task.preparation, max_length=self.longest, too_long="truncate")
             return task if self.longest is None else replace(task, preparation=shorter)
         return task if self.subwords is None else replace(task, vocabulary=Subwords(size=self.subwords))
 
@@ -111,7 +111,7 @@ def classifiers(task: TextTask, sizes: TextSizes) -> dict[str, Experiment]:
         batch_size=32,
         learning_rate=1e-3,
         betas=(0.9, 0.999),
-        clip=None,
+        max_grad_norm=None,
         evaluate_every=min(250, sizes.steps),
         checkpoints=classification_checkpoints(sizes.steps),
     )
@@ -130,7 +130,7 @@ def translators(corpus: str, task: TextTask, sizes: TextSizes) -> dict[str, Expe
         batch_size=16,
         learning_rate=1e-3,
         betas=(0.9, 0.999),
-        clip=None,
+        max_grad_norm=None,
         teacher_forcing=1.0,
         evaluate_every=min(2000, steps),
         checkpoints=translation_checkpoints(steps),
@@ -156,9 +156,9 @@ def proxy(task: TextTask, how: ProxyRecipe, most: int | None) -> Experiment:
         batch_size=how.batch_size,
         learning_rate=how.learning_rate,
         betas=(0.9, 0.999),
-        clip=None,
+        max_grad_norm=None,
         evaluate_every=once,
-        keep="best",
+        keep_weights="best",
     )
     return Experiment(task, BagOfWordsSettings(), training, CrossEntropy(total=True))
 

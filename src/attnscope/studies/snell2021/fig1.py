@@ -60,8 +60,8 @@ def measure(subject: TrainedCase) -> Measurement:
     return {
         **aligned_alike(counted, fitted, without_ends(task.draw("validation", CHECKED))),
         "picture": {
-            "source": task.source_words.decode(sources),
-            "target": task.target_words.decode(targets),
+            "source": task.source_vocabulary.decode(sources),
+            "target": task.target_vocabulary.decode(targets),
             "C": entries(bags.cooccurrences(), sources, targets),
             "Trans": entries(counted.table, sources, targets),
             "one step": counted.posteriors(sentence)[0].T,
@@ -71,14 +71,14 @@ def measure(subject: TrainedCase) -> Measurement:
 
 
 def named_words(task: Translation, words: tuple[str, ...]) -> list[int]:
-    unknown = [word for word in words if word not in task.source_words.words]
+    unknown = [word for word in words if word not in task.source_vocabulary.tokens]
     require(not unknown, f"{', '.join(unknown)}: no source word of {task.file} as it is prepared")
-    return task.source_words.encode(words)
+    return task.source_vocabulary.encode(words)
 
 
 def frequent_words(task: Translation, bags: Bags) -> list[int]:
     """The most frequent source words that are neither short nor in many sentences; others only where these are few."""
-    words, sentences = task.source_words.words, np.asarray((bags.source > 0).sum(0)).ravel()
+    words, sentences = task.source_vocabulary.tokens, np.asarray((bags.source > 0).sum(0)).ravel()
     plain = (sentences * ONE_IN > bags.source.shape[0]) | (np.array([len(word) for word in words]) < LETTERS)
     spelled = [i for i in range(UNKNOWN + 1, len(words)) if words[i].isalpha()]
     return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:WORDS_SHOWN]

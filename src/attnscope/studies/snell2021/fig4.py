@@ -49,15 +49,15 @@ def cases(sizes: Sizes, tasks: dict[str, Copying]) -> dict[str, Case]:
 
 def permutations(sizes: Sizes) -> dict[str, Case]:
     """The two distributions of §3.3."""
-    tasks = {SAME: Copying(distribution="permutations"), CONTROL: Copying(distribution="sampled", words=60)}
+    tasks = {SAME: Copying(distribution="permutations"), CONTROL: Copying(distribution="sampled", num_words=60)}
     return cases(sizes, tasks)
 
 
 def mixtures(sizes: Sizes) -> dict[str, Case]:
     """Figure 8's sets of four words, and the sets of 40 of A.3."""
     tasks = {
-        AS_DRAWN: Copying(distribution="mixture", words=8, length=4),
-        MIXTURE: Copying(distribution="mixture", words=80),
+        AS_DRAWN: Copying(distribution="mixture", num_words=8, length=4),
+        MIXTURE: Copying(distribution="mixture", num_words=80),
     }
     return cases(sizes, tasks)
 

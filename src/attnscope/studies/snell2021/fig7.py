@@ -95,8 +95,8 @@ def of_positives(
     batch: Batch, gamma: Float[Tensor, "batch source"]
 ) -> tuple[Float[Tensor, "positives source"], Int[Tensor, " positives"]]:
     """γ and the place of the keyword in the sentences that have one, but not as their last word: none comes after."""
-    assert batch.guide is not None
-    place = batch.guide[:, 0]
+    assert batch.gold_attention is not None
+    place = batch.gold_attention[:, 0]
     kept = (place != NOWHERE) & (place < gamma.shape[1] - 1)
     return gamma[kept], place[kept]
 

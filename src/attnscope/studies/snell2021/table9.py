@@ -65,7 +65,7 @@ QUANTITIES = {
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     messages = CORPORA["20newsgroups"]
-    whole = replace(messages.preparation, strip_headers=False, longest=None)
+    whole = replace(messages.preparation, strip_headers=False, max_length=None)
     tasks: dict[str, TextTask] = {}
     for name in sizes.counting.corpora:
         tasks[name] = CORPORA[name]
@@ -93,7 +93,7 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def spoken_length(task: TextTask) -> float:
     """The median training length in words that have a letter or a digit; those that are unknown count."""
-    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_words.words])
+    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
     spoken[: len(SPECIALS)] = False
     return float(np.median([spoken[sentence].sum() for sentence in task.part("training").source]))
 

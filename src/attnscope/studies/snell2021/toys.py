@@ -79,7 +79,7 @@ SIZES = {"quick": QUICK, "paper": PAPER}
 # Copying -----------------------------------------------------------------------------------------------------------
 
 ADAM = TrainingSettings(
-    learning_rate=1e-3, betas=(0.9, 0.999), clip=None, teacher_forcing=1.0, evaluate_every=10, batch_size=128
+    learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0, evaluate_every=10, batch_size=128
 )
 
 
@@ -87,9 +87,9 @@ def copying(sizes: ToySizes, distribution: str, reordering: int | None = None) -
     """Permutations of 40 words, 40 of 60, or permutations of 40 words mixed with those of 40 others (§3.3, A.3)."""
     words = {"permutations": sizes.length, "sampled": sizes.length * 3 // 2, "mixture": 2 * sizes.length}
     return Experiment(
-        task=Copying(sizes.test_size, distribution, words[distribution], sizes.length, reordering=reordering),
+        task=Copying(sizes.test_size, distribution, words[distribution], sizes.length, permutation_seed=reordering),
         model=network(sizes),
-        training=replace(ADAM, steps=sizes.steps, batch_size=sizes.batch_size, enough=sizes.enough),
+        training=replace(ADAM, steps=sizes.steps, batch_size=sizes.batch_size, stop_at_accuracy=sizes.enough),
     )
 
 
@@ -101,7 +101,7 @@ def with_heads(
     return replace(
         alone,
         model=replace(network(sizes), heads=len(heads), combine=combine),  # summed: eq. 21
-        training=replace(alone.training, steps=steps, enough=None),
+        training=replace(alone.training, steps=steps, stop_at_accuracy=None),
         start=Start(weights=base, heads=heads),
         seed=data,
     )

@@ -257,7 +257,7 @@ def objective(remedy: str, weight: float) -> Objective:
     extra: dict[str, Objective] = {
         TYING: Tying(weight),
         NOT_SQUARED: Tying(weight, squared=False),
-        PER_NUMBER: Tying(weight, per_number=True),
+        PER_NUMBER: Tying(weight, per_dimension=True),
         MLM: MaskedWords(weight),
         CONICITY: Conicity(weight),
     }

@@ -62,17 +62,17 @@ def corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Cl
 
 # Splits are those of Jain and Wallace as far as they are known. Words are as many as table 5 has, within reach.
 TEXTS: dict[str, Classification] = {
-    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(least=1)),
+    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(min_count=1)),
     "ag_news": replace(
-        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(least=1)), text=("text",)
+        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(min_count=1)), text=("text",)
     ),
     "20newsgroups": corpus(
-        "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(least=1),
-        strip_quotes=True, shortest=6, longest=500, too_long="drop",
+        "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(min_count=1),
+        strip_quotes=True, min_length=6, max_length=500, too_long="drop",
     ),
     "imdb": corpus(
-        "imdb", Splits(("train",), test=("test",), validation_share=0.2, most_test=5000), Words(least=2),
-        longest=400, too_long="truncate",
+        "imdb", Splits(("train",), test=("test",), validation_share=0.2, max_test=5000), Words(min_count=2),
+        max_length=400, too_long="truncate",
     ),
 }  # fmt: skip
 
@@ -99,7 +99,7 @@ class Sizes(Profile):
 
     def task(self, name: str) -> Classification:
         whole = TEXTS[name]
-        cut = replace(whole.preparation, longest=self.longest, too_long="truncate")
+        cut = replace(whole.preparation, max_length=self.longest, too_long="truncate")
         return whole if self.longest is None else replace(whole, preparation=cut)
 
     @property
@@ -143,12 +143,12 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
         batch_size=32,  # table 4, as the three below
         learning_rate=1e-3,
         weight_decay=1e-5,
-        clip=5.0,
+        max_grad_norm=5.0,
         betas=(0.9, 0.999),
         amsgrad=True,
         evaluate_every=epoch,
-        keep="best",
-        best_by="word_accuracy",
+        keep_weights="best",
+        best_metric="word_accuracy",
         trained="all" if model == FREE else "all but words",
     )
 
@@ -156,7 +156,7 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
 def objective(name: str, attention: str, model: str) -> Objective:
     """What a model is paid for, with the weight that was chosen for it."""
     extra = {
-        TYING: Tying(chosen(name, attention, "delta"), per_number=True),  # `ablation` says why
+        TYING: Tying(chosen(name, attention, "delta"), per_dimension=True),  # `ablation` says why
         MLM: MaskedWords(chosen(name, attention, "eta")),
     }
     return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
@@ -215,7 +215,7 @@ def discharge_summaries(file: str) -> Classification:
         special="both",
         splits=Splits(("train",), ("dev",), ("test",)),
         preparation=Preparation("whitespace"),
-        vocabulary=Words(least=1),
+        vocabulary=Words(min_count=1),
     )
 
 

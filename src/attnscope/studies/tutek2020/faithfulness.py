@@ -249,7 +249,7 @@ def telling_words(task: Classification, share: float) -> tuple[int, ...]:
 
     As many as make up this share of its running words: so a text is left with others to attend to.
     """
-    words, classes = len(task.source_words), len(task.classes)
+    words, classes = len(task.source_vocabulary), len(task.classes)
     with threadpool_limits(1):  # vectors are too short to share among cores
         found = logistic_regression(counted(task, "training"), counted(task, "validation"), words, classes)
     running = np.bincount(np.concatenate(task.part("training").source), minlength=words)

@@ -81,7 +81,9 @@ def measure(subject: TrainedCase) -> Measurement:
     run = subject.runs["model"]
     base, adversary = run.model(), newcomer(run)
     given = run.experiment.training
-    settings = replace(given, best_by="loss", keep="best")  # the loss is that of eq. 6, on the validation split
+    settings = replace(
+        given, best_metric="loss", keep_weights="best"
+    )  # the loss is that of eq. 6, on the validation split
     train_adversary(base, adversary, run.task, subject.settings.weight, settings=settings, seed=run.experiment.seed)
     found = imitation(base, adversary, run.task.batches("test")).summary()
     f1 = decide(adversary, run.task.batches("test")).f1

@@ -96,7 +96,7 @@ def picked(base: TokenProbabilities) -> dict[str, int]:
 def shown(task: Classification, batch: Batch, positive: dict[str, TokenProbabilities], row: int) -> dict[str, Any]:
     words = ~positive[BASE].tokens[row].isnan().cpu()
     return {
-        "words": task.source_words.decode(batch.source[row][words].tolist()),
+        "words": task.source_vocabulary.decode(batch.source[row][words].tolist()),
         "gold": task.classes[int(positive[BASE].gold[row])],
         "probabilities": {model: found.of_text(row) for model, found in positive.items()},
         "decisions": {model: found.decision[row].item() for model, found in positive.items()},

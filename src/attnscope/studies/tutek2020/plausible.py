@@ -42,9 +42,9 @@ MODELS = (BASE, RESIDUAL, TYING, MLM)
 LONGEST = 400  # words of a review, as of those of IMDB
 
 MARKED: dict[str, Classification] = {
-    "yelp_rationales": corpus("yelp_rationales", CORPORA["yelp_rationales"].splits, Words(least=1)),
+    "yelp_rationales": corpus("yelp_rationales", CORPORA["yelp_rationales"].splits, Words(min_count=1)),
     "eraser_movies": corpus(
-        "eraser_movies", CORPORA["eraser_movies"].splits, Words(least=2), longest=LONGEST, too_long="truncate"
+        "eraser_movies", CORPORA["eraser_movies"].splits, Words(min_count=2), max_length=LONGEST, too_long="truncate"
     ),
 }
 EPOCHS = {"yelp_rationales": 12, "eraser_movies": 20}  # our choice: few texts need more rounds

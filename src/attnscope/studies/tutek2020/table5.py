@@ -56,12 +56,12 @@ def prepared(corpus: str) -> Case:
 def measure(subject: TrainedCase) -> Measurement:
     task, vectors = subject.settings.task, subject.settings.vectors
     assert isinstance(task, Classification)
-    found, known = statistics(task), initial_embedding(task.source_words, vectors.file)
+    found, known = statistics(task), initial_embedding(task.source_vocabulary, vectors.file)
     texts = found["sentences"]
     return {
         "length": float((found["source_mean"] * texts).sum() / texts.sum()),
         "spoken": spoken_length(task),
-        "vocabulary": len(task.source_words) - len(SPECIALS) - 1,  # nor the unknown word
+        "vocabulary": len(task.source_vocabulary) - len(SPECIALS) - 1,  # nor the unknown word
         "vectors": 100 * known.coverage,
         "running_vectors": 100 * known.running_coverage(task),
         "unknown": 100 * float(found["unknown"]["test"]),
@@ -74,7 +74,7 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def spoken_length(task: Classification) -> float:
     """In words that have a letter or a digit; those that are unknown count."""
-    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_words.words])
+    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
     spoken[: len(SPECIALS)] = False
     return float(np.mean([spoken[text].sum() for split in PARTS for text in task.part(split).source]))
 

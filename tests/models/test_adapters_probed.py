@@ -5,7 +5,7 @@ import torch
 from adapter_examples import adapter, texts
 
 from attnscope.models import uniform
-from attnscope.probes.agreement import Agree
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.counterfactual import Reweighing, behind, reweighed
 from attnscope.probes.erasure import ComprehensivenessAccumulator, erasable_words
 from attnscope.probes.fragility import fragility
@@ -104,7 +104,7 @@ def test_agreement_leaves_special_tokens_out_when_told_to():
     model = adapter("bart")
     batch = texts(model).batch
     scores = attention_scores(model(batch)).values
-    agree = Agree(source_specials=False, target_specials=False)
+    agree = AgreementAccumulator(source_specials=False, target_specials=False)
     agree.update(scores, scores, batch)
     assert agree.result().words == int((batch.target_mask & (batch.target >= len(SPECIALS))).sum())
     assert agree.result().top == pytest.approx(1.0)

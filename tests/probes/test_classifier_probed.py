@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.agreement import Agree
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.scores import attention_scores
@@ -46,7 +46,7 @@ def test_the_keyword_is_the_most_salient_word(trained, positives, method):
 
 @pytest.mark.slow
 def test_attention_and_lexical_probe_agree_better_than_chance(trained, positives):
-    agree = Agree()
+    agree = AgreementAccumulator()
     with torch.no_grad():
         attention = attention_scores(trained(positives)).values
     agree.update(attention, lexical_of(trained, positives).values, positives)

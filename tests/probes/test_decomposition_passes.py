@@ -12,9 +12,9 @@ from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, EncoderDecoder, EncoderDecoderSettings
 from attnscope.probes import PROBES
 from attnscope.probes.decomposition import (
+    ComponentAccumulator,
     Decomposition,
-    Fit,
-    Measure,
+    MeasureAccumulator,
     decompose,
     plot_cloud,
     plot_paths,
@@ -39,11 +39,11 @@ def task_model(settings: EncoderDecoderSettings) -> tuple[OneToOne, EncoderDecod
 def test_it_runs_both_passes_in_sample_and_held_out() -> None:
     model = Tiny().eval()
     found = decompose(model, batches(0), batches(1))
-    fit = Fit()
+    fit = ComponentAccumulator()
     for batch in batches(0):
         fit.update(model(batch))
     for sample, stream in ((found.in_sample, batches(0)), (found.held_out, batches(1))):
-        measure = Measure(fit.result())
+        measure = MeasureAccumulator(fit.result())
         for batch in stream:
             measure.update(model(batch))
         torch.testing.assert_close(sample.between.shares.absolute, measure.result().between.shares.absolute)

@@ -13,19 +13,19 @@ from attnscope.probes.decomposition import (
     PARTS,
     TEMPORAL,
     TERMS,
-    Fit,
-    Fitted,
-    Measure,
+    ComponentAccumulator,
+    FittedComponents,
+    MeasureAccumulator,
     Shares,
-    rebuilt_alignment,
-    rebuilt_attention,
+    attention_from_terms,
+    scores_from_terms,
     terms,
 )
 from attnscope.tasks.batch import Batch
 
 
-def fitted(trace: Trace) -> Fitted:
-    fit = Fit()
+def fitted(trace: Trace) -> FittedComponents:
+    fit = ComponentAccumulator()
     fit.update(trace)
     return fit.result()
 
@@ -38,7 +38,7 @@ def nine_terms(trace: Trace) -> torch.Tensor:
 
 
 def shares(trace: Trace, top: int = 5) -> Shares:
-    measure = Measure(fitted(trace), top=top)
+    measure = MeasureAccumulator(fitted(trace), top=top)
     measure.update(trace)
     return measure.result().between.shares
 
@@ -63,22 +63,22 @@ def test_each_term_is_the_product_of_one_part_of_the_query_and_one_of_the_key() 
 
 def test_attention_rebuilt_from_all_nine_terms_is_the_attention() -> None:
     trace = Tiny().eval()(random_batch(5, seed=1))
-    torch.testing.assert_close(rebuilt_attention(nine_terms(trace), trace.source_mask), trace.attention)
+    torch.testing.assert_close(attention_from_terms(nine_terms(trace), trace.source_mask), trace.attention)
 
 
 def test_attention_rebuilt_from_some_terms_sums_to_one_over_the_source() -> None:
     trace = Tiny().eval()(random_batch(5, seed=1))
     nine = nine_terms(trace)
     for keep in (TEMPORAL, [("input", "delta"), ("delta", "input")], []):
-        rebuilt = rebuilt_attention(nine, trace.source_mask, keep)
+        rebuilt = attention_from_terms(nine, trace.source_mask, keep)
         torch.testing.assert_close(rebuilt.sum(-1), torch.ones_like(rebuilt[..., 0]))
         assert rebuilt.masked_select(~trace.source_mask[:, None, None]).sum() == 0
-    torch.testing.assert_close(rebuilt_alignment(nine, TEMPORAL), nine[0, 0])
+    torch.testing.assert_close(scores_from_terms(nine, TEMPORAL), nine[0, 0])
 
 
 def test_a_term_that_does_not_exist_is_refused_with_the_parts_that_do() -> None:
     with pytest.raises(BadSetting, match=r"temporal.*input.*delta"):
-        rebuilt_alignment(nine_terms(Tiny().eval()(random_batch(1, seed=0))), [("temporal", "word")])
+        scores_from_terms(nine_terms(Tiny().eval()(random_batch(1, seed=0))), [("temporal", "word")])
 
 
 def slow_shares(trace: Trace, head: int, top: int) -> tuple[np.ndarray, np.ndarray]:

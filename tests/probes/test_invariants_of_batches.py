@@ -15,14 +15,14 @@ from reweighing_examples import classifier, texts
 from attnscope.probes.activations import activations
 from attnscope.probes.adversarial_training import imitation
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries, search_token_adversaries
-from attnscope.probes.agreement import Agree
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic, last_tokens
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import fragility
 from attnscope.probes.gates import SaturationAccumulator
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
-from attnscope.probes.heads import formed, ranked
+from attnscope.probes.heads import head_formation, head_ranking
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.optimal import optimal
@@ -53,7 +53,9 @@ def salient(method, batch, **more):
 
 
 def agreed(batch):
-    return told(Agree(), attention_scores(TRANSLATOR(batch)).values, lexical_of(TRANSLATOR, batch).values, batch)
+    return told(
+        AgreementAccumulator(), attention_scores(TRANSLATOR(batch)).values, lexical_of(TRANSLATOR, batch).values, batch
+    )
 
 
 def collected(batch):
@@ -86,8 +88,8 @@ OF_SENTENCES = {
     "decomposition of states": lambda batch: decompose(TRANSLATOR, [batch], of="states").table(),
     "diagnostic": read_off,
     "gates": lambda batch: told(SaturationAccumulator(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(columns="gate"),
-    "heads, formed": lambda batch: formed(TRANSLATOR, [batch]).table(),
-    "heads, ranked": lambda batch: ranked(TRANSLATOR, [batch]).table(),
+    "heads, formed": lambda batch: head_formation(TRANSLATOR, [batch]).table(),
+    "heads, ranked": lambda batch: head_ranking(TRANSLATOR, [batch]).table(),
     "lexical": lambda batch: total(lexical_of(TRANSLATOR, batch)),
     "optimal": lambda batch: optimal(TRANSLATOR, TRANSLATOR(batch), 1e-9).table()[["loss", "own loss"]].sum(),
     "adversary of words": lambda batch: search_token_adversaries(TRANSLATOR, batch, batch.target_mask, SHORT).jsd.sum(),

@@ -15,7 +15,7 @@ from lexical_examples import WORDS, Classifier, encoder_decoder, labelled, rando
 from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
-from attnscope.probes.agreement import Agree, agreement, chance, in_top, kendall
+from attnscope.probes.agreement import AgreementAccumulator, agreement, chance, in_top, kendall
 from attnscope.probes.learning_curve import LearningCurve
 from attnscope.probes.lexical import lexical
 from attnscope.probes.plausibility import average_precision, iou_f1, precision_recall_auc, rationale_mass, token_f1
@@ -96,7 +96,7 @@ def test_a_wider_top_holds_the_narrower_one_and_chance_grows_with_it(seed, one_i
 def test_the_order_of_the_sentences_does_not_matter_and_tau_does_not_mind_which_score_comes_first(seed):
     batch = random_batch(6, seed=seed, longest=5)
     u, v = torch.randn(2, *batch.target.shape, batch.source.shape[1], generator=torch.Generator().manual_seed(seed))
-    made = [Agree() for _ in range(3)]
+    made = [AgreementAccumulator() for _ in range(3)]
     for i in reversed(range(6)):
         row = replace(batch, **{name: getattr(batch, name)[i : i + 1] for name in vars(batch) if name != "rationale"})
         made[0].update(u[i : i + 1], v[i : i + 1], row)

@@ -17,9 +17,16 @@ from lexical_examples import Added, encoder_decoder
 from torch.testing import assert_close
 
 from attnscope.probes.activations import activations
-from attnscope.probes.decomposition import Fit, Measure, decompose, offset_profile, principal_axes, readout_alignment
+from attnscope.probes.decomposition import (
+    ComponentAccumulator,
+    MeasureAccumulator,
+    decompose,
+    offset_profile,
+    principal_axes,
+    readout_alignment,
+)
 from attnscope.probes.gates import saturation
-from attnscope.probes.heads import Rank, Sentences, formed
+from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation
 from attnscope.probes.lexical import lexical
 from attnscope.probes.word_alignment import GoldAlignment
 
@@ -33,10 +40,10 @@ def orthogonal(size, seed):
 
 
 def taken_apart(traces):
-    fit = Fit()
+    fit = ComponentAccumulator()
     for trace in traces:
         fit.update(trace)
-    measure = Measure(fit.result())
+    measure = MeasureAccumulator(fit.result())
     for trace in traces:
         measure.update(trace)
     return fit.result(), measure.result()
@@ -150,7 +157,7 @@ def translator():
 
 def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are_only_names():
     model, names = translator(), torch.tensor([0, 1, 2, 6, 3, 5, 4])
-    found, rank = formed(model, BATCHES), Rank(model)
+    found, rank = head_formation(model, BATCHES), HeadRankingAccumulator(model)
     for batch in BATCHES:
         rank.update(Sentences(batch))
     table = found.table()
@@ -165,13 +172,15 @@ def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are
     assert (ranked.ranks() >= 1).all(axis=None)
     other = translator()
     other.source_inputs.table.data[names] = model.source_inputs.table.data
-    renamed = formed(other, [replace(batch, source=names[batch.source]) for batch in BATCHES])
+    renamed = head_formation(other, [replace(batch, source=names[batch.source]) for batch in BATCHES])
     pd.testing.assert_frame_equal(renamed.table(), table)
 
 
 def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
     model = translator()
-    one, other = (Rank(model, lambda some: [GoldAlignment.of([(0, 0)])] * len(some)) for _ in range(2))
+    one, other = (
+        HeadRankingAccumulator(model, lambda some: [GoldAlignment.of([(0, 0)])] * len(some)) for _ in range(2)
+    )
     other.update(Sentences(BATCHES[0]))
     before = other.result().table()
     one.merge(other)

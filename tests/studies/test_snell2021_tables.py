@@ -12,7 +12,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models import PRESETS, ClassifierSettings
-from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.learning_curve import classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
@@ -227,7 +227,7 @@ def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
     model = run.model(found["finished"])
     sentences = run.task.draw("validation", subject.settings.sentences)
-    lexical_agree, saliency_agree = Agree(), Agree()
+    lexical_agree, saliency_agree = AgreementAccumulator(), AgreementAccumulator()
     under_uniform = uniform.model(found["validation.top.best_step"])
     for row in range(len(sentences)):
         one = alone(sentences, row)

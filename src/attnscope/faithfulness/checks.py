@@ -9,11 +9,11 @@ from attnscope.faithfulness.criteria import SPEAKS, Interval
 from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models.capabilities import EmbedsSource
-from attnscope.probes.heads import Formed, Ranked, formed, ranked
+from attnscope.probes.heads import HeadFormation, HeadRanking, head_formation, head_ranking
 from attnscope.probes.information import compute_information
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.saliency import influence
-from attnscope.probes.scores import Scores
+from attnscope.probes.scores import TokenScores
 from attnscope.tasks.batch import Batch
 
 WORDS, TOKENS, CLUSTERS, PER_CLUSTER = 500, 50_000, 200, 20  # words that are looked at; tokens a cluster needs
@@ -23,12 +23,12 @@ SHOWN = ["nats", "by_chance", "at_most", "tokens", "words", "state_clusters"]
 
 def how_formed(subject: Subject, sample: Sample) -> Part:
     """Shares of time, word and rest (aitken2021), entropy and offsets, of every layer and head."""
-    found = formed(subject.model, sample)
+    found = head_formation(subject.model, sample)
     table = found.table()
     return {"sentences": about_forming(found, table), "heads": columns(table), "table": [], "tests": []}
 
 
-def about_forming(found: Formed, table: pd.DataFrame) -> list[str]:
+def about_forming(found: HeadFormation, table: pd.DataFrame) -> list[str]:
     largest = table[["time", "word", "rest"]].idxmax(axis=1).value_counts()
     heads = len(table)
     layer, head = table.index[int(table["entropy"].to_numpy().argmin())]
@@ -45,7 +45,7 @@ def about_forming(found: Formed, table: pd.DataFrame) -> list[str]:
 def which_heads(subject: Subject, sample: Sample) -> Part:
     """The heads by four criteria, and whether these agree."""
     gold = None if subject.links is None else subject.links[: sample.texts]
-    found = ranked(subject.model, sample, gold=gold, saliency=effect)
+    found = head_ranking(subject.model, sample, gold=gold, saliency=effect)
     table, between = found.table(), found.agreement_between()
     return {
         "sentences": about_heads(found, table, between), "heads": columns(table), "table": [], "tests": [],
@@ -53,13 +53,13 @@ def which_heads(subject: Subject, sample: Sample) -> Part:
     }  # fmt: skip
 
 
-def effect(model: EmbedsSource, batch: Batch, **forward: Any) -> Scores:
+def effect(model: EmbedsSource, batch: Batch, **forward: Any) -> TokenScores:
     """How much a word matters, whichever way: the size of its influence."""
     found = influence(model, batch, **forward)
     return replace(found, values=found.values.abs())
 
 
-def about_heads(found: Ranked, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
+def about_heads(found: HeadRanking, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
     if len(table) == 1:
         return ["There is one head, and nothing to rank."]
     first = int(found.ranks().mean(axis=1).to_numpy().argmin())

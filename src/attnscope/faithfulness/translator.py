@@ -32,7 +32,7 @@ from attnscope.probes.counterfactual import looked, lots_by_step, reweighed
 from attnscope.probes.divergences import jsd
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.grounding import MARGIN
-from attnscope.probes.heads.ranking import AlignHeads, Special, gold_reference, model_1_reference
+from attnscope.probes.heads.ranking import HeadAlignmentAccumulator, Special, gold_reference, model_1_reference
 from attnscope.probes.heads.stream import Heads, Sentences, asking, is_special, weights_of
 from attnscope.probes.lexical import CELLS, log_odds, picked_by_all, rows_at_a_time, said_with
 from attnscope.probes.saliency import influence, leave_one_out
@@ -407,7 +407,10 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     """Of the attention shown, of the best head of any layer, and of IBM Model 1 fitted to the same sentences."""
     if subject.links is None:
         return None
-    shown, heads = AlignHeads(gold_reference(subject.links)), AlignHeads(gold_reference(subject.links))
+    shown, heads = (
+        HeadAlignmentAccumulator(gold_reference(subject.links)),
+        HeadAlignmentAccumulator(gold_reference(subject.links)),
+    )
     seen: list[Sentences] = []
     for one in passes(subject, sample):
         sentences, special = Sentences(one.batch, one.texts.source, one.texts.target), Special.of(one.model, one.batch)

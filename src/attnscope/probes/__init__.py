@@ -11,7 +11,7 @@ from attnscope.models import EncoderDecoder
 from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import traces
 from attnscope.probes.adversary import Adversaries, exact_adversaries
-from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
@@ -31,7 +31,7 @@ def decomposed(model: nn.Module, task: Task) -> Decomposition:
 
 def agreed(model: nn.Module, task: Task) -> Agreement:
     """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
-    agree = Agree()
+    agree = AgreementAccumulator()
     for _, trace in traces(model, some(task), teacher_forcing=1.0):
         agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
     return agree.result()

@@ -159,7 +159,7 @@ class AgreementSums(Sums):
     ranked: Int[Tensor, ""]
 
 
-class Agree(Accumulator[AgreementSums]):
+class AgreementAccumulator(Accumulator[AgreementSums]):
     """A(u, v), its chance level and Kendall's τ over a stream of sentences.
 
     `source_specials`: whether start and end tokens count as positions that can be pointed at (in the paper they do);
@@ -188,7 +188,11 @@ class Agree(Accumulator[AgreementSums]):
 
     def merge(self, other: Accumulator[AgreementSums]) -> None:
         mine = (self.source_specials, self.target_specials, self.one_in)
-        if isinstance(other, Agree) and mine != (other.source_specials, other.target_specials, other.one_in):
+        if isinstance(other, AgreementAccumulator) and mine != (
+            other.source_specials,
+            other.target_specials,
+            other.one_in,
+        ):
             raise AttnscopeError("these two counted different tokens or another top; merge what counted alike")
         super().merge(other)
 

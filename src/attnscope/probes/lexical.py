@@ -23,14 +23,14 @@ from attnscope.errors import require
 from attnscope.models.capabilities import ReadsOut, needs
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.scores import Scores
+from attnscope.probes.scores import TokenScores
 from attnscope.tasks.batch import Batch
 
 CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; working copies take about as many again
 
 
 @dataclass(frozen=True)
-class Lexical(Scores):
+class Lexical(TokenScores):
     """γ of every output word and source position, and β, which follows from it.
 
     Compare positions by γ: in single precision, β is 1 wherever γ is above 17, and everything ties.

@@ -20,7 +20,7 @@ from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.lexical import value_to_context
-from attnscope.probes.scores import Scores, over_words
+from attnscope.probes.scores import TokenScores, over_words
 
 CLOSE = 1e-3  # of the largest logit: how far a sum of parts may be from the whole, in single precision
 
@@ -287,10 +287,10 @@ class OptimalAttention(Displayed):
     source_mask: Bool[Tensor, "batch source"]
     target_mask: Bool[Tensor, "batch target"]
 
-    def scores(self, head: int = 0) -> Scores:
+    def scores(self, head: int = 0) -> TokenScores:
         """The weights of one head, to be compared with other scores."""
         values = over_words(self.weights[:, head], self.source_mask, self.target_mask)
-        return Scores(values, self.source_mask, self.target_mask, "optimal attention")
+        return TokenScores(values, self.source_mask, self.target_mask, "optimal attention")
 
     def table(self) -> pd.DataFrame:
         """A row an output word."""

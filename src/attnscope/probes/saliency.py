@@ -23,7 +23,7 @@ from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.capabilities import EmbedsSource, needs
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.scores import Scores, over_words
+from attnscope.probes.scores import TokenScores, over_words
 from attnscope.tasks.batch import Batch
 
 Output = Callable[[Trace], Float[Tensor, "batch target"]]
@@ -31,7 +31,7 @@ Change = Callable[[Float[Tensor, "batch source input"]], Float[Tensor, "batch so
 
 
 @dataclass(frozen=True)
-class Saliency(Scores):
+class Saliency(TokenScores):
     """How much each source word raises the output, and by which method that was found (`name`)."""
 
     @property

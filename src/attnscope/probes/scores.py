@@ -13,7 +13,7 @@ from attnscope.models.trace import Trace
 
 
 @dataclass(frozen=True)
-class Scores(Displayed):
+class TokenScores(Displayed):
     """Higher means: this source word matters more to this output word. NaN on padding."""
 
     values: Float[Tensor, "batch target source"]
@@ -59,8 +59,8 @@ def over_words(
     return values.masked_fill(~(target_mask[:, :, None] & source_mask[:, None]), torch.nan)
 
 
-def attention_scores(trace: Trace, head: int | None = None) -> Scores:
+def attention_scores(trace: Trace, head: int | None = None) -> TokenScores:
     """α of one head; without a number, the mean over heads."""
     weights = trace.attention.mean(1) if head is None else trace.attention[:, head]
     values = over_words(weights.detach(), trace.source_mask, trace.target_mask)
-    return Scores(values, trace.source_mask, trace.target_mask, "attention α")
+    return TokenScores(values, trace.source_mask, trace.target_mask, "attention α")

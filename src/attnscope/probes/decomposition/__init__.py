@@ -1,20 +1,20 @@
 """Which part of a state is time, which is word, which is neither, and which of them make the attention? (aitken2021)
 
-`decompose(model, batches, held_out)` answers it in one call. Underneath are two passes over a stream of traces, `Fit`
-and then `Measure`, each with update, merge and result, and pure functions for each of the paper's figures.
+`decompose(model, batches, held_out)` answers it in one call. It makes two passes over the traces of a data set: a
+`ComponentAccumulator`, then a `MeasureAccumulator`. Pure functions compute each of the paper's figures.
 """
 
 from attnscope.probes.decomposition.components import PARTS, Components, Parts
 from attnscope.probes.decomposition.passes import (
-    BetweenMeasured,
+    AttentionMeasures,
+    ComponentAccumulator,
     Decomposition,
-    Fit,
-    Fitted,
-    Measure,
-    Measured,
+    DecompositionMeasures,
+    FittedComponents,
+    MeasureAccumulator,
     decompose,
 )
-from attnscope.probes.decomposition.states import Geometry, SideMeasured, WordVariance, cosines, mean_angles
+from attnscope.probes.decomposition.states import Geometry, StateMeasures, WordVariance, cosines, mean_angles
 from attnscope.probes.decomposition.terms import (
     TEMPORAL,
     TEMPORAL_QUERY,
@@ -23,8 +23,8 @@ from attnscope.probes.decomposition.terms import (
     Predictability,
     Shares,
     Term,
-    rebuilt_alignment,
-    rebuilt_attention,
+    attention_from_terms,
+    scores_from_terms,
     terms,
 )
 from attnscope.probes.decomposition.trajectories import (
@@ -38,12 +38,44 @@ from attnscope.probes.decomposition.trajectories import (
     principal_axes,
     temporal_paths,
 )
-from attnscope.probes.decomposition.words import ReadoutAlignment, cut_per_head, readout_alignment
+from attnscope.probes.decomposition.words import ReadoutAlignment, readout_alignment, readout_per_head
 
 __all__ = [
-    "PARTS", "TEMPORAL", "TEMPORAL_QUERY", "TERMS", "BetweenMeasured", "Cloud", "Components", "Decomposition",
-    "ExpectedOffset", "Fit", "Fitted", "Geometry", "MeanAttention", "Measure", "Measured", "OffsetProfile", "Parts",
-    "Predictability", "Principal", "ReadoutAlignment", "Shares", "SideMeasured", "Term", "WordVariance", "cosines",
-    "cut_per_head", "decompose", "mean_angles", "offset_profile", "plot_cloud", "plot_paths", "principal_axes",
-    "readout_alignment", "rebuilt_alignment", "rebuilt_attention", "temporal_paths", "terms",
+    "PARTS",
+    "TEMPORAL",
+    "TEMPORAL_QUERY",
+    "TERMS",
+    "AttentionMeasures",
+    "Cloud",
+    "ComponentAccumulator",
+    "Components",
+    "Decomposition",
+    "DecompositionMeasures",
+    "ExpectedOffset",
+    "FittedComponents",
+    "Geometry",
+    "MeanAttention",
+    "MeasureAccumulator",
+    "OffsetProfile",
+    "Parts",
+    "Predictability",
+    "Principal",
+    "ReadoutAlignment",
+    "Shares",
+    "StateMeasures",
+    "Term",
+    "WordVariance",
+    "attention_from_terms",
+    "cosines",
+    "decompose",
+    "mean_angles",
+    "offset_profile",
+    "plot_cloud",
+    "plot_paths",
+    "principal_axes",
+    "readout_alignment",
+    "readout_per_head",
+    "scores_from_terms",
+    "temporal_paths",
+    "terms",
 ]  # fmt: skip

@@ -88,7 +88,7 @@ def read_attention(trace: Trace) -> Reading:
             "take its states apart instead: of='states'"
         )
     encoder = Side(layer.keys, trace.source, trace.source_mask).cut()
-    decoder = Side(layer.queries, fed_words(trace), trace.target_mask).cut()
+    decoder = Side(layer.queries, decoder_tokens(trace), trace.target_mask).cut()
     real = ..., slice(decoder.words.shape[1]), slice(encoder.words.shape[1])
     between = Between(layer.scores[real], layer.weights[real], encoder.mask, decoder.mask)
     return Reading(encoder, decoder, between)
@@ -98,11 +98,11 @@ def read_states(trace: Trace) -> Reading:
     encoder = Side(trace.encoder[:, None], trace.source, trace.source_mask).cut()
     decoder = None
     if trace.decoder is not None:
-        decoder = Side(trace.decoder[:, None], fed_words(trace), trace.target_mask).cut()
+        decoder = Side(trace.decoder[:, None], decoder_tokens(trace), trace.target_mask).cut()
     return Reading(encoder, decoder, between=None)
 
 
-def fed_words(trace: Trace) -> Int[Tensor, "batch target"]:
+def decoder_tokens(trace: Trace) -> Int[Tensor, "batch target"]:
     """The words given to the decoder; a classifier is given none, which is to say the start token only."""
     return torch.full_like(trace.target, START) if trace.decoder_input is None else trace.decoder_input
 
@@ -157,8 +157,12 @@ class Components:
     def split(self, vectors: Float[Tensor, "batch heads time key"], words: Int[Tensor, "batch time"]) -> Parts:
         """Take vectors apart; the delta is what time step and word leave over."""
         steps = torch.arange(vectors.shape[2], device=vectors.device)
-        temporal = looked_up(self.temporal.to(vectors).transpose(0, 1), steps).transpose(0, 1)  # heads x time x key
-        input_ = looked_up(self.input.to(vectors).transpose(0, 1), words).transpose(1, 2)  # batch x heads x time x key
+        temporal = zero_padded_lookup(self.temporal.to(vectors).transpose(0, 1), steps).transpose(
+            0, 1
+        )  # heads x time x key
+        input_ = zero_padded_lookup(self.input.to(vectors).transpose(0, 1), words).transpose(
+            1, 2
+        )  # batch x heads x time x key
         input_delta = vectors - temporal
         return Parts(torch.stack([temporal.expand_as(vectors), input_, input_delta - input_], -2), input_delta)
 
@@ -173,7 +177,7 @@ class Components:
     def seen(self, words: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
         """How often the fit saw each word; 0 at a time step that it never reached."""
         steps = torch.arange(words.shape[1], device=words.device)
-        return looked_up(self.word_counts, words) * (looked_up(self.time_counts, steps) > 0)
+        return zero_padded_lookup(self.word_counts, words) * (zero_padded_lookup(self.time_counts, steps) > 0)
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,7 @@ def mean_times(
     return total / counts.sum(1).clamp_min(1)[:, None, None]
 
 
-def looked_up(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
+def zero_padded_lookup(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
     """table[rows], zero beyond its end: what was never seen adds nothing."""
     beyond = table.new_zeros(1, *table.shape[1:])
     found = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())

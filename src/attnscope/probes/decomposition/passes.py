@@ -30,8 +30,8 @@ from attnscope.probes.decomposition.components import (
 from attnscope.probes.decomposition.states import (
     CrossingSums,
     Opened,
-    SideMeasured,
     SideSums,
+    StateMeasures,
     crossing_sums,
     opened,
     side_sums,
@@ -57,7 +57,7 @@ from attnscope.tasks.batch import Batch
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedComponents:
     """The components of both sides, and the mean attention."""
 
     of: str
@@ -73,7 +73,7 @@ class FitSums(Sums):
     attention: AttentionSums | None
 
 
-class Fit(Accumulator[FitSums]):
+class ComponentAccumulator(Accumulator[FitSums]):
     """Sums per time step and per word, so that one pass gives both temporal and input components."""
 
     def __init__(self, of: str = "attention"):
@@ -84,9 +84,9 @@ class Fit(Accumulator[FitSums]):
     def update(self, trace: Trace) -> None:
         self.add(fit_sums(read(trace, self.of)))
 
-    def result(self) -> Fitted:
+    def result(self) -> FittedComponents:
         encoder, decoder, attention = self.total.encoder, self.total.decoder, self.total.attention
-        return Fitted(
+        return FittedComponents(
             of=self.of,
             encoder=encoder.components(),
             decoder=None if decoder is None else decoder.components(),
@@ -105,7 +105,7 @@ def fit_sums(reading: Reading) -> FitSums:
 
 
 @dataclass(frozen=True)
-class BetweenMeasured:
+class AttentionMeasures:
     """The shares of the nine terms, and how well the mean attention predicts a sample's.
 
     `shares` counts every pair of words, as in the paper. `common` counts those of which both were seen often in the
@@ -127,8 +127,8 @@ class BetweenSums(Sums):
     closeness: ClosenessSums
     crossing: CrossingSums
 
-    def measured(self) -> BetweenMeasured:
-        return BetweenMeasured(
+    def measured(self) -> AttentionMeasures:
+        return AttentionMeasures(
             shares=self.shares.shares("all"),
             common=self.shares.shares("common"),
             rare=self.shares.shares("rare"),
@@ -151,12 +151,12 @@ def between_sums(
 
 
 @dataclass(frozen=True)
-class Measured(Displayed):
+class DecompositionMeasures(Displayed):
     """The answers for one stream of traces."""
 
-    encoder: SideMeasured
-    decoder: SideMeasured | None  # None for the states of a classifier
-    between: BetweenMeasured | None  # None for states
+    encoder: StateMeasures
+    decoder: StateMeasures | None  # None for the states of a classifier
+    between: AttentionMeasures | None  # None for states
 
     def table(self) -> pd.DataFrame:
         """A row a head, the main numbers as columns."""
@@ -179,14 +179,14 @@ class MeasureSums(Sums):
     between: BetweenSums | None
 
 
-class Measure(Accumulator[MeasureSums]):
+class MeasureAccumulator(Accumulator[MeasureSums]):
     """Terms, shares, variances and angles of a stream, the same one that was fitted or one held out.
 
     `top`: how many of the largest alignments of each decoder step count; `few`: words seen less often are rare;
     `limit`: how many vectors to keep for a picture.
     """
 
-    def __init__(self, fitted: Fitted, top: int = TOP, few: int = FEW, limit: int = LIMIT):
+    def __init__(self, fitted: FittedComponents, top: int = TOP, few: int = FEW, limit: int = LIMIT):
         super().__init__()
         require(top > 0, f"top={top}: at least one position of each decoder step must count")
         self.fitted, self.top, self.few, self.limit = fitted, top, few, limit
@@ -216,12 +216,12 @@ class Measure(Accumulator[MeasureSums]):
         so_far: SideSums | None = getattr(self.sums, side, None)
         return self.limit if so_far is None else so_far.cloud.room
 
-    def result(self) -> Measured:
+    def result(self) -> DecompositionMeasures:
         total, fitted = self.total, self.fitted
         decoder = None
         if total.decoder is not None and fitted.decoder is not None:
             decoder = total.decoder.measured(fitted.decoder, self.few)
-        return Measured(
+        return DecompositionMeasures(
             encoder=total.encoder.measured(fitted.encoder, self.few),
             decoder=decoder,
             between=None if total.between is None else total.between.measured(),
@@ -232,9 +232,9 @@ class Measure(Accumulator[MeasureSums]):
 class Decomposition(Displayed):
     """The components of a model's states, and what they make of the sentences they come from and of others."""
 
-    fitted: Fitted
-    in_sample: Measured  # as in the paper: measured on the sentences that the components come from
-    held_out: Measured | None
+    fitted: FittedComponents
+    in_sample: DecompositionMeasures  # as in the paper: measured on the sentences that the components come from
+    held_out: DecompositionMeasures | None
     offsets: OffsetProfile | None  # None for states
 
     @property
@@ -250,7 +250,7 @@ class Decomposition(Displayed):
         return self.fitted.attention
 
     @property
-    def measured(self) -> dict[str, Measured]:
+    def measured(self) -> dict[str, DecompositionMeasures]:
         samples = {"in-sample": self.in_sample, "held out": self.held_out}
         return {name: sample for name, sample in samples.items() if sample is not None}
 
@@ -290,14 +290,14 @@ def decompose(
     `batches` is gone through twice: a list, or a function that begins anew. What else is given goes to the model's
     forward pass. The model is asked in evaluation mode and without gradients, and left as it was.
     """
-    fit, expected = Fit(of), ExpectedOffset()
+    fit, expected = ComponentAccumulator(of), ExpectedOffset()
     for batch, trace in traces(model, begun(batches), **forward):
         expected.update(batch)
         fit.update(trace)
     fitted = fit.result()
 
-    def measured(stream: Stream[Batch]) -> Measured:
-        measure = Measure(fitted, top, few)
+    def measured(stream: Stream[Batch]) -> DecompositionMeasures:
+        measure = MeasureAccumulator(fitted, top, few)
         for _, trace in traces(model, begun(stream), **forward):
             measure.update(trace)
         return measure.result()
@@ -310,7 +310,7 @@ def decompose(
     )
 
 
-def profile(fitted: Fitted, expected: ExpectedOffset) -> OffsetProfile | None:
+def profile(fitted: FittedComponents, expected: ExpectedOffset) -> OffsetProfile | None:
     if fitted.of == "states" or fitted.decoder is None:
         return None
     return offset_profile(fitted.decoder, fitted.encoder, expected=expected.result())

@@ -21,10 +21,10 @@ from attnscope.probes.decomposition.components import (
     Parts,
     Side,
     check_same_vectors,
-    looked_up,
     mean_times,
     totals_by,
     word_time_counts,
+    zero_padded_lookup,
 )
 from attnscope.probes.decomposition.terms import FEW
 from attnscope.probes.decomposition.trajectories import Cloud, MomentSums, Principal, cloud, moment_sums
@@ -234,14 +234,14 @@ class VarianceSums(Sums):
     def word_variance(self, components: Components, few: int = FEW) -> WordVariance:
         words, times = (torch.arange(size, device=self.counts.device) for size in self.counts.shape)
         occurrences = self.counts.sum(1)
-        input_ = looked_up(components.input.transpose(0, 1), words)  # words x heads x key
+        input_ = zero_padded_lookup(components.input.transpose(0, 1), words)  # words x heads x key
         delta = self.input_delta / occurrences.clamp_min(1)[:, None, None] - input_
-        temporal = mean_times(self.counts, looked_up(components.temporal.transpose(0, 1), times))
+        temporal = mean_times(self.counts, zero_padded_lookup(components.temporal.transpose(0, 1), times))
         return WordVariance(
             before=variance(self.before, temporal + delta, occurrences).T,
             after=variance(self.after, delta, occurrences).T,
             counts=occurrences,
-            seen=looked_up(components.word_counts, words),
+            seen=zero_padded_lookup(components.word_counts, words),
             few=few,
         )
 
@@ -264,7 +264,7 @@ def variance_sums(side: Side, parts: Parts, products: InnerProducts) -> Variance
 
 
 @dataclass(frozen=True)
-class SideMeasured:
+class StateMeasures:
     """Lengths and angles of the parts, the variance of each word's states, and the input-delta vectors as a cloud."""
 
     geometry: Geometry
@@ -288,8 +288,8 @@ class SideSums(Sums):
     cloud: Cloud
     unseen: Int[Tensor, ""]
 
-    def measured(self, components: Components, few: int) -> SideMeasured:
-        return SideMeasured(
+    def measured(self, components: Components, few: int) -> StateMeasures:
+        return StateMeasures(
             geometry=self.geometry.geometry(),
             variance=self.variance.word_variance(components, few),
             principal=self.moments.principal(),

@@ -16,7 +16,7 @@ from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting
 from attnscope.models.attention import masked_softmax
 from attnscope.probes.accumulator import Sums, widened
-from attnscope.probes.decomposition.components import PARTS, Parts, looked_up
+from attnscope.probes.decomposition.components import PARTS, Parts, zero_padded_lookup
 
 Term = tuple[str, str]  # a part of the decoder's vector, a part of the encoder's
 TERMS: tuple[Term, ...] = tuple(product(PARTS, PARTS))
@@ -42,7 +42,7 @@ def terms(queries: Parts, keys: Parts) -> Float[Tensor, "3 3 batch heads target 
     return apart.permute(3, 5, 0, 1, 2, 4)
 
 
-def rebuilt_alignment(
+def scores_from_terms(
     nine: Float[Tensor, "3 3 batch heads target source"], keep: Iterable[Term] = TERMS
 ) -> Float[Tensor, "batch heads target source"]:
     """The sum of the terms kept."""
@@ -50,13 +50,13 @@ def rebuilt_alignment(
     return sum(kept, start=nine.new_zeros(nine.shape[2:]))
 
 
-def rebuilt_attention(
+def attention_from_terms(
     nine: Float[Tensor, "3 3 batch heads target source"],
     source_mask: Bool[Tensor, "batch source"],
     keep: Iterable[Term] = TERMS,
 ) -> Float[Tensor, "batch heads target source"]:
     """Attention from the terms kept alone: a softmax over source positions (the paper's column formula is a slip)."""
-    return masked_softmax(rebuilt_alignment(nine, keep), source_mask)
+    return masked_softmax(scores_from_terms(nine, keep), source_mask)
 
 
 def place(term: Term) -> tuple[int, int]:
@@ -266,7 +266,7 @@ def closeness_sums(
 ) -> ClosenessSums:
     """The totals of one batch. A decoder step that the mean never saw is not counted."""
     times = torch.arange(attention.shape[2], device=attention.device)
-    known = target_mask & (looked_up(mean.steps.to(attention.device), times) > 0)
+    known = target_mask & (zero_padded_lookup(mean.steps.to(attention.device), times) > 0)
     closeness = (1 - distance_to(mean.weights.to(attention), attention)) * known[:, None]
     return ClosenessSums(closeness.sum(0, dtype=torch.float64).T, known.sum(0))
 

@@ -92,7 +92,7 @@ def signed(axes: Float[Tensor, "axes key"]) -> Float[Tensor, "axes key"]:
 
 
 @dataclass(frozen=True)
-class Walks(Displayed):
+class TemporalTrajectories(Displayed):
     """The temporal components μ(t) of the encoder and μ(s) of the decoder, in the order of time."""
 
     encoder: Float[Tensor, "source key"]
@@ -169,10 +169,10 @@ class Walks(Displayed):
         return plots.trajectories({name: plane.project(curve).numpy() for name, curve in curves.items()}, ax=ax)
 
 
-def walks(encoder: Components, decoder: Components, head: int = 0) -> Walks:
+def temporal_trajectories(encoder: Components, decoder: Components, head: int = 0) -> TemporalTrajectories:
     """Decoder steps count that at least half of the sentences have."""
     counts = decoder.time_counts
-    return Walks(encoder.temporal[head], decoder.temporal[head], int((counts >= counts.max() / 2).sum()))
+    return TemporalTrajectories(encoder.temporal[head], decoder.temporal[head], int((counts >= counts.max() / 2).sum()))
 
 
 REACH = 5  # figure 5b shows offsets from −5 to 5

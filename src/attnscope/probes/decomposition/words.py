@@ -20,7 +20,7 @@ from attnscope.probes.decomposition.terms import terms
 from attnscope.tasks.batch import SPECIALS
 
 
-class TakenApart(NamedTuple):
+class DecomposedBatch(NamedTuple):
     """A batch of sentences, with the parts of their queries and keys."""
 
     source: Int[Tensor, "batch source"]
@@ -36,7 +36,9 @@ class TakenApart(NamedTuple):
 # Does a word know the one before it? ---------------------------------------------------------------------------------
 
 
-def states_after(sentences: Iterable[TakenApart], word: int, before: Mapping[str, int]) -> dict[str, np.ndarray]:
+def states_by_preceding_word(
+    sentences: Iterable[DecomposedBatch], word: int, before: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """χ + Δ of every occurrence of a word, by the word that it follows."""
     found: dict[str, list[np.ndarray]] = {name: [] for name in before}
     for batch in sentences:
@@ -47,10 +49,10 @@ def states_after(sentences: Iterable[TakenApart], word: int, before: Mapping[str
     return {name: np.concatenate(states) for name, states in found.items()}
 
 
-def explained_by_group(groups: Mapping[str, Float[np.ndarray, "_ key"]]) -> float:
+def variance_between_groups(groups: Mapping[str, Float[np.ndarray, "_ key"]]) -> float:
     """The share of the variance that lies between the groups (η²).
 
-    >>> explained_by_group({"run": np.zeros((2, 1)), "walk": np.ones((2, 1))})
+    >>> variance_between_groups({"run": np.zeros((2, 1)), "walk": np.ones((2, 1))})
     1.0
     """
     everything = np.concatenate(list(groups.values()))
@@ -63,7 +65,7 @@ def explained_by_group(groups: Mapping[str, Float[np.ndarray, "_ key"]]) -> floa
 
 
 @dataclass(frozen=True)
-class FallingBack(Displayed):
+class ScoresAroundWord(Displayed):
     """With a word at t = s: the alignment by offset t − s and its parts; and how often t = s − 1 is the largest."""
 
     offsets: Sequence[int]
@@ -81,7 +83,7 @@ class FallingBack(Displayed):
         )
 
 
-def falling_back(sentences: Iterable[TakenApart], word: int, offsets: Sequence[int]) -> FallingBack:
+def scores_around_word(sentences: Iterable[DecomposedBatch], word: int, offsets: Sequence[int]) -> ScoresAroundWord:
     """Over all places where every offset lies within the sentence."""
     total, steps, hits = torch.zeros(3, 3, len(offsets), dtype=torch.float64), 0, 0
     for batch in sentences:
@@ -98,11 +100,11 @@ def falling_back(sentences: Iterable[TakenApart], word: int, offsets: Sequence[i
         "μ·(χ + Δ)": mean[0, 1] + mean[0, 2],
         "rest": mean[1:].sum((0, 1)),
     }
-    return FallingBack(offsets, curves, hits / max(steps, 1))
+    return ScoresAroundWord(offsets, curves, hits / max(steps, 1))
 
 
 def places(
-    batch: TakenApart, word: int, offsets: Sequence[int]
+    batch: DecomposedBatch, word: int, offsets: Sequence[int]
 ) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
     """Sentences and steps at which the word is read and something said, with room for every offset."""
     row, step = ((batch.source == word) & batch.source_mask).nonzero().unbind(1)
@@ -117,7 +119,7 @@ def places(
 
 
 @dataclass(frozen=True)
-class Leaning(Displayed):
+class WordTimeProducts(Displayed):
     """For each word and offset t − s, the mean dot product of its χ + Δ with the decoder at s."""
 
     offsets: Sequence[int]
@@ -144,9 +146,9 @@ class Leaning(Displayed):
         )
 
 
-def leaning(
-    sentences: Iterable[TakenApart], words: Mapping[str, int], offsets: Sequence[int], temporal: bool = True
-) -> Leaning:
+def word_time_products(
+    sentences: Iterable[DecomposedBatch], words: Mapping[str, int], offsets: Sequence[int], temporal: bool = True
+) -> WordTimeProducts:
     """Towards the decoder's temporal part μ(s), or towards its full state."""
     sums = {word: np.zeros((len(offsets), 2)) for word in words}
     for batch in sentences:
@@ -157,11 +159,11 @@ def leaning(
             for word, number in words.items():
                 chosen = values[read == number]
                 sums[word][place] += [chosen.sum().item(), len(chosen)]
-    return Leaning(offsets, {word: total[:, 0] / np.maximum(total[:, 1], 1) for word, total in sums.items()})
+    return WordTimeProducts(offsets, {word: total[:, 0] / np.maximum(total[:, 1], 1) for word, total in sums.items()})
 
 
 def shifted(
-    dots: Float[Tensor, "batch target source"], batch: TakenApart, offset: int
+    dots: Float[Tensor, "batch target source"], batch: DecomposedBatch, offset: int
 ) -> tuple[Float[Tensor, " pairs"], Int[Tensor, " pairs"]]:
     """All pairs with t = s + offset: their dot products, and the words at t."""
     steps, positions = dots.shape[1:]
@@ -224,15 +226,15 @@ def readout_alignment(readout: Float[Tensor, "outputs key"], components: Compone
     return ReadoutAlignment(products, components.word_counts > 0)
 
 
-def cut_per_head(readout: Float[Tensor, "outputs context"], heads: int) -> Float[Tensor, "heads outputs key"]:
+def readout_per_head(readout: Float[Tensor, "outputs context"], heads: int) -> Float[Tensor, "heads outputs key"]:
     """Readout vectors of a context that joins several heads end to end, cut into one piece a head."""
     return torch.stack(readout.chunk(heads, -1))
 
 
-def distance_from_simplex(words: Float[np.ndarray, "words key"]) -> float:
+def max_deviation_from_simplex(words: Float[np.ndarray, "words key"]) -> float:
     """By how much the cosine of two centred words differs from −1 / (N − 1), that of a simplex' vertices, at most.
 
-    >>> distance_from_simplex(np.array([[3.0, 0.0], [0.0, 3.0]])) < 1e-12
+    >>> max_deviation_from_simplex(np.array([[3.0, 0.0], [0.0, 3.0]])) < 1e-12
     True
     """
     centred = words - words.mean(0)

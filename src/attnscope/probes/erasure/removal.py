@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.inference import device_of, evaluating
 from attnscope.probes.counterfactual import Reweighing, class_probabilities
-from attnscope.probes.scores import Scores, attention_scores
+from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.tasks.batch import PAD, SPECIALS, Batch
 from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
 
@@ -96,7 +96,7 @@ def renormalise(
 
 
 RANDOM = "random"  # the name of chance among the scores
-Score = Scores | Float[Tensor, "batch source"]
+Score = TokenScores | Float[Tensor, "batch source"]
 
 
 def erasable_words(batch: Batch) -> Bool[Tensor, "batch source"]:
@@ -106,7 +106,7 @@ def erasable_words(batch: Batch) -> Bool[Tensor, "batch source"]:
 
 def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
     """A score of the one decision that a classifier takes: a number for each source position."""
-    values = score.values if isinstance(score, Scores) else score[:, None]
+    values = score.values if isinstance(score, TokenScores) else score[:, None]
     if values.shape != (len(batch), 1, batch.source.shape[1]):
         given, expected = tuple(values.shape), (len(batch), 1, batch.source.shape[1])
         raise AttnscopeError(

@@ -31,7 +31,7 @@ from attnscope.probes.decomposition.components import (
     ComponentSums,
     Side,
     component_sums,
-    fed_words,
+    decoder_tokens,
     pairs,
     read,
 )
@@ -112,7 +112,7 @@ class Split:
 
     def sides(self, trace: Trace) -> list[list[Side]]:
         """Of each layer, keys and queries; where there are none, the encoder's states alone."""
-        numbered = replace(trace, source=self.source(trace.source), decoder_input=self.target(fed_words(trace)))
+        numbered = replace(trace, source=self.source(trace.source), decoder_input=self.target(decoder_tokens(trace)))
         if not has_terms(trace):
             return [[read(numbered, "states").encoder]]
         layers = (read(up_to(numbered, i), "attention") for i in range(len(trace.layers)))
@@ -163,7 +163,7 @@ def grouped(nine: Float[Tensor, "layers heads 3 3"]) -> Float[Tensor, "layers he
 
 
 @dataclass(frozen=True)
-class Looking:
+class AttentionProfile:
     """Means over output words, of each layer and head.
 
     `offset` is by how many positions attention lies behind the diagonal, `spread` the standard deviation of that, over
@@ -179,7 +179,7 @@ class Looking:
 
 
 @dataclass(frozen=True)
-class LookingSums(Sums):
+class AttentionProfileSums(Sums):
     """The totals behind it."""
 
     entropy: Heads
@@ -191,9 +191,9 @@ class LookingSums(Sums):
     choices: Int[Tensor, ""]  # words with more than one position to look at: others have no entropy
     sentences: int
 
-    def looking(self) -> Looking:
+    def looking(self) -> AttentionProfile:
         offset = self.offset / self.words
-        return Looking(
+        return AttentionProfile(
             entropy=self.entropy / self.choices,
             offset=offset,
             spread=(self.squares / self.words - offset**2).clamp_min(0).sqrt(),
@@ -202,14 +202,14 @@ class LookingSums(Sums):
         )
 
 
-def looking_sums(seen: Pass, special: Bool[Tensor, "batch source"]) -> LookingSums:
+def attention_profile_sums(seen: Pass, special: Bool[Tensor, "batch source"]) -> AttentionProfileSums:
     """The totals of one batch."""
     weights, words = seen.weights.double(), seen.trace.target_mask  # layers x batch x heads x target x source
     places = seen.attended.sum(1).double()  # batch
     choice = words & (places > 1)[:, None]
     distances = from_diagonal(seen.trace)[:, None]  # batch x 1 x target x source
     even = (special & seen.attended).sum(1) / places
-    return LookingSums(
+    return AttentionProfileSums(
         entropy=total(relative_entropy(weights, places), choice),
         offset=total((weights * distances).sum(-1), words),
         squares=total((weights * distances**2).sum(-1), words),
@@ -246,11 +246,11 @@ def from_diagonal(trace: Trace) -> Float[Tensor, "batch target source"]:
 
 
 @dataclass(frozen=True)
-class Formed(Displayed):
+class HeadFormation(Displayed):
     """What makes the attention of each head, and how it looks about."""
 
     parts: Parts
-    looking: Looking
+    looking: AttentionProfile
     sentences: int
     words: int  # output words, end tokens among them
 
@@ -275,21 +275,21 @@ class Formed(Displayed):
         return grids(table, [name for name in table.columns if not name.endswith("common words")])
 
 
-def formed(
+def head_formation(
     model: Model, batches: Stream[Item], most: int | None = None, top: int = TOP, few: int = FEW, **forward: Any
-) -> Formed:
+) -> HeadFormation:
     """Of all layers and heads, from two passes of the model over the first `most` sentences.
 
     The first pass finds the components, the second the shares; memory goes with the words that were seen, and not with
     the sentences. What else is given goes to the forward pass. The model is left as it was.
     """
     check_twice(batches, ", one for components and one for their shares")
-    split, looked = Split(top, few), Accumulator[LookingSums]()
+    split, looked = Split(top, few), Accumulator[AttentionProfileSums]()
     for sentences in taken(batches, model, most):
         seen = Pass.of(model, sentences.batch, forward)
         split.fit(seen.trace)
-        looked.add(looking_sums(seen, is_special(model, sentences.batch)))
+        looked.add(attention_profile_sums(seen, is_special(model, sentences.batch)))
     for sentences in taken(batches, model, most):
         split.measure(Pass.of(model, sentences.batch, forward))
     total = looked.total
-    return Formed(split.result(), total.looking(), total.sentences, int(total.words))
+    return HeadFormation(split.result(), total.looking(), total.sentences, int(total.words))

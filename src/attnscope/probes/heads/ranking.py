@@ -28,12 +28,12 @@ from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
-from attnscope.probes.agreement import Agree
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.heads.stream import (
     Again,
-    EachHead,
     Heads,
     Item,
+    PerHead,
     Sentences,
     by_head,
     grid,
@@ -44,7 +44,7 @@ from attnscope.probes.heads.stream import (
     weights_of,
 )
 from attnscope.probes.saliency import influence
-from attnscope.probes.scores import Scores
+from attnscope.probes.scores import TokenScores
 from attnscope.probes.word_alignment import Alignment, AlignmentAccumulator, GoldAlignment, argmax_alignment
 from attnscope.tasks.batch import NOWHERE, Batch
 
@@ -118,7 +118,7 @@ def said(trace: Trace) -> Said:
 
 
 @dataclass(frozen=True)
-class Pointing:
+class SaliencyAgreement:
     """Means over output words."""
 
     kendall: Heads
@@ -127,18 +127,18 @@ class Pointing:
     saliency: str  # its name
 
 
-class PointHeads:
+class SaliencyAgreementAccumulator:
     """Agreement of every layer and head with a saliency, over a stream."""
 
     def __init__(self) -> None:
-        self.agree = EachHead(Agree)
+        self.agree = PerHead(AgreementAccumulator)
         self.name = ""
 
     @torch.no_grad()
     def update(
         self,
         weights: Float[Tensor, "layers batch heads target source"],
-        saliency: Scores,
+        saliency: TokenScores,
         batch: Batch,
         special: Bool[Tensor, "batch source"],
     ) -> None:
@@ -147,14 +147,14 @@ class PointHeads:
         for agree, head in self.agree.beside(layer.unbind(1) for layer in weights):
             agree.update(head, saliency.values, words)
 
-    def merge(self, other: "PointHeads") -> None:
+    def merge(self, other: "SaliencyAgreementAccumulator") -> None:
         self.name = self.name or other.name
         self.agree.merge(other.agree)
 
-    def result(self) -> Pointing:
+    def result(self) -> SaliencyAgreement:
         kendall = self.agree.numbers(lambda agree: agree.result().kendall)
         top = self.agree.numbers(lambda agree: agree.result().top)
-        return Pointing(kendall, top, self.agree.layers[0][0].result().chance, self.name)
+        return SaliencyAgreement(kendall, top, self.agree.layers[0][0].result().chance, self.name)
 
 
 Reference = Callable[[Sentences], Sequence[GoldAlignment]]
@@ -172,12 +172,12 @@ class Special:
         return cls(is_special(model, batch), is_special(model, batch, "target"))
 
 
-class AlignHeads:
+class HeadAlignmentAccumulator:
     """Counts the links of every layer and head against a reference."""
 
     def __init__(self, reference: Reference):
         self.reference = reference
-        self.counts = EachHead(AlignmentAccumulator)
+        self.counts = PerHead(AlignmentAccumulator)
 
     @torch.no_grad()
     def update(
@@ -188,7 +188,7 @@ class AlignHeads:
             for found, reference in zip(head, gold, strict=True):
                 count.update(found, reference)
 
-    def merge(self, other: "AlignHeads") -> None:
+    def merge(self, other: "HeadAlignmentAccumulator") -> None:
         self.counts.merge(other.counts)
 
     def result(self) -> Heads:
@@ -277,7 +277,7 @@ def word_numbers(words: Words) -> list[list[int]]:
     return found
 
 
-Method = Callable[[EmbedsSource, Batch], Scores]
+Method = Callable[[EmbedsSource, Batch], TokenScores]
 OF = ("gold", "own")
 CORRELATIONS = ("kendall", "spearman")
 # Each way to rank: its column, and whether less is better.
@@ -290,14 +290,14 @@ RANKINGS = {
 
 
 @dataclass(frozen=True)
-class Ranked(Displayed):
+class HeadRanking(Displayed):
     """What each criterion says of each layer and head."""
 
     ablated: Effect
     uniform: Effect
     alignment_error: Heads | None  # None for a classifier
     reference: str | None  # what the links were held against
-    pointing: Pointing | None  # None where a saliency was not asked for, or the embeddings cannot be reached
+    pointing: SaliencyAgreement | None  # None where a saliency was not asked for, or the embeddings cannot be reached
     of: str  # whose output: "gold" or the model's "own"
     sentences: int
     words: int
@@ -347,7 +347,7 @@ class Ranked(Displayed):
         )  # fmt: skip
 
 
-class Rank:
+class HeadRankingAccumulator:
     """Everything behind the rankings of one model's heads, over a stream of sentences."""
 
     def __init__(
@@ -362,8 +362,8 @@ class Rank:
         self.model, self.of, self.named, self.forward = model, of, named, forward
         self.saliency = saliency if hasattr(model, "source_inputs") else None
         self.effects = Accumulator[EffectSums]()
-        self.align = None if reference is None else AlignHeads(reference)
-        self.point = None if self.saliency is None else PointHeads()
+        self.align = None if reference is None else HeadAlignmentAccumulator(reference)
+        self.point = None if self.saliency is None else SaliencyAgreementAccumulator()
 
     def update(self, sentences: Sentences) -> None:
         batch, special = sentences.batch, Special.of(self.model, sentences.batch)
@@ -377,7 +377,7 @@ class Rank:
             found = self.saliency(cast(EmbedsSource, self.model), batch, **self.forward)
             self.point.update(weights, found, batch, special.source)
 
-    def merge(self, other: "Rank") -> None:
+    def merge(self, other: "HeadRankingAccumulator") -> None:
         """Take in what was gathered of another part of the stream, in the same way."""
         self.effects.merge(other.effects)
         if self.align is not None and other.align is not None:
@@ -385,10 +385,10 @@ class Rank:
         if self.point is not None and other.point is not None:
             self.point.merge(other.point)
 
-    def result(self) -> Ranked:
+    def result(self) -> HeadRanking:
         total = self.effects.total
         effects = total.effects()
-        return Ranked(
+        return HeadRanking(
             ablated=effects["ablated"], uniform=effects["uniform"],
             alignment_error=None if self.align is None else self.align.result(), reference=self.named,
             pointing=None if self.point is None else self.point.result(),
@@ -396,7 +396,7 @@ class Rank:
         )  # fmt: skip
 
 
-def ranked(
+def head_ranking(
     model: Model,
     batches: Stream[Item],
     gold: Sequence[GoldAlignment] | None = None,
@@ -405,8 +405,8 @@ def ranked(
     aligner: IBMModel1 | None = None,
     saliency: Method | None = influence,
     **forward: Any,
-) -> Ranked:
-    """Rank all heads by the first `most` sentences; for each batch, two passes of the model for each layer and head.
+) -> HeadRanking:
+    """Order all heads by the first `most` sentences; for each batch, two passes of the model for each layer and head.
 
     `gold` are links in the order of the sentences: between words where the stream gives texts, between positions where
     it gives batches. Without them a translation is held against IBM Model 1: `aligner`, or one fitted to these very
@@ -426,7 +426,7 @@ def ranked(
         stream = iter(held)
         if any(sentences.batch.target.shape[1] > 1 for sentences in held):  # a classifier says one word
             reference, named = model_1_reference(model, held, aligner), "IBM Model 1"
-    rank = Rank(model, reference, saliency, of, named, **forward)
+    rank = HeadRankingAccumulator(model, reference, saliency, of, named, **forward)
     for sentences in stream:
         rank.update(sentences)
     return rank.result()

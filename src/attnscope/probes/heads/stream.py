@@ -149,7 +149,7 @@ A = TypeVar("A", bound=Accumulator[Any])
 T = TypeVar("T")
 
 
-class EachHead(Generic[A]):
+class PerHead(Generic[A]):
     """An accumulator for every layer and head; how many there are is seen when the first batch comes by."""
 
     def __init__(self, make: Callable[[], A]):
@@ -163,7 +163,7 @@ class EachHead(Generic[A]):
         for mine, layer in zip(self.layers, given, strict=True):
             yield from zip(mine, layer, strict=True)
 
-    def merge(self, other: "EachHead[A]") -> None:
+    def merge(self, other: "PerHead[A]") -> None:
         for mine, theirs in self.beside(other.layers) if other.layers else ():
             mine.merge(theirs)
 

@@ -14,7 +14,7 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import EncoderDecoderSettings
-from attnscope.probes.decomposition.words import distance_from_simplex
+from attnscope.probes.decomposition.words import max_deviation_from_simplex
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one
 from attnscope.studies.aitken2021.look import Look, between, look
 from attnscope.studies.aitken2021.pictures import cloud, draw_cloud, draw_paths, draw_temporal_attention, paths
@@ -61,7 +61,7 @@ def measure_attending(run: Run) -> Measurement:
         "orthogonality": seen.between.cosine[0].item(),
         "encoder_delta": (encoder.length("delta") / encoder.length("input"))[0].item(),
         "decoder_input_delta": (decoder.length("input-delta") / decoder.length("temporal"))[0].item(),
-        "simplex": distance_from_simplex(np.stack(list(seen.word_components().values()))),
+        "simplex": max_deviation_from_simplex(np.stack(list(seen.word_components().values()))),
         "dictionary_errors": dictionary_errors(seen),
         "temporal_principal": seen.walks.in_few_directions(),
         "cloud_principal": measured.encoder.principal[0].explained.sum().item(),

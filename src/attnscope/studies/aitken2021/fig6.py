@@ -13,7 +13,13 @@ import torch
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.probes.decomposition.trajectories import input_plane
-from attnscope.probes.decomposition.words import TakenApart, explained_by_group, falling_back, leaning, states_after
+from attnscope.probes.decomposition.words import (
+    DecomposedBatch,
+    scores_around_word,
+    states_by_preceding_word,
+    variance_between_groups,
+    word_time_products,
+)
 from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
 from attnscope.studies.aitken2021.look import Look, look
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
@@ -50,12 +56,14 @@ def measure(run: Run) -> Measurement:
     seen = look(run)
     number = {word: seen.source_vocabulary.index(word) for word in (*WORDS, *VERBS)}
     known = {word: number[word] for word in WORDS if seen.encoder.counts[number[word]].any()}
-    after = states_after(sentences(seen), number["twice"], {verb: number[verb] for verb in VERBS})
-    lookback = falling_back(sentences(seen), number["twice"], OFFSETS)
-    leanings = {part: leaning(sentences(seen), known, OFFSETS, part == "temporal") for part in ("temporal", "full")}
+    after = states_by_preceding_word(sentences(seen), number["twice"], {verb: number[verb] for verb in VERBS})
+    lookback = scores_around_word(sentences(seen), number["twice"], OFFSETS)
+    leanings = {
+        part: word_time_products(sentences(seen), known, OFFSETS, part == "temporal") for part in ("temporal", "full")
+    }
     return {
         "word_accuracy": run.summary["word_accuracy"],
-        "split_by_verb": explained_by_group(after),
+        "split_by_verb": variance_between_groups(after),
         "nearest_is_own_verb": nearest_is_own_verb(seen, after),
         "distance_to_own_verb": distance_to_own_verb(seen, after),
         **{f"{word}_at_s": leanings["temporal"].at(word) for word in known},
@@ -70,10 +78,10 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def sentences(seen: Look) -> Iterator[TakenApart]:
+def sentences(seen: Look) -> Iterator[DecomposedBatch]:
     for batch in seen.run.task.batches("test", 250):
         trace = seen.trace(batch)
-        yield TakenApart(trace.source, trace.source_mask, trace.target_mask, *seen.parts(trace))
+        yield DecomposedBatch(trace.source, trace.source_mask, trace.target_mask, *seen.parts(trace))
 
 
 def nearest_is_own_verb(seen: Look, after: dict[str, np.ndarray]) -> bool:

@@ -8,8 +8,15 @@ import numpy as np
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
 from attnscope.models.inference import evaluating
-from attnscope.probes.decomposition import BetweenMeasured, Components, Decomposition, Measured, Parts, decompose
-from attnscope.probes.decomposition.trajectories import Walks, walks
+from attnscope.probes.decomposition import (
+    AttentionMeasures,
+    Components,
+    Decomposition,
+    DecompositionMeasures,
+    Parts,
+    decompose,
+)
+from attnscope.probes.decomposition.trajectories import TemporalTrajectories, temporal_trajectories
 from attnscope.tasks import SPECIALS, Batch, Translation
 
 ENDS = 3  # steps that stand for the beginning of a sentence, and for its end
@@ -48,15 +55,15 @@ class Look:
         return decompose(self.model, test, held_out, of=of, teacher_forcing=self.teacher_forcing)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> DecompositionMeasures:
         return self.decomposition.in_sample
 
     @property
-    def between(self) -> BetweenMeasured:
+    def between(self) -> AttentionMeasures:
         return between(self.measured)
 
     @property
-    def held_out(self) -> Measured:
+    def held_out(self) -> DecompositionMeasures:
         assert self.decomposition.held_out is not None
         return self.decomposition.held_out
 
@@ -70,8 +77,8 @@ class Look:
         return self.decomposition.decoder
 
     @cached_property
-    def walks(self) -> Walks:
-        return walks(self.encoder, self.decoder)
+    def walks(self) -> TemporalTrajectories:
+        return temporal_trajectories(self.encoder, self.decoder)
 
     @property
     def source_vocabulary(self) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ class Look:
         }
 
 
-def between(measured: Measured) -> BetweenMeasured:
+def between(measured: DecompositionMeasures) -> AttentionMeasures:
     assert measured.between is not None
     return measured.between
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.models import Trace
-from attnscope.probes.decomposition import Term, rebuilt_attention, temporal_paths, terms
+from attnscope.probes.decomposition import Term, attention_from_terms, temporal_paths, terms
 from attnscope.probes.decomposition.trajectories import centres, input_plane
 from attnscope.studies.aitken2021.look import Look
 from attnscope.tasks import SPECIALS
@@ -63,7 +63,7 @@ def matrix(seen: Look, trace: Trace, keep: tuple[Term, ...] | None = None) -> di
     weights = trace.attention
     if keep is not None:
         queries, keys = seen.parts(trace)
-        weights = rebuilt_attention(terms(queries, keys), trace.source_mask, keep)
+        weights = attention_from_terms(terms(queries, keys), trace.source_mask, keep)
     return {"weights": weights[0, 0].cpu(), "source": words, "target": said}
 
 

@@ -15,7 +15,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.inference import evaluating
-from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.lexical import lexical
 from attnscope.probes.optimal import OptimalAttention, minimise, one_head, optimal
 from attnscope.studies.bars import bar_values, draw_bars
@@ -86,7 +86,7 @@ def agreed(run: Run, settings: Optimised) -> Measurement:
     model, task = run.model(), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
-    best, own, losses = Agree(), Agree(), list[Any]()
+    best, own, losses = AgreementAccumulator(), AgreementAccumulator(), list[Any]()
     for batch in batches(task, settings.sentences):
         with evaluating(model):
             trace = model(batch.to(run.experiment.device))

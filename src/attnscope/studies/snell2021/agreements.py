@@ -20,11 +20,11 @@ from attnscope.lab.experiment import Run
 from attnscope.models import BagOfWords, EncoderDecoder, Model, Trace
 from attnscope.models.inference import traces
 from attnscope.models.logistic import Regression, logistic_regression
-from attnscope.probes.agreement import Agree, Agreement
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.learning_curve import LearningCurve, OverTraining
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
-from attnscope.probes.scores import Scores, attention_scores
+from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.studies.finding import Measurement, TrainedCase
 from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
 from attnscope.tasks.task import trimmed
@@ -164,7 +164,7 @@ Scored = Mapping[str, Values]  # by the name of the score
 Samples = Mapping[str, Sequence[Batch]]  # by split, as the next two
 Fixed = Mapping[str, Scored]
 Course = Mapping[str, Sequence[Checkpoint]]
-Ask = Callable[[Model, Trace], Scores]
+Ask = Callable[[Model, Trace], TokenScores]
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -215,13 +215,13 @@ def shown(model: Model, batches: Sequence[Batch], ask: Ask, **forward: Any) -> S
     return Shown(values, right / words)
 
 
-def by_attention(_: Model, trace: Trace) -> Scores:
+def by_attention(_: Model, trace: Trace) -> TokenScores:
     return attention_scores(trace)
 
 
 def agreed(u: Values, v: Values, batches: Sequence[Batch], specials: bool = True) -> Agreement:
     """A(u, v), its chance level and Kendall's τ; start and end tokens can be pointed at, as in the paper, or not."""
-    agree = Agree(source_specials=specials)
+    agree = AgreementAccumulator(source_specials=specials)
     for first, second, batch in zip(u, v, batches, strict=True):
         agree.update(first, second, batch)
     return agree.result()

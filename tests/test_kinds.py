@@ -149,7 +149,7 @@ def test_every_kind_of_settings_says_what_it_wants():
     ]
     assert said[2].startswith("there is no attention 'uniform'; choose one of none, dot, ")
     assert said[3:9] == [
-        "attention of ClassifierSettings is a word, not <class 'attnscope.models.positions.Positions'>",
+        "attention of ClassifierSettings is a word, not <class 'attnscope.models.encoder_decoder.Positions'>",
         "size of BagOfWordsSettings is a whole number, not '256'",
         "base of Positions is a number, not '20'",
         "steps of TrainingSettings is a whole number, not '100'",

@@ -29,7 +29,7 @@ from attnscope.probes.saliency import gold_log_probability, influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
-from attnscope.testing.unchanged import changed, half_in_training, state_of
+from attnscope.testing.clauses import changed, half_in_training, state_of
 from models.adapter_examples import SOURCES, TARGETS, adapter, texts
 from probes.reweighing_examples import classifier
 from probes.reweighing_examples import texts as labelled_texts

@@ -24,7 +24,7 @@ from attnscope.studies.result import Result, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
-from attnscope.testing.unchanged import changed, state_of
+from attnscope.testing.clauses import changed, state_of
 from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

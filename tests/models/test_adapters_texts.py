@@ -6,7 +6,7 @@ from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, ad
 
 from attnscope.errors import BadSetting
 from attnscope.models.adapters import Numbering, Words, by_word
-from attnscope.models.adapters.words import NO_WORD, Pieced
+from attnscope.models.adapters.readers import NO_WORD, Pieced
 from attnscope.probes.erasure import erasable_words
 from attnscope.tasks import END, PAD, SPECIALS, START
 

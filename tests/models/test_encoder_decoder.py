@@ -17,7 +17,7 @@ from attnscope.models import (
     restart_heads,
     uniform,
 )
-from attnscope.models.positions import PositionalCode
+from attnscope.models.encoder_decoder import PositionalCode
 from attnscope.tasks import END, START, ExtendedSCAN, OneToOne
 
 TASK = OneToOne(min_length=3, max_length=6, test_size=5)

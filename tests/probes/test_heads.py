@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, Attention, ClassifierSettings, Trace, build, uniform
 from attnscope.models.adapters import ablated, by_word, up_to
-from attnscope.models.adapters.interventions import by_layer
+from attnscope.models.adapters.layers import by_layer
 from attnscope.models.attention import masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers
 from attnscope.probes.agreement import AgreementAccumulator
@@ -24,7 +24,7 @@ from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
 from attnscope.tasks.task import trimmed
-from attnscope.testing.unchanged import changed, half_in_training, state_of
+from attnscope.testing.clauses import changed, half_in_training, state_of
 from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
 
 WORDS, LONGEST = 15, 8

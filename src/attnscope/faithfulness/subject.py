@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.models.adapters import Texts, Words
-from attnscope.models.adapters.words import NO_WORD, Pieced
+from attnscope.models.adapters.readers import NO_WORD, Pieced
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Task
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary

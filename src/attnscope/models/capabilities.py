@@ -7,6 +7,7 @@
 None has state or an `__init__` of its own, so they may be combined in any order.
 """
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
 from jaxtyping import Bool, Float, Int
@@ -17,7 +18,8 @@ from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
 
 if TYPE_CHECKING:
-    from attnscope.models.adapters.reader import Reader
+    from attnscope.models.adapters.readers import Reader
+
 
 # What a decoder is given at each step: the gold token before it, or the token that it predicted itself.
 Decoding = Literal["teacher_forced", "greedy"]
@@ -143,3 +145,17 @@ def needs(model: object, *capabilities: type, by: str) -> None:
                 f"{by} needs a model that {ability}, which {type(module).__name__} does not declare: "
                 f"let its class inherit attnscope.models.capabilities.{capability.__name__} and give it {remedy}"
             )
+
+
+class Adapter(GivesTrace, nn.Module, ABC):
+    """A model whose forward pass gives a Trace. Inherit further capabilities with their methods."""
+
+    @abstractmethod
+    def forward(
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
+    ) -> Trace:
+        """Run a forward pass; `attention` replaces the model's own weights before values are mixed."""

@@ -8,11 +8,13 @@ from attnscope.errors import require
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
-from attnscope.testing.asked import TOLERANCE, Asked
 from attnscope.testing.clauses import (
+    TOLERANCE,
+    Asked,
     a_batch_is_its_sentences,
     attends_to_words_only,
     attention_is_the_softmax_of_the_scores,
+    changed,
     embeddings_can_be_reached,
     every_layer_and_head_can_be_changed,
     gives_the_batch_back,
@@ -20,12 +22,13 @@ from attnscope.testing.clauses import (
     hears_only_earlier_words,
     interventions_take_effect,
     its_own_weights_change_nothing,
+    leaves_the_model_as_it_was,
     masks_what_is_no_word,
     padding_changes_nothing,
     reads_out_what_it_says,
+    state_of,
     uniform_is_uniform,
 )
-from attnscope.testing.unchanged import changed, leaves_the_model_as_it_was, state_of
 
 Clause = Callable[[Asked], Iterator[str]]
 CLAUSES: dict[str, Clause] = {

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, require
-from attnscope.models.adapters.interventions import Change
+from attnscope.models.adapters.layers import Change
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Attention
 

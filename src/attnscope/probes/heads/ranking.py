@@ -21,7 +21,7 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed, Figure
 from attnscope.errors import choose, require
 from attnscope.models.adapters import Words, ablated, by_word
-from attnscope.models.adapters.interventions import Change
+from attnscope.models.adapters.layers import Change
 from attnscope.models.attention import uniform
 from attnscope.models.capabilities import EmbedsSource
 from attnscope.models.ibm import Bags, IBMModel1

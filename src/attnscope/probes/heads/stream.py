@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from attnscope.display import Axes, Figure
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models.adapters import HFEncoderDecoder, Interventions, Texts, Words
-from attnscope.models.adapters.encoder_decoder import ended
-from attnscope.models.adapters.hugging_face import HuggingFace
-from attnscope.models.adapters.interventions import Change, at_head
+from attnscope.models.adapters.hugging_face import HuggingFace, ended
+from attnscope.models.adapters.layers import Change, at_head
 from attnscope.models.encoder_decoder import heard_words
 from attnscope.models.inference import device_of, evaluating
 from attnscope.models.trace import Trace

@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from attnscope.errors import BadSetting, require
 from attnscope.models import Classifier, Trace
-from attnscope.models.dropout import uniform_like
+from attnscope.models.recurrent import uniform_like
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.training.objectives.base import Objective
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from attnscope.models.cells import weights_of
-from attnscope.models.lstm_scan import lstm_scan
+from attnscope.models.scans import lstm_scan
 
 SIZES = [(3, 5), (1, 5), (3, 1), (1, 1)]  # batch, steps
 

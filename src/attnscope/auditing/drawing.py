@@ -15,7 +15,7 @@ from attnscope import plots
 from attnscope.probes.adversary import histogram
 from attnscope.probes.heads.ranking import RANKINGS
 from attnscope.probes.heads.stream import ACROSS, grids
-from attnscope.report.html import Picture, drawn_in, embedded
+from attnscope.report.html import Picture, embed_figure, panel_texts
 from attnscope.report.wording import number
 from attnscope.studies.claims import Number
 
@@ -463,5 +463,5 @@ def adversaries(part: dict[str, Any]) -> Picture | None:
 
 
 def described(figure: Figure, said: str) -> Picture:
-    drawn = drawn_in(figure)
-    return embedded(figure, f"{said}{': ' if drawn else ''}{drawn}.")
+    drawn = panel_texts(figure)
+    return embed_figure(figure, f"{said}{': ' if drawn else ''}{drawn}.")

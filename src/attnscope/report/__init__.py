@@ -1,4 +1,4 @@
-"""How a study is read: one HTML file that needs nothing else, and a few lines in the terminal."""
+"""Reports of studies: one self-contained HTML file, Markdown tables, a table in the terminal, a site."""
 
 from attnscope.report.html import write_report
 from attnscope.report.text import claims_table, write_markdown

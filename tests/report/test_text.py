@@ -1,11 +1,11 @@
-"""The verdicts, in a terminal."""
+"""Verdicts in a terminal, and reports in Markdown."""
 
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from attnscope.report import claims_table
+from attnscope.report import claims_table, write_markdown
 
 
 def printed(result, width=100):
@@ -37,3 +37,9 @@ def test_nothing_is_cut_off_in_a_narrow_terminal(result, width):
     text = printed(result, width)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_tags_and_entities_in_a_markdown_report_are_escaped(make, tmp_path):
+    page = write_markdown([make(title="<b>bold</b> &amp; t < s", notes=["<script>"])], tmp_path / "page.md").read_text()
+    assert ": &lt;b>bold&lt;/b> &amp;amp; t < s\n" in page
+    assert "- &lt;script>" in page

@@ -63,7 +63,7 @@ def test_two_directions_meet_in_the_links_of_both():
     both = intersect_alignments(forward, [transpose_alignment(links) for links in backward])
     assert both == [{(1, 0), (0, 1), (2, 2)}, {(0, 0), (1, 1)}]
     assert intersect_alignments([{(0, 0), (1, 1)}], [{(1, 1)}]) == [{(1, 1)}]
-    with pytest.raises(BadSetting, match="links of 1 sentences, but of 2"):
+    with pytest.raises(BadSetting, match="alignments of 1 sentences, but of 2"):
         intersect_alignments([set()], [set(), set()])
 
 
@@ -120,7 +120,7 @@ def test_counts_are_summed_over_sentences_before_they_are_divided():
 
 
 def test_sure_links_must_be_possible():
-    with pytest.raises(BadSetting, match="a sure link is missing among the possible ones"):
+    with pytest.raises(BadSetting, match="a sure point is missing among the possible ones"):
         GoldAlignment(sure=frozenset({(0, 0)}), possible=frozenset())
 
 
@@ -178,5 +178,5 @@ def test_a_malformed_line_is_named(tmp_path):
     path.write_text("0-0 1-1\n\n2-2\n", encoding="utf-8")
     assert [len(gold.sure) for gold in read_pharaoh(path, base=0)] == [2, 0, 1]
     path.write_text("0-0\n1:1\n", encoding="utf-8")
-    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is no link; expected source-target"):
+    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is no alignment point; expected source-target"):
         read_pharaoh(path, base=0)

@@ -192,7 +192,8 @@ def expected_average_precision(
 ) -> Float[Tensor, " texts"]:
     """Return the expected average precision of a random order (Bestgen 2015).
 
-    The i-th token, if marked, has (i − 1)(M − 1) / (n − 1) marked ones above it; the sum is (H + (M − 1)(n − H) / (n − 1)) / n,
+    The i-th token, if marked, has (i − 1)(M − 1) / (n − 1) marked ones above it; the sum is
+    (H + (M − 1)(n − H) / (n − 1)) / n,
     with H = 1 + 1/2 + … + 1/n.
     """
     count, size = (marked & words).sum(-1).double(), words.sum(-1).double()

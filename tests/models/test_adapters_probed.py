@@ -7,9 +7,10 @@ from adapter_examples import adapter, texts
 from attnscope.models import uniform
 from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.counterfactual import Reweighing, behind, reweighed
-from attnscope.probes.erasure import ComprehensivenessAccumulator, erasable_words
+from attnscope.probes.erasure import ComprehensivenessAccumulator
 from attnscope.probes.fragility import fragility
 from attnscope.probes.lexical import lexical_of, log_odds
+from attnscope.probes.removal import erasable_words
 from attnscope.probes.saliency import METHODS, influence
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS

@@ -17,9 +17,8 @@ from attnscope.probes.erasure import (
     RemovalGrid,
     erase_until_flip,
     probability_drops,
-    random_score,
-    rank_by_score,
 )
+from attnscope.probes.removal import random_score, rank_by_score
 from attnscope.probes.saliency import gradient_times_input
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import END, PAD, SPECIALS, START, Batch
@@ -279,7 +278,7 @@ def test_the_answers_are_drawn(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FlipAccumulator("words"), "no way to erase words 'words'; choose one of attention, text"),
+        (lambda: FlipAccumulator("words"), "no way to remove tokens 'words'; choose one of attention, text"),
         (lambda: FlipAccumulator(draws=0), "chance needs at least one random score"),
         (lambda: ComprehensivenessAccumulator(shares=(0.1, 1.5)), "shares lie between 0 and 1"),
         (lambda: RemovalGrid(-1, 5), "cannot be negative"),

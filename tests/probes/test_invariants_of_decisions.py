@@ -28,14 +28,12 @@ from attnscope.probes.erasure import (
     RemovalGrid,
     erase_until_flip,
     probability_drops,
-    random_score,
-    rank_by_score,
+    top_counts,
 )
-from attnscope.probes.erasure.measures import top_counts
-from attnscope.probes.erasure.removal import ErasedTexts
 from attnscope.probes.fragility import fragility, permute_weights
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
 from attnscope.probes.optimal import as_problem, optimal
+from attnscope.probes.removal import ErasedTexts, random_score, rank_by_score
 from attnscope.probes.scores import attention_scores
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 5))

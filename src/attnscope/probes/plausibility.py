@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.probes.erasure.removal import (
+from attnscope.probes.removal import (
     RecordAccumulator,
     Score,
     TextRecords,

@@ -22,10 +22,10 @@ from attnscope.models.logistic import logistic_regression
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import class_probabilities, read_classifier
-from attnscope.probes.erasure.measures import ComprehensivenessAccumulator, FlipAccumulator
-from attnscope.probes.erasure.removal import keep_tokens
+from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.information import information
+from attnscope.probes.removal import keep_tokens
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
 from attnscope.studies.tutek2020.decided import grounded, moved

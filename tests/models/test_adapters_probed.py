@@ -10,7 +10,6 @@ from attnscope.probes.counterfactual import Reweighing, behind, reweighed
 from attnscope.probes.erasure import ComprehensivenessAccumulator
 from attnscope.probes.fragility import fragility
 from attnscope.probes.lexical import lexical_of, log_odds
-from attnscope.probes.removal import erasable_words
 from attnscope.probes.saliency import METHODS, influence
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS
@@ -94,7 +93,7 @@ def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else
 def test_words_are_erased_and_special_tokens_are_not():
     model = adapter("bert")
     batch = texts(model).batch
-    assert not erasable_words(batch)[:, 0].any()  # [CLS]
+    assert not batch.word_mask[:, 0].any()  # [CLS]
     probe = ComprehensivenessAccumulator(draws=1)
     probe.update(model, batch)
     assert probe.result().texts > 0

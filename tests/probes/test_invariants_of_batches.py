@@ -1,6 +1,6 @@
 """No probe reads what stands under padding, and none minds in which order sentences come: all of them in one table.
 
-That more padding and smaller batches change nothing is tested probe by probe, beside each.
+That more padding and smaller batches change nothing is tested probe by probe, on_device_of each.
 """
 
 from dataclasses import replace

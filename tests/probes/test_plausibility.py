@@ -26,7 +26,7 @@ from attnscope.probes.plausibility import (
     token_f1,
 )
 from attnscope.probes.removal import random_score
-from attnscope.probes.scores import Scores
+from attnscope.probes.scores import TokenScores
 from attnscope.tasks import CORPORA, END, PAD, SPECIALS, START, Batch
 
 
@@ -44,7 +44,7 @@ def texts(marks, seed=0, soft=0.0):
 
 @st.composite
 def marked_texts(draw):
-    """Scores with many ties and marks with at least one."""
+    """TokenScores with many ties and marks with at least one."""
     length = draw(st.integers(1, 12))
     values = draw(st.lists(st.integers(-3, 3), min_size=length, max_size=length))
     marks = draw(st.lists(st.booleans(), min_size=length, max_size=length).filter(any))
@@ -225,7 +225,7 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
     batch, other = texts([[1, 0, 0], [0, 1, 1, 0]]), texts([[0, 0, 1, 0, 0]], seed=1)
     whole, one, two = PlausibilityAccumulator(), PlausibilityAccumulator(), PlausibilityAccumulator()
     for gathered, some in ((whole, batch), (whole, other), (one, batch), (two, other)):
-        score = Scores(random_score(some, 4)[:, None], some.source_mask, some.target_mask, "mine")
+        score = TokenScores(random_score(some, 4)[:, None], some.source_mask, some.target_mask, "mine")
         gathered.update(some, {"mine": score, "theirs": some.rationale})
     one.merge(two)
     table = one.result().table()

@@ -30,16 +30,11 @@ from attnscope.probes.adversary import (
 )
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import Reweighing, class_probabilities
-from attnscope.probes.erasure import (
-    ComprehensivenessAccumulator,
-    FlipAccumulator,
-    ProbabilityDrops,
-    erasable_words,
-    random_score,
-)
+from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator, ProbabilityDrops
 from attnscope.probes.fragility import Fragility, FragilityAccumulator
 from attnscope.probes.grounding import MARGIN, batch_token_probabilities
 from attnscope.probes.plausibility import PlausibilityAccumulator
+from attnscope.probes.removal import random_score
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import Batch
@@ -165,7 +160,7 @@ def correlation(subject: Subject, sample: Sample) -> Part:
     """Kendall's τ between attention and the size of a word's effect (Jain and Wallace 2019)."""
     found: dict[str, list[Tensor]] = {LEFT_OUT: [], GRADIENT: [], RANDOM: []}
     for texts in sample():
-        scores, words = scores_of(subject, texts.batch), erasable_words(texts.batch)
+        scores, words = scores_of(subject, texts.batch), texts.batch.word_mask
         drawn = random_score(texts.batch, sample.seed).to(scores[SHOWN])
         for name in (LEFT_OUT, GRADIENT):
             if name in scores:
@@ -234,7 +229,7 @@ def between(subject: Subject, other: Subject, sample: Sample) -> Part:
     taus: dict[str, list[Tensor]] = {other.name: [], "shuffled": []}
     for texts, theirs in zip(sample(), other.texts(sample.size, sample.most), strict=True):
         check_alike(texts.batch, theirs.batch, other.name)
-        own, foreign, words = shown_of(subject, texts.batch), shown_of(other, theirs.batch), erasable_words(texts.batch)
+        own, foreign, words = shown_of(subject, texts.batch), shown_of(other, theirs.batch), texts.batch.word_mask
         taus[other.name].append(kendall(own, foreign, words))
         taus["shuffled"].append(kendall(own, random_score(texts.batch, sample.seed).to(own), words))
     found = {name: Interval.of(torch.cat(each).cpu().numpy()) for name, each in taus.items()}

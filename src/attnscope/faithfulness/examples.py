@@ -17,7 +17,6 @@ from attnscope.models.adapters import Texts, Words, by_word
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import Reweighing
-from attnscope.probes.erasure import erasable_words
 from attnscope.probes.grounding import batch_token_probabilities
 from attnscope.probes.lexical import lexical
 from attnscope.tasks.batch import SPECIALS
@@ -49,7 +48,7 @@ def text_examples(subject: Subject, sample: Sample) -> Part:
 
 def text_candidates(subject: Subject, texts: Texts) -> list[TextCandidate]:
     asked = Reweighing.of(subject.model, texts.batch)
-    scores, words = scores_of(subject, texts.batch), erasable_words(texts.batch)
+    scores, words = scores_of(subject, texts.batch), texts.batch.word_mask
     taus = kendall(scores[SHOWN], scores[LEFT_OUT].abs().to(scores[SHOWN]), words)
     entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
     sure, decided = asked.said.max(-1)

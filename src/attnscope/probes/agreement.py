@@ -6,7 +6,7 @@ tied positions are in the top together or not at all. `mask` says which position
 
 # TODO(docstring) join:
 #   Do two scores rank the words alike? Kendall's τ-b of many rows at once (snell2021 A.4, table 3)
-#   How well do two scores agree over a whole corpus, beside chance? (snell2021 §3.1, tables 2, 3, 5 and 7)
+#   How well do two scores agree over a whole corpus, on_device_of chance? (snell2021 §3.1, tables 2, 3, 5 and 7)
 from dataclasses import dataclass
 
 import pandas as pd

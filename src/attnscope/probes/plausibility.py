@@ -21,7 +21,6 @@ from attnscope.probes.removal import (
     RecordAccumulator,
     Score,
     TextRecords,
-    erasable_words,
     random_score,
     rank_by_score,
     score_values,
@@ -118,7 +117,7 @@ def text_plausibility(
     """
     marked = rationale_mask(batch)
     texts = marked.any(1)
-    marked, words, values = (of[texts] for of in (marked, erasable_words(batch), score_values(score, batch)))
+    marked, words, values = (of[texts] for of in (marked, batch.word_mask, score_values(score, batch)))
     ties, *random = (random_score(batch, seed + i)[texts] for i in range(draws + 1))
     size = marked.sum(1) if share is None else (words.sum(1).double() * share - 1e-9).ceil().long()
 
@@ -146,7 +145,7 @@ def rationale_mask(batch: Batch) -> Bool[Tensor, "batch source"]:
             "these texts come without rationales; use a task that names one, such as eraser_movies or "
             "Classification(..., rationale='rationale')"
         )
-    return (batch.rationale >= MIN_VOTES) & erasable_words(batch)
+    return (batch.rationale >= MIN_VOTES) & batch.word_mask
 
 
 def rationale_mass(

@@ -16,10 +16,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.inference import device_of, evaluating
 from attnscope.probes.counterfactual import Reweighing, class_probabilities
-from attnscope.probes.scores import Scores, attention_scores
-from attnscope.tasks.batch import PAD, SPECIALS, Batch
+from attnscope.probes.scores import TokenScores, attention_scores
+from attnscope.tasks.batch import PAD, Batch
 from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
 
 RANDOM = "random"  # the name of random scores
@@ -27,28 +27,23 @@ TOKENS_AT_ONCE = 1 << 17  # of shortened texts, padding included, in one forward
 MIN_WORDS = 2  # one is removed, one stays
 
 Removal = Literal["attention", "text"]
-Score = Scores | Float[Tensor, "batch source"]
+Score = TokenScores | Float[Tensor, "batch source"]
 # For some texts (rows of the batch), each with several masks of kept positions, the probabilities of the classes.
 Predict = Callable[
     [Int[Tensor, " texts"], Bool[Tensor, "texts choices source"]], Float[Tensor, "texts choices classes"]
 ]
 
 
-# Scores and their order
-
-
-def erasable_words(batch: Batch) -> Bool[Tensor, "batch source"]:
-    """Return the mask of words, without special tokens and padding."""
-    return batch.source_mask & (batch.source >= len(SPECIALS))
+# TokenScores and their order
 
 
 def has_two_words(batch: Batch) -> Bool[Tensor, " batch"]:
-    return erasable_words(batch).sum(1) >= MIN_WORDS
+    return batch.word_mask.sum(1) >= MIN_WORDS
 
 
 def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
     """Return the score of each source token for the one prediction of a classifier."""
-    values = score.values if isinstance(score, Scores) else score[:, None]
+    values = score.values if isinstance(score, TokenScores) else score[:, None]
     given, expected = tuple(values.shape), (len(batch), 1, batch.source.shape[1])
     if given != expected:
         raise AttnscopeError(
@@ -95,7 +90,7 @@ def remove_tokens(reading: Reweighing, batch: Batch) -> Predict:
         rows = texts.repeat_interleave(kept.shape[1])  # texts times choices
         size = max(1, TOKENS_AT_ONCE // kept.shape[2])
         pieces = zip(rows.split(size), kept.flatten(0, 1).split(size), strict=True)
-        with as_it_was(reading.model):
+        with evaluating(reading.model):
             logits: Tensor = torch.cat([reading.model(keep_tokens(batch, *piece)).logits for piece in pieces])
         classes: Tensor = class_probabilities(logits).unflatten(0, kept.shape[:2])
         return classes
@@ -105,7 +100,7 @@ def remove_tokens(reading: Reweighing, batch: Batch) -> Predict:
 
 def mask_attention(reading: Reweighing, batch: Batch) -> Predict:
     """Return predictions with zero attention on some tokens; the encoder runs once."""
-    words = erasable_words(batch)
+    words = batch.word_mask
 
     def predict(texts: Tensor, kept: Tensor) -> Tensor:
         everything = words.new_ones(kept.shape[1], *words.shape)  # choices x batch x source
@@ -129,8 +124,9 @@ def keep_tokens(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "ro
         source_mask=mask,
         target=batch.target[rows],
         target_mask=batch.target_mask[rows],
-        guide=None,
+        gold_attention=None,
         rationale=None,
+        source_special=None if batch.source_special is None else batch.source_special[rows].gather(1, order),
     )
 
 
@@ -180,7 +176,7 @@ class ErasedTexts:
         """
         batch = batch.to(device_of(model))
         reading = reading or Reweighing.of(model, batch)
-        words, texts = erasable_words(batch), has_two_words(batch).nonzero()[:, 0]
+        words, texts = batch.word_mask, has_two_words(batch).nonzero()[:, 0]
         ranks = rank_by_score(score_values(score, batch)[texts], words[texts], random_score(batch, seed)[texts])
         predict = REMOVALS[choose("way to remove tokens", removal, REMOVALS)](reading, batch)
         return cls(predict, texts, ranks, words[texts], batch.source_mask[texts], reading.said[texts])

@@ -24,7 +24,7 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models import EncoderDecoder
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks.batch import Batch
 
@@ -277,8 +277,8 @@ def attention_on_gold(
 def mean_attention_on_gold(model: EncoderDecoder, batches: Iterable[Batch]) -> float:
     """Return the mean attention on gold positions over all target tokens, with greedy decoding."""
     weights = []
-    for batch, trace in traced(model, batches, teacher_forcing=0.0):
-        if batch.guide is None:
+    for batch, trace in traces(model, batches, teacher_forcing=0.0):
+        if batch.gold_attention is None:
             raise AttnscopeError("these sentences have no gold attention, so it is not known where it should be")
-        weights.append(attention_on_gold(trace.attention.mean(1), batch.guide, batch.target_mask))
+        weights.append(attention_on_gold(trace.attention.mean(1), batch.gold_attention, batch.target_mask))
     return torch.cat(weights).mean().item()

@@ -177,7 +177,7 @@ def shapley_values(
     states: Float[np.ndarray, "steps units"],
     background: Float[np.ndarray, "others units"],
 ) -> Float[np.ndarray, "steps classes units"]:
-    """What each unit adds to each class's score, beside the mean score of the background (Lundberg and Lee 2017).
+    """What each unit adds to each class's score, on_device_of the mean score of the background (Lundberg and Lee 2017).
 
     Of a linear model whose units are taken as independent they are exact: weight × (state − mean state). The paper had
     to approximate them, and blames that.

@@ -7,7 +7,6 @@ from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, ad
 from attnscope.errors import BadSetting
 from attnscope.models.adapters import Numbering, Words, by_word
 from attnscope.models.adapters.readers import NO_WORD, Pieced
-from attnscope.probes.erasure import erasable_words
 from attnscope.tasks import END, PAD, SPECIALS, START
 
 
@@ -53,7 +52,7 @@ def test_special_tokens_have_our_numbers_and_words_are_whole(kind):
     for i, text in enumerate(SOURCES):
         names = [name for name, real in zip(read.source.names[i], read.source.real[i], strict=False) if real]
         assert names == text.split()
-    assert torch.equal(erasable_words(batch), read.source.unit.ge(0) & ~special(read.source))
+    assert torch.equal(batch.word_mask, read.source.unit.ge(0) & ~special(read.source))
     assert len(model.reader.source_vocabulary) == len(model.reader.source)
     assert read.cut == 0
 

@@ -72,7 +72,11 @@ class BagOfWords(GivesTrace, ReadsOut, nn.Module):
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's. There is no decoder to hear a word and no gate to show, so the last two change nothing."""
         embedded = embedding(batch.source, self.embedding)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # What a decoder is given at each step: the gold token before it, or the token that it predicted itself.
 Decoding = Literal["teacher_forced", "greedy"]
+TEACHER_FORCING: dict[Decoding, float] = {"teacher_forced": 1.0, "greedy": 0.0}  # the probability of the gold token
 
 
 class MissingCapability(AttnscopeError):
@@ -31,6 +32,10 @@ class MissingCapability(AttnscopeError):
 
 class _Forward:
     decoding: Decoding = "teacher_forced"  # what `teacher_forcing=None` means
+
+    def gold_probability(self, teacher_forcing: float | None) -> float:
+        """Return the probability that the decoder is given the gold token, where None means: by `decoding`."""
+        return TEACHER_FORCING[self.decoding] if teacher_forcing is None else teacher_forcing
 
     if TYPE_CHECKING:
 

@@ -153,7 +153,11 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
         self.output = nn.Linear(settings.state_size, 1 if classes == 2 else classes)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's; there is no decoder to be taught, and LSTM gates are not shown here."""
         embedded = self.source_inputs(batch.source)

@@ -196,7 +196,11 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         if attention is not None and self.attend is None:
@@ -204,6 +208,7 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         embedded = self.source_inputs(batch.source)
         read = self.encoder.read(embedded, batch.source_mask)
         memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
+        teacher_forcing = self.gold_probability(teacher_forcing)
         gold = heard_words(batch, teacher_forcing)
         if self.settings.context == "input":
             said = self._step_by_step(gold, read.final, memory, attention)

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnscope.models.capabilities import Decoding, WrapsModel
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, WrapsModel
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
 
 Model = WrapsModel | Callable[..., Any]  # a LoadedModel, a model, or any function that gives a Trace
-TEACHER_FORCING: dict[Decoding, float] = {"teacher_forced": 1.0, "greedy": 0.0}
 
 
 def module_of(model: Model) -> Callable[..., Any]:

@@ -220,7 +220,11 @@ class HuggingFace(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, HasLayers, Sel
 
     @abstractmethod
     def forward(
-        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's. There are no gates to show. `adapters.interventions` says what `attention` may be."""
 
@@ -274,10 +278,14 @@ class HFEncoderDecoder(Generates, HuggingFace):
         self.first = first_id(model, reader.tokenizer)
 
     def forward(
-        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
-        fed = heard_words(batch, teacher_forcing)
+        fed = heard_words(batch, self.gold_probability(teacher_forcing))
         with evaluating(self.model, keep_gradients=True):
             embedded = self.source_inputs(batch.source)
             read = self.encode(embedded, batch)
@@ -390,7 +398,11 @@ class HFClassifier(HuggingFace):
         super().__init__(model, reader, CLASSIFIERS[model.config.model_type], model.config.num_attention_heads)
 
     def forward(
-        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's; there is no decoder to be taught."""
         recorder, states = self.recorder(batch, attention), list[Tensor]()

@@ -56,7 +56,8 @@ STORED_NAMES: dict[str, dict[str, str]] = {
     },
 }
 STORED_KINDS: dict[str, str] = {}  # name of a class that is in no dictionary of names -> kind in JSON
-ADDED_FIELDS: dict[str, tuple[str, ...]] = {}  # by class: fields that 0.1 did not have; each has a default
+# By class: fields that 0.1 did not have; each has a default.
+ADDED_FIELDS: dict[str, tuple[str, ...]] = {"TrainingSettings": ("decoding",)}
 
 
 def kinds() -> dict[str, type]:

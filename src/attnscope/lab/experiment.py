@@ -27,6 +27,7 @@ from attnscope.models import (
     restart_heads,
     start_words,
 )
+from attnscope.models.capabilities import Decoding
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
@@ -127,12 +128,23 @@ class Run:
     def checkpoints(self) -> list[int]:
         return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("checkpoints/*.safetensors"))
 
-    def model(self, checkpoint: int | None = None) -> Model:
-        """The trained network, in evaluation mode; with a checkpoint, as it was after that many steps."""
+    @property
+    def decoding(self) -> Decoding:
+        """How the trained model is evaluated and probed."""
+        return self.experiment.training.decoding
+
+    def model(self, checkpoint: int | None = None, decoding: Decoding | None = None) -> Model:
+        """Return the trained model, in evaluation mode.
+
+        Args:
+            checkpoint: The training step whose weights are loaded; None: the final weights.
+            decoding: The model's `decoding`; None: that of the training settings.
+        """
         name = "weights" if checkpoint is None else f"checkpoints/step-{checkpoint:06d}"
         if checkpoint is not None and checkpoint not in self.checkpoints:
             raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
         model = self.experiment.new_model()
+        model.decoding = decoding or self.decoding
         load_weights(model, read(self.folder / f"{name}.safetensors")[0])
         return model.to(self.experiment.device).eval()
 
@@ -229,7 +241,9 @@ def write_down(experiment: Experiment, run: Fit) -> None:
     """The log, and a summary on the test set; weights and checkpoints are there already."""
     assert run.folder is not None
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
-    on_test = evaluate(run.model, experiment.task.batches("test"), **experiment.training.forward)
+    on_test = evaluate(
+        run.model, experiment.task.batches("test"), decoding=experiment.training.decoding, **experiment.training.forward
+    )
     write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
 
 

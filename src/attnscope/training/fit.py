@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from attnscope.errors import AttnscopeError, require
+from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
 from attnscope.training.descent import Descent
@@ -97,6 +98,8 @@ class Fit:
     ):
         self.model, self.task, self.settings, self.objective = model, task, settings, objective
         self.seed, self.folder, self.watch = seed, folder, watch
+        if isinstance(model, GivesTrace):
+            model.decoding = settings.decoding
         self.descent = Descent(model, objective, settings)
         self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:
@@ -149,7 +152,9 @@ class Fit:
             row: dict[str, float] = {"step": step}
             self._seed()  # own words may be fed back by chance, in evaluation as well
             validation = self.task.batches("validation", size=EVALUATION_BATCH)
-            row |= evaluate(self.model, validation, self.settings.teacher_forcing, **self.settings.forward)
+            row |= evaluate(
+                self.model, validation, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward
+            )
             for name, probe in self.watch.items():
                 row |= {f"{name}.{key}": float(value) for key, value in probe(self.model, self.task).items()}
             self.progress.log.append(row)

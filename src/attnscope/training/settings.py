@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import uniform
+from attnscope.models.capabilities import Decoding
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class TrainingSettings:
     decay: float = 0.9997  # per step, for schedule="exponential"
     warmup: int = 0
     max_grad_norm: float | None = 10.0
-    teacher_forcing: float = 0.0
+    teacher_forcing: float = 0.0  # in training: the probability that the decoder is given the gold token
     evaluate_every: int = 200
     checkpoints: tuple[int, ...] = ()  # steps after which the weights are kept
     patience: int | None = None  # evaluations without a better one before training stops
@@ -34,6 +35,7 @@ class TrainingSettings:
     best_metric: str = "loss"  # on the validation split, the lowest; or "word_accuracy", the highest
     attention: str = "own"  # or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2)
     trained: str = "all"  # or "attention" (snell2021 A.6), "all but words": other weights stay as they started
+    decoding: Decoding = "greedy"  # how the trained model is evaluated and probed; or "teacher_forced"
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -41,6 +43,7 @@ class TrainingSettings:
         choose("choice of weights", self.keep_weights, ("last", "best"))
         choose("measure of the best", self.best_metric, ("loss", "word_accuracy"))
         choose("attention in training", self.attention, FORWARD)
+        choose("decoding", self.decoding, get_args(Decoding))
         choose("part to train", self.trained, ("all", "attention", "all but words"))
         require(
             (self.attention, self.trained) != ("uniform", "attention"),

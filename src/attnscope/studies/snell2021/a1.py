@@ -83,7 +83,7 @@ def solved(example: CounterExample) -> Measurement:
 
 
 def agreed(run: Run, settings: Optimised) -> Measurement:
-    model, task = run.model(), run.task
+    model, task = run.model(decoding="teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     best, own, losses = AgreementAccumulator(), AgreementAccumulator(), list[Any]()

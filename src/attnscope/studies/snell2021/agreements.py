@@ -232,13 +232,15 @@ def agreed(u: Values, v: Values, batches: Sequence[Batch], specials: bool = True
 
 def most_accurate(run: Run, batches: Sequence[Batch]) -> int:
     """The checkpoint whose attention is α: the one with the best validation accuracy (author's code)."""
-    accuracies = {step: shown(run.model(step), batches, by_attention).accuracy for step in run.checkpoints}
+    accuracies = {
+        step: shown(run.model(step, "teacher_forced"), batches, by_attention).accuracy for step in run.checkpoints
+    }
     return max(accuracies, key=accuracies.__getitem__)
 
 
 def fixed_scores(subject: TrainedCase, finished: int, batches: Sequence[Batch]) -> dict[str, Values]:
     """α, β and Δ of the standard network; β^px; and, of classes, β^log."""
-    standard, proxy = subject.runs["standard"].model(finished), subject.runs["proxy"].model()
+    standard, proxy = subject.runs["standard"].model(finished, "teacher_forced"), subject.runs["proxy"].model()
     assert not isinstance(standard, BagOfWords)
     scores = {
         "attention": shown(standard, batches, by_attention).values,
@@ -287,7 +289,7 @@ def course(part: str, subject: TrainedCase, samples: Samples, fixed: Fixed) -> C
     """At each checkpoint of a part, how what it says agrees with what stays, and how well the network does."""
     run, found = subject.runs[part], {split: list[Checkpoint]() for split in samples}
     for step in run.checkpoints:
-        model = run.model(step)
+        model = run.model(step, "teacher_forced")
         for split, batches in samples.items():
             pairs = {pair: (u, ask) for pair, (u, ask) in WATCHED[part].items() if u in fixed[split]}
             seen = {ask: shown(model, batches, ask, **run.forward) for ask in {ask for _, ask in pairs.values()}}
@@ -314,7 +316,7 @@ def answers_on(
     steps = {metric: best(uniform, "attention_uniform", metric).step for metric in METRICS}
     steps["last"] = uniform[-1].step
     by_step = {step: with_uniform(subject.runs["uniform"], step, batches, fixed) for step in {*steps.values()}}
-    ended = shown(again.model(again.checkpoints[-1]), batches, by_attention).values
+    ended = shown(again.model(again.checkpoints[-1], "teacher_forced"), batches, by_attention).values
     return Answers(
         courses=courses,
         at_the_end={
@@ -327,7 +329,7 @@ def answers_on(
 
 def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Scored) -> dict[str, Agreement]:
     """What is compared with β^uf at one checkpoint; Δ with either sign."""
-    uniform = shown(run.model(step), batches, lexical, **run.forward).values
+    uniform = shown(run.model(step, "teacher_forced"), batches, lexical, **run.forward).values
     pairs = {
         "uniform_proxy": (uniform, fixed["proxy"]),
         "saliency_uniform": (fixed["saliency"], uniform),

@@ -188,7 +188,7 @@ def aligned_over_training(run: Run, sentences: int) -> Measurement:
 
 def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, AlignmentQuality]:
     """How well each score of the network, as it was at this step, finds the gold links."""
-    model, task = run.model(step), run.task
+    model, task = run.model(step, "teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     counts = {name: AlignmentAccumulator() for name in METHODS}

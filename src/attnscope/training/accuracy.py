@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from jaxtyping import Int
 from torch import Tensor
 
-from attnscope.models.capabilities import Decoding, GivesTrace
-from attnscope.models.inference import TEACHER_FORCING, Model, module_of, traces
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace
+from attnscope.models.inference import Model, module_of, traces
 from attnscope.models.trace import Interventions
 from attnscope.tasks import END, Batch
 from attnscope.training.objectives import CrossEntropy

@@ -23,7 +23,7 @@ from attnscope.probes.adversary import (
     search_adversaries_in_batch,
     search_token_adversaries,
 )
-from attnscope.probes.counterfactual import Reweighing, WordByWord
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import tvd
 from attnscope.probes.saliency import gold_log_probability, influence
 from attnscope.probes.word_alignment import GoldAlignment
@@ -247,7 +247,8 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
 def test_words_hang_together_only_where_attention_reaches_later_ones():
     batch = recurrent().read(slice(3)).batch
     together = {
-        name: WordByWord.of(recurrent(context=name).model, batch, batch.target_mask).together is not None
+        name: CounterfactualAttention.of(recurrent(context=name).model, batch, tokens=batch.target_mask).coupled
+        is not None
         for name in ("input", "readout")
     }
     assert together == {"input": True, "readout": False}
@@ -256,8 +257,8 @@ def test_words_hang_together_only_where_attention_reaches_later_ones():
 def test_a_classifier_is_the_case_of_one_output_word():
     model, batch = classifier(classes=3), labelled_texts(classes=3)
     settings = SearchSettings(steps=30, restarts=2, learning_rate=0.1)
-    as_word = maximise_distance(WordByWord.of(model, batch, batch.target_mask), settings)
-    as_text = maximise_distance(Reweighing.of(model, batch), settings)
+    as_word = maximise_distance(CounterfactualAttention.of(model, batch, tokens=batch.target_mask), settings)
+    as_text = maximise_distance(CounterfactualAttention.of_classifier(model, batch), settings)
     torch.testing.assert_close(as_word, as_text, equal_nan=True)
 
 

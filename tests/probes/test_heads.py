@@ -17,9 +17,9 @@ from attnscope.models.adapters.layers import by_layer
 from attnscope.models.attention import masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers
 from attnscope.probes.agreement import AgreementAccumulator
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation, head_ranking
-from attnscope.probes.heads.stream import Again
 from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
@@ -385,9 +385,10 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
 def test_layers_before_a_changed_head_are_not_asked_again(kind):
     model = adapter(kind)
     batch, asked = texts(model).batch, []
-    again = Again(model, batch, {})
+    again = CounterfactualAttention.of(model, batch)
+    again.change_head(1, 0, ablated)  # a plain pass comes first
     handles = [part.register_forward_pre_hook(lambda part, _: asked.append(part)) for part in model.model.modules()]
-    found = again.changed(1, 0, uniform).logits[batch.target_mask]
+    found = again.change_head(1, 0, uniform).logits[batch.target_mask]
     for handle in handles:
         handle.remove()
     first, second = model.family.attentions(model.model)
@@ -399,14 +400,14 @@ def test_layers_before_a_changed_head_are_not_asked_again(kind):
 
 def test_a_pass_that_fails_leaves_all_layers_as_they_were():
     model = adapter("marian")
-    again = Again(model, texts(model).batch, {})
+    again = CounterfactualAttention.of(model, texts(model).batch)
     forwards = [vars(part).get("forward") for part in model.modules()]
 
     def fails(weights, mask):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        again.changed(1, 0, fails)
+        again.change_head(1, 0, fails)
     assert [vars(part).get("forward") for part in model.modules()] == forwards
 
 

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from attnscope.models.inference import device_of, traces
 from attnscope.probes.adversarial_training import imitation
 from attnscope.probes.adversary import exact_adversaries_in_batch
-from attnscope.probes.counterfactual import Reweighing, WordByWord
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.probes.erasure import (
     ComprehensivenessAccumulator,
@@ -76,19 +76,19 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
     assert device_of(lambda batch: batch) == device_of(torch.nn.ReLU()) == torch.device("cpu")
 
 
-# Reweighing and fragility
+# CounterfactualAttention and fragility
 
 
 def test_with_its_own_attention_a_model_says_what_it_said():
-    asked = Reweighing.of(classifier(), BATCH)
-    assert_close(asked.probabilities(asked.own[None])[0], asked.said)
-    assert_close(asked.measured(asked.own), asked.said)
+    asked = CounterfactualAttention.of_classifier(classifier(), BATCH)
+    assert_close(asked.probabilities(asked.own[None])[0], asked.own_probabilities)
+    assert_close(asked.verified_probabilities(asked.own), asked.own_probabilities)
     for model in (encoder_decoder(), encoder_decoder(context="input")):
         batch = random_batch(3, seed=2, longest=4)
-        words = WordByWord.of(model, batch, batch.target_mask)
-        assert_close(words.placed(words.own[None])[0], words.trace.attention)
-        assert_close(words.probabilities(words.own[None])[0], words.said)
-        assert_close(words.measured(words.own), words.said)
+        words = CounterfactualAttention.of(model, batch, tokens=batch.target_mask)
+        assert_close(words.in_passes(words.own[None])[0], words.trace.attention)
+        assert_close(words.probabilities(words.own[None])[0], words.own_probabilities)
+        assert_close(words.verified_probabilities(words.own), words.own_probabilities)
 
 
 @few

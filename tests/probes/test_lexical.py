@@ -92,7 +92,7 @@ def test_how_much_is_held_at_a_time_changes_memory_and_nothing_else(cells):
     rows = []
     readout = model.readout
     model.readout = lambda context, decoder: (rows.append(len(context)), readout(context, decoder))[1]
-    probe = lexical(model, (trace := model(BATCH)), cells=cells)
+    probe = lexical(model, (trace := model(BATCH)), max_elements=cells)
     width = WORDS + trace.decoder.shape[-1] + trace.context.shape[-1] + trace.last.values.shape[-1]
     assert max(rows[1:]) <= max(1, cells // width)
     del model.readout

@@ -29,7 +29,7 @@ from attnscope.probes.adversary import (
     search_adversaries_in_batch,
 )
 from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import Reweighing, class_probabilities
+from attnscope.probes.counterfactual import CounterfactualAttention, class_probabilities
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator, ProbabilityDrops
 from attnscope.probes.fragility import Fragility, FragilityAccumulator
 from attnscope.probes.grounding import MARGIN, batch_token_probabilities
@@ -118,8 +118,8 @@ def adversary(subject: Subject, sample: Sample) -> Part:
 
 
 def farthest_found(subject: Subject, batch: Batch, settings: SearchSettings) -> BatchAdversaries:
-    asked = Reweighing.of(subject.model, batch)
-    exact = asked.places is not None and len(subject.classes) == 2
+    asked = CounterfactualAttention.of_classifier(subject.model, batch)
+    exact = asked.contributions is not None and len(subject.classes) == 2
     return (
         exact_adversaries_in_batch(subject.model, batch)
         if exact

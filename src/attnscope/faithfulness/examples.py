@@ -12,11 +12,11 @@ from torch import Tensor
 from attnscope.faithfulness.classifier import GRADIENT, LEFT_OUT, SHOWN, scores_of
 from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import Sample, Subject
-from attnscope.faithfulness.translator import Pass, left_out, passes, ranked_alike, tells
+from attnscope.faithfulness.translator import Pass, left_out, passes, ranked_alike
 from attnscope.models.adapters import Texts, Words, by_word
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import Reweighing
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.grounding import batch_token_probabilities
 from attnscope.probes.lexical import lexical
 from attnscope.tasks.batch import SPECIALS
@@ -47,11 +47,11 @@ def text_examples(subject: Subject, sample: Sample) -> Part:
 
 
 def text_candidates(subject: Subject, texts: Texts) -> list[TextCandidate]:
-    asked = Reweighing.of(subject.model, texts.batch)
+    asked = CounterfactualAttention.of_classifier(subject.model, texts.batch)
     scores, words = scores_of(subject, texts.batch), texts.batch.word_mask
     taus = kendall(scores[SHOWN], scores[LEFT_OUT].abs().to(scores[SHOWN]), words)
     entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
-    sure, decided = asked.said.max(-1)
+    sure, decided = asked.own_probabilities.max(-1)
     gold = texts.batch.target[:, 0] - len(SPECIALS)
     rough = (values.double().round(decimals=ROUGH) for values in (taus, entropies, sure))
     numbers = (values.tolist() for values in (*rough, decided, gold))
@@ -174,7 +174,7 @@ def sentence_example(subject: Subject, number: int, why: str, names: dict[int, s
     source, target = one.texts.source, one.texts.target
     found = {"attention": one.shown, "leave one out": left_out(subject, one)}
     scores = {name: by_word(values, source, target) for name, values in found.items()}
-    if tells(subject.model):
+    if isinstance(subject.model, ReadsOut):
         each = lexical(one.model, one.trace).probability
         scores["each word alone"] = by_word(each, source, target) / by_word(torch.ones_like(each), source, target)
     return {

@@ -24,17 +24,26 @@ from attnscope.faithfulness.records import Part, Test
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models.adapters import Texts, up_to
 from attnscope.models.attention import uniform
+from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Intervention, Trace, Where
 from attnscope.probes.adversary import SearchSettings, search_token_adversaries
 from attnscope.probes.agreement import ONE_IN, agreement, chance, kendall, peaks
-from attnscope.probes.counterfactual import looked, lots_by_step, reweighed
+from attnscope.probes.counterfactual import (
+    MAX_ELEMENTS,
+    CounterfactualAttention,
+    layer_weights,
+    random_keys,
+    read_out_rows,
+    rows_at_a_time,
+    trace_and_mask,
+)
 from attnscope.probes.divergences import jsd
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.grounding import MARGIN
 from attnscope.probes.heads.ranking import HeadAlignmentAccumulator, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.stream import Heads, Sentences, asking, is_special, weights_of
-from attnscope.probes.lexical import CELLS, log_odds, picked_by_all, rows_at_a_time, said_with
+from attnscope.probes.heads.stream import Heads, Sentences, is_special
+from attnscope.probes.lexical import log_odds
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import AlignmentAccumulator
 from attnscope.tasks.batch import Batch
@@ -57,10 +66,14 @@ class Pass:
 
     @classmethod
     def of(cls, subject: Subject, texts: Texts) -> "Pass":
-        trace, attended = looked(subject.model, texts.batch)
+        trace, attended = trace_and_mask(subject.model, texts.batch)
         batch = texts.batch.to(trace.source.device)
         source, target = (~is_special(subject.model, batch, side) for side in ("source", "target"))
         return cls(subject.model, texts, batch, trace, attended, attended & source, batch.target_mask & target)
+
+    @cached_property
+    def counterfactual(self) -> CounterfactualAttention:
+        return CounterfactualAttention(self.model, self.batch, self.trace, self.attended)
 
     @property
     def shown(self) -> Scores:
@@ -178,11 +191,11 @@ def effects(one: Pass, layers: int, draws: int, seed: int) -> dict[str, dict[str
 def otherwise(one: Pass, layers: int, draws: int, seed: int) -> Iterator[tuple[str, Tensor]]:
     """What is said with each other attention, one after the other: logits are large."""
     where = "" if layers == 1 else " in the last layer"
-    yield f"uniform{where}", reweighed(one.model, one.trace, uniform(one.trace.attention, one.attended))
+    yield f"uniform{where}", one.counterfactual.logits(uniform(one.trace.attention, one.attended))
     for draw in range(draws):
-        yield f"shuffled{where}", reweighed(one.model, one.trace, shuffled(one, layers - 1, draw, seed))
+        yield f"shuffled{where}", one.counterfactual.logits(shuffled(one, layers - 1, draw, seed))
     if layers > 1:
-        ask = asking(one.model, one.batch, {})
+        ask = one.counterfactual.intervene
         yield "uniform in all layers", ask(dict.fromkeys(range(layers), uniform)).logits
         for draw in range(draws):
             every: dict[Where, Intervention] = {layer: shuffled(one, layer, draw, seed) for layer in range(layers)}
@@ -193,7 +206,7 @@ def shuffled(one: Pass, layer: int, draw: int, seed: int) -> Float[Tensor, "batc
     """The layer's own weights, in another order."""
     trace = up_to(one.trace, layer) if len(one.trace.layers) > 1 else one.trace
     number = layer * APART + draw
-    lots = lots_by_step(trace, range(number, number + 1), seed)
+    lots = random_keys(trace, range(number, number + 1), seed)
     mixed: Tensor = permute_weights(trace.attention.flatten(1, 2), one.attended, lots.flatten(2, 3))[0]
     apart: Tensor = mixed.unflatten(1, trace.attention.shape[1:3])
     return apart
@@ -310,7 +323,7 @@ def ranked_alike(one: Pass, score: Scores, effect: Scores) -> BySentence:
 
 def at_random(one: Pass, seed: int) -> Scores:
     """As follows from the words of a sentence: batches do not matter."""
-    return lots_by_step(one.trace, range(1), seed)[0][:, 0].double()
+    return random_keys(one.trace, range(1), seed)[0][:, 0].double()
 
 
 def left_out(subject: Subject, one: Pass) -> Scores:
@@ -336,7 +349,7 @@ class Alone:
 
 
 def tokens(subject: Subject, sample: Sample) -> Part:
-    if not tells(subject.model):
+    if not isinstance(subject.model, ReadsOut):
         why = "This model does not tell what it would say of one word alone: it has no context_of and readout."
         return {"sentences": [why], "table": [], "tests": []}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (TOP, CHANCE, LEAKS, ALONE, OWN)}
@@ -380,27 +393,21 @@ def measures(one: Pass) -> dict[str, Float[Tensor, "batch target"]]:
     }  # fmt: skip
 
 
-def alone(one: Pass, cells: int = CELLS) -> Alone:
+def alone(one: Pass, max_elements: int = MAX_ELEMENTS) -> Alone:
     """A readout for each output word and source word."""
     trace = one.trace
     blank = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
     gold, same, likeliest = blank, blank.clone(), torch.zeros_like(blank, dtype=torch.bool)
     pairs = (one.target[:, :, None] & one.source[:, None]).nonzero()
-    pick, predicted = picked_by_all(trace), trace.predictions
+    predicted = trace.predictions
     with evaluating(one.model):
-        for some in pairs.split(rows_at_a_time(trace, cells)):
+        for some in pairs.split(rows_at_a_time(trace, max_elements)):
             b, t, source = some.unbind(1)
-            logits, said = said_with(one.model, trace, pick(b, t, source), b, t), predicted[b, t]
+            logits, said = read_out_rows(one.model, trace, trace.last.values[b, :, source], b, t), predicted[b, t]
             gold[b, t, source] = log_odds(logits, trace.target[b, t])
             same[b, t, source] = log_odds(logits, said).sigmoid()
             likeliest[b, t, source] = logits.argmax(1) == said
     return Alone(gold, same, likeliest)
-
-
-def tells(model: object) -> bool:
-    """Whether it has the second door."""
-    layer = getattr(model, "attend", None)
-    return hasattr(model, "readout") and (hasattr(model, "context_of") or hasattr(layer, "merge"))
 
 
 def plausibility(subject: Subject, sample: Sample) -> Part | None:
@@ -414,7 +421,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     seen: list[Sentences] = []
     for one in passes(subject, sample):
         sentences, special = Sentences(one.batch, one.texts.source, one.texts.target), Special.of(one.model, one.batch)
-        heads.update(weights_of(one.trace), sentences, special)
+        heads.update(layer_weights(one.trace), sentences, special)
         shown.update(one.shown[None, :, None], sentences, special)
         seen.append(sentences)
     error, single = float(shown.result()[0, 0]), heads.result()
@@ -486,7 +493,7 @@ def distance(one: Pass, attention: Scores) -> Float[Tensor, "batch target"]:
 
 
 def shuffled_shown(one: Pass, seed: int) -> Scores:
-    lots = lots_by_step(one.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
+    lots = random_keys(one.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
     return permute_weights(one.shown, one.attended, lots)[0]
 
 

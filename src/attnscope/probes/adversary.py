@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
-from attnscope.probes.counterfactual import Reweighing, WordByWord, looked
+from attnscope.probes.counterfactual import CounterfactualAttention, trace_and_mask
 from attnscope.probes.divergences import MAX_JSD, jsd, safe_log, tvd
 from attnscope.tasks.batch import Batch
 from attnscope.tasks.task import trimmed
@@ -121,7 +121,7 @@ def search_adversaries_in_batch(
 ) -> BatchAdversaries:
     """The adversary of every text of a batch, weights included."""
     settings = settings or SearchSettings()
-    asked = Reweighing.of(model, batch)
+    asked = CounterfactualAttention.of_classifier(model, batch)
     return verify(asked, maximise_distance(asked, settings), settings.epsilon)
 
 
@@ -138,12 +138,12 @@ def search_token_adversaries(
     are thousands of words to say, no other may get anywhere.
     """
     chosen = settings or SearchSettings()
-    vocabulary = looked(model, trimmed(batch, slice(1)))[0].logits.shape[-1]
+    vocabulary = trace_and_mask(model, trimmed(batch, slice(1)))[0].logits.shape[-1]
     at_once = max(1, cells // (chosen.restarts * batch.target.shape[1] * vocabulary))
     found = []
     for first in range(0, len(batch), at_once):
         some = trimmed(batch, slice(first, first + at_once))
-        asked = WordByWord.of(model, some, words[first : first + at_once, : some.target.shape[1]])
+        asked = CounterfactualAttention.of(model, some, tokens=words[first : first + at_once, : some.target.shape[1]])
         found.append(verify(asked, maximise_distance(asked, chosen, nearby=True), chosen.epsilon))
     return concatenate_padded(found, batch.source.shape[1])
 
@@ -157,7 +157,7 @@ def concatenate_padded(found: Sequence[BatchAdversaries], source: int) -> BatchA
 
 @torch.enable_grad()
 def maximise_distance(
-    asked: Reweighing | WordByWord, settings: SearchSettings, nearby: bool = False
+    asked: CounterfactualAttention, settings: SearchSettings, nearby: bool = False
 ) -> Float[Tensor, "batch heads source"]:
     """The best attention over steps and starts; NaN where none was feasible."""
     # In memory the starts of a text lie side by side: so they are one matrix to its positions.
@@ -193,48 +193,48 @@ def adjust_penalty(
 
 
 def judge_sentences(
-    asked: Reweighing | WordByWord, apart: Float[Tensor, "starts batch"], change: Float[Tensor, "starts batch"]
+    asked: CounterfactualAttention, apart: Float[Tensor, "starts batch"], change: Float[Tensor, "starts batch"]
 ) -> tuple[Float[Tensor, "starts batch"], Float[Tensor, "starts batch"]]:
     """Distance and change as they are or, of words that hang together, their mean distance and their largest change."""
-    if not isinstance(asked, WordByWord) or asked.together is None:
+    if asked.coupled is None:
         return apart, change
-    index = asked.together.expand_as(apart)
+    index = asked.coupled.expand_as(apart)
     blank = apart.new_zeros(len(apart), len(asked.trace.source))  # starts x sentences
     distance = blank.scatter_reduce(1, index, apart, "mean", include_self=False)
     return distance.gather(1, index), blank.scatter_reduce(1, index, change, "amax").gather(1, index)
 
 
 def initial_scores(
-    asked: Reweighing | WordByWord, settings: SearchSettings, nearby: bool = False
+    asked: CounterfactualAttention, settings: SearchSettings, nearby: bool = False
 ) -> Float[Tensor, "starts batch heads source"]:
     """Uniform attention with noise, in logarithms; noise follows from the words of a text, as its shuffles would.
 
     With `nearby`, the first is the model's own attention with a little noise.
     """
-    bits = asked.lots(range(settings.restarts), settings.seed)
+    bits = asked.random_keys(range(settings.restarts), settings.seed)
     normal: Tensor = torch.special.ndtri(((bits >> 12).double() + 0.5) / (1 << 52) + 0.5)  # signed 52 bits to (0, 1)
     begun = settings.noise * normal
     if nearby:
         begun = torch.cat([(safe_log(asked.own.double()) + NEARBY_NOISE * normal[0])[None], begun[1:]])
-    return begun.to(asked.own).masked_fill(~asked.attended[:, None], -math.inf)
+    return begun.to(asked.own).masked_fill(~asked.attended_at[:, None], -math.inf)
 
 
 def distances(
-    asked: Reweighing | WordByWord, weights: Float[Tensor, "starts batch heads source"]
+    asked: CounterfactualAttention, weights: Float[Tensor, "starts batch heads source"]
 ) -> tuple[Float[Tensor, "starts batch"], Float[Tensor, "starts batch"]]:
     """JSD from the model's own attention, the mean over heads, and TVD of the output from its own."""
-    change = tvd(asked.probabilities(weights), asked.said).to(weights)
+    change = tvd(asked.probabilities(weights), asked.own_probabilities).to(weights)
     return jsd(weights, asked.own).mean(-1), change
 
 
 @torch.no_grad()
 def verify(
-    asked: Reweighing | WordByWord, weights: Float[Tensor, "batch heads source"], epsilon: float
+    asked: CounterfactualAttention, weights: Float[Tensor, "batch heads source"], epsilon: float
 ) -> BatchAdversaries:
     """What was found, measured once more through the whole readout; where nothing was, the model's own attention."""
     met = ~weights.isnan().flatten(1).any(1)
     tried = torch.where(met[:, None, None], weights, asked.own)
-    change = tvd(asked.measured(tried), asked.said)
+    change = tvd(asked.verified_probabilities(tried), asked.own_probabilities)
     feasible = met & (judge_sentences(asked, change[None], change[None])[1][0] <= epsilon)
     return BatchAdversaries(
         weights=torch.where(feasible[:, None, None], tried, asked.own),
@@ -257,18 +257,23 @@ def exact_adversaries(model: nn.Module, batches: Iterable[Batch], epsilon: float
 def exact_adversaries_in_batch(model: nn.Module, batch: Batch, epsilon: float = EPSILON) -> BatchAdversaries:
     """Those of a batch, weights included."""
     require(epsilon > 0, f"epsilon must be positive, not {epsilon}")
-    asked = Reweighing.of(model, batch)
-    if asked.places is None or asked.places.shape[-1] != 2:
+    asked = CounterfactualAttention.of_classifier(model, batch)
+    if asked.contributions is None or asked.contributions.shape[-1] != 2:
         raise BadSetting(
             "the farthest attention is known only for two classes, one head, and a readout that is linear in the "
             "context; for other models, search for it"
         )
-    logits = (asked.places[..., 1] - asked.places[..., 0]).double()  # batch x source
+    logits = (asked.contributions[..., 1] - asked.contributions[..., 0]).double()  # batch x source
     own = asked.own[:, 0].double()
     some = max(1, VERTICES_AT_ONCE // logits.shape[1] ** 2)
     parts = (
         part.split(some)
-        for part in (logits, own, asked.attended, logit_bounds(asked.said[:, 1], admissible_change(epsilon)))
+        for part in (
+            logits,
+            own,
+            asked.attended,
+            logit_bounds(asked.own_probabilities[:, 1], admissible_change(epsilon)),
+        )
     )
     best = torch.cat([farthest_vertex(*part) for part in zip(*parts, strict=True)])
     return verify(asked, best[:, None].to(asked.own), epsilon)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.probes.counterfactual import Reweighing
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
 from attnscope.tasks.batch import Batch
 
@@ -82,7 +82,7 @@ class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
         check_shares(shares)
         self.shares = tuple(shares)
 
-    def measure(self, reading: Reweighing, batch: Batch, score: Score) -> ProbabilityDrops:
+    def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> ProbabilityDrops:
         return probability_drops(reading.model, batch, score, self.removal, self.shares, self.seed, reading)
 
     def result(self) -> Comprehensiveness:
@@ -97,7 +97,7 @@ def probability_drops(
     removal: str = "text",
     shares: Sequence[float] = SHARES,
     seed: int = 0,
-    reading: Reweighing | None = None,
+    reading: CounterfactualAttention | None = None,
 ) -> ProbabilityDrops:
     """Return the probability lost without the top tokens, and with these alone, of each text of at least two words.
 
@@ -236,7 +236,7 @@ class FlipAccumulator(ScoreAccumulator[Flips]):
         super().__init__(removal, draws, seed)
         self.grid = grid or RemovalGrid()
 
-    def measure(self, reading: Reweighing, batch: Batch, score: Score) -> Flips:
+    def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> Flips:
         return erase_until_flip(reading.model, batch, score, self.removal, self.grid, self.seed, reading)
 
     def result(self) -> DecisionFlips:
@@ -251,7 +251,7 @@ def erase_until_flip(
     removal: str = "attention",
     grid: RemovalGrid | None = None,
     seed: int = 0,
-    reading: Reweighing | None = None,
+    reading: CounterfactualAttention | None = None,
 ) -> Flips:
     """Return what is removed of each text of at least two words, the highest score first, until its prediction flips.
 
@@ -264,7 +264,7 @@ def erase_until_flip(
         seed: Random seed of ties.
         reading: The model's pass over this batch, if there was one.
     """
-    reading = reading or Reweighing.of(model, batch)
+    reading = reading or CounterfactualAttention.of_classifier(model, batch)
     texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
     removed = first_flip(texts, (grid or RemovalGrid()).counts(texts.lengths))
     flipped = (removed > 0)[:, None]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
 from attnscope.models.attention import uniform
-from attnscope.probes.counterfactual import Reweighing, lots
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.decisions import Decisions
 
@@ -107,13 +107,13 @@ class FragilityAccumulator:
 
     @torch.no_grad()
     def update(self, batch: Batch) -> None:
-        asked = Reweighing.of(self.model, batch)
+        asked = CounterfactualAttention.of_classifier(self.model, batch)
         even = uniform(asked.trace.attention, asked.attended)[:, :, 0]
         gold, highest = batch.target[:, 0] - len(SPECIALS), asked.own.amax(-1).mean(1).double()
-        found = gold, highest, asked.said, asked.probabilities(even[None])[0], self.shuffled(asked)
+        found = gold, highest, asked.own_probabilities, asked.probabilities(even[None])[0], self.shuffled(asked)
         self.found.append([values.cpu().numpy() for values in found])
 
-    def shuffled(self, asked: Reweighing) -> Float[Tensor, "draws batch classes"]:
+    def shuffled(self, asked: CounterfactualAttention) -> Float[Tensor, "draws batch classes"]:
         """What is said after each shuffle, a few shuffles at a time."""
         at_once = max(1, self.cells // asked.own.numel())
         parts = [
@@ -137,9 +137,11 @@ def fragility(model: nn.Module, batches: Iterable[Batch], draws: int = NUM_PERMU
     return perturb.result()
 
 
-def permute_attention(asked: Reweighing, draws: range, seed: int) -> Float[Tensor, "draws batch heads source"]:
+def permute_attention(
+    asked: CounterfactualAttention, draws: range, seed: int
+) -> Float[Tensor, "draws batch heads source"]:
     """The model's own weights, shuffled, for shuffles of these numbers."""
-    return permute_weights(asked.own, asked.attended, lots(asked.trace, draws, seed))
+    return permute_weights(asked.own, asked.attended, asked.random_keys(draws, seed))
 
 
 def permute_weights(

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
-from attnscope.models.capabilities import ReadsOut
+from attnscope.models.capabilities import ReadsOut, needs
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.lexical import value_to_context
 from attnscope.probes.scores import TokenScores, over_words
 
 CLOSE = 1e-3  # of the largest logit: how far a sum of parts may be from the whole, in single precision
@@ -58,7 +57,8 @@ def one_head(
 
 
 def as_problem(model: ReadsOut, trace: Trace) -> Problem:
-    """The parts of a model's logits, found through its second door, in double precision."""
+    """The parts of a model's logits, found by its readout, in double precision."""
+    needs(model, ReadsOut, by="the optimal attention")
     with evaluating(model):
         problem = Problem(
             places=by_place(model, trace).double(),
@@ -74,11 +74,12 @@ def as_problem(model: ReadsOut, trace: Trace) -> Problem:
 def by_place(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch places words"]:
     """γ_l: what the logits gain when one head puts all its weight on one position."""
     values = trace.last.values
-    contexts = value_to_context(model)
-    nothing = contexts(torch.zeros_like(values))  # batch x source x context
+    nothing = model.context_of(torch.zeros_like(values))  # batch x source x context
     state = None if trace.decoder is None else torch.zeros_like(trace.decoder[:, :1]).expand(-1, values.shape[2], -1)
     blank = model.readout(torch.zeros_like(nothing), state)
-    gains = [model.readout(contexts(alone(values, head)) - nothing, state) - blank for head in range(values.shape[1])]
+    gains = [
+        model.readout(model.context_of(alone(values, head)) - nothing, state) - blank for head in range(values.shape[1])
+    ]
     return torch.cat(gains, 1)
 
 
@@ -92,7 +93,7 @@ def alone(values: Float[Tensor, "batch heads source value"], head: int) -> Float
 def without_context(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch target words"]:
     """γ_s: the logits when no head adds anything."""
     batch, heads, _, size = trace.last.values.shape
-    context = value_to_context(model)(trace.last.values.new_zeros(batch, heads, trace.target.shape[1], size))
+    context = model.context_of(trace.last.values.new_zeros(batch, heads, trace.target.shape[1], size))
     return model.readout(context, trace.decoder)
 
 
@@ -114,7 +115,7 @@ def check_linear(problem: Problem, trace: Trace) -> None:
 
 
 TOLERANCE = 1e-6  # nats
-CELLS = 1 << 24  # numbers held at a time by the second derivatives
+MAX_ELEMENTS = 1 << 24  # numbers held at a time by the second derivatives
 LIMIT = 100  # steps; a dozen or two are usual
 SHRINK = 0.05  # of the smallest gap so far: the next one aimed at
 REACH = 0.99  # of the way to the boundary that a step may go
@@ -134,13 +135,13 @@ def minimise(
     problem: Problem,
     wanted: Bool[Tensor, "batch target"],
     tolerance: float = TOLERANCE,
-    cells: int = CELLS,
+    max_elements: int = MAX_ELEMENTS,
     limit: int = LIMIT,
 ) -> tuple[Float[Tensor, "batch target places"], Float[Tensor, "batch target"]]:
     """The best weights of every wanted output word, and the gap that is left, at most `tolerance` within the limit."""
     require(tolerance > 0, f"a tolerance must be positive, not {tolerance}")
     batch, places, words = problem.places.shape
-    size = max(1, cells // (problem.held.shape[1] * places * words))
+    size = max(1, max_elements // (problem.held.shape[1] * places * words))
     some = [slice(start, start + size) for start in range(0, batch, size)]
     parts = [solve(problem.rows(rows), wanted[rows], tolerance, limit) for rows in some]
     weights, gaps = (torch.cat(found) for found in zip(*parts, strict=True))
@@ -305,15 +306,15 @@ class OptimalAttention(Displayed):
 
 @torch.no_grad()
 def optimal(
-    model: ReadsOut, trace: Trace, tolerance: float = TOLERANCE, cells: int = CELLS, limit: int = LIMIT
+    model: ReadsOut, trace: Trace, tolerance: float = TOLERANCE, max_elements: int = MAX_ELEMENTS, limit: int = LIMIT
 ) -> OptimalAttention:
     """The best attention for a pass that the model made in evaluation mode. Its readout must be linear in the context.
 
-    What it asks of a model is what the lexical probe asks. `cells` bounds the numbers that second derivatives
+    What it asks of a model is what the lexical probe asks. `max_elements` bounds the numbers that second derivatives
     hold at a time.
     """
     problem = as_problem(model, trace)
-    weights, gap = minimise(problem, trace.target_mask, tolerance, cells, limit)
+    weights, gap = minimise(problem, trace.target_mask, tolerance, max_elements, limit)
     own = trace.attention.transpose(1, 2).flatten(2).to(weights)  # batch x target x places
     padding = ~trace.target_mask
     return OptimalAttention(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.inference import device_of, evaluating
-from attnscope.probes.counterfactual import Reweighing, class_probabilities
+from attnscope.probes.counterfactual import CounterfactualAttention, class_probabilities
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.tasks.batch import PAD, Batch
 from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
@@ -83,7 +83,7 @@ def rank_by_score(
 # Removal
 
 
-def remove_tokens(reading: Reweighing, batch: Batch) -> Predict:
+def remove_tokens(reading: CounterfactualAttention, batch: Batch) -> Predict:
     """Return predictions for texts without some tokens, read again by the model."""
 
     def predict(texts: Tensor, kept: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def remove_tokens(reading: Reweighing, batch: Batch) -> Predict:
     return predict
 
 
-def mask_attention(reading: Reweighing, batch: Batch) -> Predict:
+def mask_attention(reading: CounterfactualAttention, batch: Batch) -> Predict:
     """Return predictions with zero attention on some tokens; the encoder runs once."""
     words = batch.word_mask
 
@@ -111,7 +111,10 @@ def mask_attention(reading: Reweighing, batch: Batch) -> Predict:
     return predict
 
 
-REMOVALS: dict[str, Callable[[Reweighing, Batch], Predict]] = {"attention": mask_attention, "text": remove_tokens}
+REMOVALS: dict[str, Callable[[CounterfactualAttention, Batch], Predict]] = {
+    "attention": mask_attention,
+    "text": remove_tokens,
+}
 
 
 def keep_tokens(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> Batch:
@@ -162,7 +165,7 @@ class ErasedTexts:
         score: Score,
         removal: str,
         seed: int = 0,
-        reading: Reweighing | None = None,
+        reading: CounterfactualAttention | None = None,
     ) -> "ErasedTexts":
         """Rank the words of each text.
 
@@ -175,11 +178,11 @@ class ErasedTexts:
             reading: The model's pass over this batch, if there was one.
         """
         batch = batch.to(device_of(model))
-        reading = reading or Reweighing.of(model, batch)
+        reading = reading or CounterfactualAttention.of_classifier(model, batch)
         words, texts = batch.word_mask, has_two_words(batch).nonzero()[:, 0]
         ranks = rank_by_score(score_values(score, batch)[texts], words[texts], random_score(batch, seed)[texts])
         predict = REMOVALS[choose("way to remove tokens", removal, REMOVALS)](reading, batch)
-        return cls(predict, texts, ranks, words[texts], batch.source_mask[texts], reading.said[texts])
+        return cls(predict, texts, ranks, words[texts], batch.source_mask[texts], reading.own_probabilities[texts])
 
     @cached_property
     def lengths(self) -> Int[Tensor, " texts"]:
@@ -280,7 +283,7 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
         self.removal, self.draws, self.seed = choose("way to remove tokens", removal, REMOVALS), draws, seed
 
     def update(self, model: nn.Module, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
-        reading = Reweighing.of(model, batch)
+        reading = CounterfactualAttention.of_classifier(model, batch)
         given: dict[str, Score] = {"attention": attention_scores(reading.trace)} | dict(scores or {})
         require(RANDOM not in given, f"random scores are added here; give your score another name than {RANDOM!r}")
         records = {name: self.measure(reading, batch, score) for name, score in given.items()}
@@ -288,5 +291,5 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
         self.add(records | {RANDOM: concatenate_records(random, 1)}, left_out=int((~has_two_words(batch)).sum()))
 
     @abstractmethod
-    def measure(self, reading: Reweighing, batch: Batch, score: Score) -> R:
+    def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> R:
         """Return the records of these texts by one score."""

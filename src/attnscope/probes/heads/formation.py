@@ -15,7 +15,7 @@ length of their temporal, input and delta part, the same for each head.
 #   How widely does each head look, how far from the diagonal, and how much at special tokens?
 #   How is attention formed, by layer and head? (aitken2021, for models of any depth)
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pandas as pd
 import torch
@@ -24,8 +24,10 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed, Figure
 from attnscope.models.adapters import up_to
+from attnscope.models.capabilities import Decoding
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums, check_twice
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.decomposition.components import (
     Components,
     ComponentSums,
@@ -37,7 +39,7 @@ from attnscope.probes.decomposition.components import (
 )
 from attnscope.probes.decomposition.states import GeometrySums, geometry_sums, inner_products
 from attnscope.probes.decomposition.terms import FEW, TOP, ShareSums, share_sums, terms
-from attnscope.probes.heads.stream import Heads, Item, Pass, by_head, grid, grids, is_special, taken
+from attnscope.probes.heads.stream import Heads, Item, by_head, grid, grids, is_special, taken
 
 GROUPS = ("time", "word", "rest")
 S = TypeVar("S", bound=Sums)
@@ -98,7 +100,7 @@ class Split:
         self.sums = [added(*both) for both in zip(self.sums, sums, strict=True)] if self.sums else sums
 
     @torch.no_grad()
-    def measure(self, seen: Pass) -> None:
+    def measure(self, seen: CounterfactualAttention) -> None:
         trace = seen.trace
         self.fitted = self.fitted or [[sums.components() for sums in layer] for layer in self.sums]
         measured = list(zip(self.sides(trace), self.fitted, strict=True))
@@ -202,9 +204,11 @@ class AttentionProfileSums(Sums):
         )
 
 
-def attention_profile_sums(seen: Pass, special: Bool[Tensor, "batch source"]) -> AttentionProfileSums:
+def attention_profile_sums(
+    seen: CounterfactualAttention, special: Bool[Tensor, "batch source"]
+) -> AttentionProfileSums:
     """The totals of one batch."""
-    weights, words = seen.weights.double(), seen.trace.target_mask  # layers x batch x heads x target x source
+    weights, words = seen.layer_weights.double(), seen.trace.target_mask  # layers x batch x heads x target x source
     places = seen.attended.sum(1).double()  # batch
     choice = words & (places > 1)[:, None]
     distances = from_diagonal(seen.trace)[:, None]  # batch x 1 x target x source
@@ -276,20 +280,25 @@ class HeadFormation(Displayed):
 
 
 def head_formation(
-    model: Model, batches: Stream[Item], most: int | None = None, top: int = TOP, few: int = FEW, **forward: Any
+    model: Model,
+    batches: Stream[Item],
+    most: int | None = None,
+    top: int = TOP,
+    few: int = FEW,
+    decoding: Decoding | None = None,
 ) -> HeadFormation:
     """Of all layers and heads, from two passes of the model over the first `most` sentences.
 
     The first pass finds the components, the second the shares; memory goes with the words that were seen, and not with
-    the sentences. What else is given goes to the forward pass. The model is left as it was.
+    the sentences. `decoding` is that of the model unless it is given.
     """
     check_twice(batches, ", one for components and one for their shares")
     split, looked = Split(top, few), Accumulator[AttentionProfileSums]()
     for sentences in taken(batches, model, most):
-        seen = Pass.of(model, sentences.batch, forward)
+        seen = CounterfactualAttention.of(model, sentences.batch, decoding)
         split.fit(seen.trace)
         looked.add(attention_profile_sums(seen, is_special(model, sentences.batch)))
     for sentences in taken(batches, model, most):
-        split.measure(Pass.of(model, sentences.batch, forward))
+        split.measure(CounterfactualAttention.of(model, sentences.batch, decoding))
     total = looked.total
     return HeadFormation(split.result(), total.looking(), total.sentences, int(total.words))

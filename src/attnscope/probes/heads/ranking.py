@@ -11,7 +11,7 @@ words, or of a classifier's decisions, for which another word becomes the likeli
 #   Which heads are to be believed, and do the ways to tell agree? (beyond the papers)
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import pandas as pd
 import torch
@@ -23,14 +23,14 @@ from attnscope.errors import choose, require
 from attnscope.models.adapters import Words, ablated, by_word
 from attnscope.models.adapters.layers import Change
 from attnscope.models.attention import uniform
-from attnscope.models.capabilities import EmbedsSource
+from attnscope.models.capabilities import Decoding, EmbedsSource
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.models.inference import evaluating
+from attnscope.models.inference import TEACHER_FORCING, evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
 from attnscope.probes.agreement import AgreementAccumulator
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.heads.stream import (
-    Again,
     Heads,
     Item,
     PerHead,
@@ -41,7 +41,6 @@ from attnscope.probes.heads.stream import (
     is_special,
     replayed,
     taken,
-    weights_of,
 )
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores
@@ -82,13 +81,13 @@ class EffectSums(Sums):
         return {name: Effect(*of_all) for name, *of_all in zip(CHANGES, mean, error, changed.double(), strict=True)}
 
 
-def effect_sums(again: Again) -> EffectSums:
+def effect_sums(counterfactual: CounterfactualAttention) -> EffectSums:
     """The totals of one batch: a pass for each change and head."""
-    trace = again.trace
+    trace = counterfactual.trace
     own = said(trace)
     shape = len(CHANGES), len(trace.layers), trace.last.weights.shape[1]
     changes = [
-        said(again.changed(layer, head, change))
+        said(counterfactual.change_head(layer, head, change))
         for change in CHANGES.values() for layer in range(shape[1]) for head in range(shape[2])
     ]  # fmt: skip
     lost = torch.stack([own.by_sentence - made.by_sentence for made in changes])  # changes x batch
@@ -357,10 +356,10 @@ class HeadRankingAccumulator:
         saliency: Method | None = influence,
         of: str = "gold",
         named: str | None = None,
-        **forward: Any,
+        decoding: Decoding | None = None,
     ):
-        self.model, self.of, self.named, self.forward = model, of, named, forward
-        self.saliency = saliency if hasattr(model, "source_inputs") else None
+        self.model, self.of, self.named, self.decoding = model, of, named, decoding
+        self.saliency = saliency if isinstance(model, EmbedsSource) else None
         self.effects = Accumulator[EffectSums]()
         self.align = None if reference is None else HeadAlignmentAccumulator(reference)
         self.point = None if self.saliency is None else SaliencyAgreementAccumulator()
@@ -368,13 +367,14 @@ class HeadRankingAccumulator:
     def update(self, sentences: Sentences) -> None:
         batch, special = sentences.batch, Special.of(self.model, sentences.batch)
         with evaluating(self.model):
-            again = Again(self.model, batch, self.forward)
-            self.effects.add(effect_sums(again))
-        weights = weights_of(again.trace)
+            counterfactual = CounterfactualAttention.of(self.model, batch, self.decoding)
+            self.effects.add(effect_sums(counterfactual))
+        weights = counterfactual.layer_weights
         if self.align is not None:
             self.align.update(weights, sentences, special)
         if self.point is not None and self.saliency is not None:
-            found = self.saliency(cast(EmbedsSource, self.model), batch, **self.forward)
+            forward = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
+            found = self.saliency(cast(EmbedsSource, self.model), batch, **forward)
             self.point.update(weights, found, batch, special.source)
 
     def merge(self, other: "HeadRankingAccumulator") -> None:
@@ -404,14 +404,14 @@ def head_ranking(
     of: str = "gold",
     aligner: IBMModel1 | None = None,
     saliency: Method | None = influence,
-    **forward: Any,
+    decoding: Decoding | None = None,
 ) -> HeadRanking:
     """Order all heads by the first `most` sentences; for each batch, two passes of the model for each layer and head.
 
     `gold` are links in the order of the sentences: between words where the stream gives texts, between positions where
     it gives batches. Without them a translation is held against IBM Model 1: `aligner`, or one fitted to these very
     sentences. of="own" asks about what the model itself says. saliency=None leaves that ranking out: it takes a pass
-    back for each output word. What else is given goes to the forward pass. The model is left as it was.
+    back for each output word. `decoding` is that of the model unless it is given.
     """
     choose("output", of, OF)
     require(gold is None or of == "gold", "gold links are between gold sentences; with of='own' there are none to give")
@@ -426,7 +426,7 @@ def head_ranking(
         stream = iter(held)
         if any(sentences.batch.target.shape[1] > 1 for sentences in held):  # a classifier says one word
             reference, named = model_1_reference(model, held, aligner), "IBM Model 1"
-    rank = HeadRankingAccumulator(model, reference, saliency, of, named, **forward)
+    rank = HeadRankingAccumulator(model, reference, saliency, of, named, decoding)
     for sentences in stream:
         rank.update(sentences)
     return rank.result()

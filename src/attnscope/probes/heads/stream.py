@@ -5,9 +5,7 @@
 #   How is something gathered for each layer and head apart?
 #   How is a number of every layer and head drawn? A layer a row, a head a column; several numbers, several panels.
 #   How is a pass made again with one head changed, at the least cost?
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Generic, TypeVar
@@ -15,18 +13,14 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.display import Axes, Figure
 from attnscope.errors import BadSetting, choose, require
-from attnscope.models.adapters import HFEncoderDecoder, Interventions, Texts, Words
-from attnscope.models.adapters.hugging_face import HuggingFace, ended
-from attnscope.models.adapters.layers import Change, at_head
-from attnscope.models.encoder_decoder import heard_words
+from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
+from attnscope.models.adapters.hugging_face import ended
 from attnscope.models.inference import device_of, evaluating
-from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream
-from attnscope.probes.counterfactual import looked
 from attnscope.tasks.batch import END, PAD, START, Batch
 from attnscope.tasks.task import trimmed
 
@@ -71,29 +65,6 @@ def taken(stream: Stream[Item], model: Model, most: int | None = None) -> Iterat
         yield replace(sentences, batch=sentences.batch.to(device))
         if left == 0:
             return
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A pass, and what it may attend to, which only the model knows."""
-
-    trace: Trace
-    attended: Bool[Tensor, "batch source"]
-
-    @classmethod
-    def of(cls, model: Model, batch: Batch, forward: dict[str, Any]) -> "Pass":
-        return cls(*looked(model, batch, **forward))
-
-    @property
-    def weights(self) -> Float[Tensor, "layers batch heads target source"]:
-        return weights_of(self.trace)
-
-
-def weights_of(trace: Trace) -> Float[Tensor, "layers batch heads target source"]:
-    """Attention of every layer and head."""
-    heads = {layer.weights.shape[1] for layer in (*trace.layers[:-1], trace.last)}
-    require(len(heads) == 1, f"layers have different numbers of heads, {sorted(heads)}; heads are compared as a table")
-    return torch.stack([layer.weights.detach() for layer in trace.layers])
 
 
 def is_special(model: Model, batch: Batch, side: str = "source") -> Bool[Tensor, "batch positions"]:
@@ -208,65 +179,3 @@ def grids(table: pd.DataFrame, columns: Sequence[str]) -> Figure:
     for ax in panels[len(columns) :]:
         ax.set_axis_off()
     return figure
-
-
-Ask = Callable[[Interventions | None], Trace]
-
-
-class Again:
-    """A batch that a model is asked about over and over. Of passes with a change, read nothing but what is said."""
-
-    def __init__(self, model: Model, batch: Batch, forward: dict[str, Any]):
-        self.ask = asking(model, batch, forward)
-        self.layers = layers_of(model) if isinstance(model, HuggingFace) else []
-        self.gave: list[Any] = []
-        with noting(self.layers, self.gave):
-            self.trace = self.ask(None)  # the plain pass
-
-    def changed(self, layer: int, head: int, change: Change) -> Trace:
-        """With one head changed. A model of one layer need not know what a layer is."""
-        single = len(self.trace.layers) == 1
-        with resumed(self.layers[:layer], self.gave[:layer]):
-            return self.ask(at_head(head, change) if single else {(layer, head): change})
-
-
-def asking(model: Model, batch: Batch, forward: dict[str, Any]) -> Ask:
-    if not isinstance(model, HFEncoderDecoder) or forward:
-        return lambda attention: model(batch, attention=attention, **forward)
-    embedded, fed = model.source_inputs(batch.source), heard_words(batch, 1.0)
-    read = model.encode(embedded, batch)
-    return lambda attention: model.said(batch, embedded, read, fed, attention)
-
-
-def layers_of(model: HuggingFace) -> list[nn.Module]:
-    """The layers that the attention of a trace belongs to, each one entry of the library's own list of layers."""
-    names = {module: name for name, module in model.model.named_modules()}
-    found = (re.match(r".*?\.\d+(?=\.)", names[attention]) for attention in model.family.attentions(model.model))
-    return [model.model.get_submodule(match[0]) for match in found if match is not None]
-
-
-@contextmanager
-def noting(layers: Sequence[nn.Module], gave: list[Any]) -> Iterator[None]:
-    """While this lasts, what layers give is noted."""
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.callback(layer.register_forward_hook(lambda _, __, output: gave.append(output)).remove)
-        yield
-
-
-@contextmanager
-def resumed(layers: Sequence[nn.Module], gave: Sequence[Any]) -> Iterator[None]:
-    """While this lasts, these layers give what they gave before; afterwards they work as they did."""
-    with ExitStack() as stack:
-        for layer, output in zip(layers, gave, strict=True):
-            stack.callback(put_back, layer, vars(layer).get("forward"))
-            vars(layer)["forward"] = lambda *_, output=output, **__: output
-        yield
-
-
-def put_back(layer: nn.Module, forward: Any) -> None:
-    """Most modules have no `forward` but that of their class."""
-    if forward is None:
-        vars(layer).pop("forward", None)
-    else:
-        vars(layer)["forward"] = forward

@@ -11,7 +11,7 @@ import torch
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.counterfactual import read_classifier
+from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
@@ -137,7 +137,7 @@ def looked(model: Classifier, batches: Iterable[Batch]) -> dict[str, float]:
     """The entropy of attention, relative to uniform attention's, and the length of texts in words: means over texts."""
     entropies, lengths = [], []
     for batch in batches:
-        trace, attended = read_classifier(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         entropies.append(relative_entropy(trace.attention[:, 0, 0], attended))
         lengths.append(attended.sum(-1))
     return {"entropy": torch.cat(entropies).nanmean().item(), "length": torch.cat(lengths).double().mean().item()}

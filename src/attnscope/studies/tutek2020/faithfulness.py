@@ -21,7 +21,7 @@ from attnscope.models import Classifier, Trace
 from attnscope.models.logistic import logistic_regression
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
 from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import class_probabilities, read_classifier
+from attnscope.probes.counterfactual import class_probabilities, trace_and_mask
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.information import information
@@ -96,7 +96,7 @@ def hidden(model: Classifier, task: Classification, words: Sequence[int]) -> dic
     batches = whole_test(model, task)
     masses, shares = [], []
     for batch in batches:
-        trace, attended = read_classifier(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         told = telling(batch, words) & attended
         has = told.any(1)
         masses.append((trace.attention[:, 0, 0] * told).sum(1)[has])
@@ -128,7 +128,7 @@ def correlated(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """Kendall's τ-b of attention and the importance of words: the mean over texts, and the deviation."""
     found: dict[str, list[Tensor]] = {}
     for batch in texts:
-        trace, attended = read_classifier(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         attention = trace.attention[:, 0, 0].double()
         for name, scores in importance(model, batch, trace).items():
             found.setdefault(name, []).append(kendall(attention, scores.double(), attended))

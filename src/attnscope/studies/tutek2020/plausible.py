@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.counterfactual import read_classifier
+from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.plausibility import Plausibility, PlausibilityAccumulator
 from attnscope.probes.saliency import influence
 from attnscope.studies.bars import bar_values, draw_bars, one_key
@@ -101,7 +101,7 @@ def plausibility(model: Classifier, batches: Iterable[Batch]) -> Plausibility:
     """Attention, and the gradient of the log-odds beside it: of either sign, and towards the decision."""
     found = PlausibilityAccumulator()
     for batch in batches:
-        trace, _ = read_classifier(model, batch)
+        trace, _ = trace_and_mask(model, batch)
         slope = influence(model, batch, log_odds).values[:, 0].nan_to_num()  # padding, which is no word, has none
         scores = {
             "attention": trace.attention[:, 0, 0],

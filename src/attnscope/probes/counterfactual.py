@@ -22,8 +22,8 @@ from attnscope.errors import BadSetting, require
 from attnscope.models.adapters.layers import Change, at_head
 from attnscope.models.adapters.rerun import Rerun
 from attnscope.models.attention import uniform
-from attnscope.models.capabilities import Decoding, ReadsOut
-from attnscope.models.inference import TEACHER_FORCING, Model, device_of, evaluating, module_of
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, ReadsOut
+from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.objectives.guidance import POSITIONS, scattered

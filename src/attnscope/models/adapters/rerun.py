@@ -13,9 +13,9 @@ from functools import cached_property
 from torch import nn
 
 from attnscope.models.adapters.hugging_face import HFEncoderDecoder, HuggingFace
-from attnscope.models.capabilities import Decoding
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding
 from attnscope.models.encoder_decoder import heard_words
-from attnscope.models.inference import TEACHER_FORCING, evaluating
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
 

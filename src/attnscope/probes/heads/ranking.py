@@ -23,9 +23,9 @@ from attnscope.errors import choose, require
 from attnscope.models.adapters import Words, ablated, by_word
 from attnscope.models.adapters.layers import Change
 from attnscope.models.attention import uniform
-from attnscope.models.capabilities import Decoding, EmbedsSource
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, EmbedsSource
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.models.inference import TEACHER_FORCING, evaluating
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
 from attnscope.probes.agreement import AgreementAccumulator

@@ -10,21 +10,23 @@ from sklearn.utils import check_random_state
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.probes.diagnostic import (
-    RANKINGS,
+    RELEASED,
     DiagnosticSettings,
     Samples,
     control_task,
     fit_diagnostic,
-    fit_linear,
-    functional_group,
     last_tokens,
+    splits,
+)
+from attnscope.probes.functional_group import (
+    RANKINGS,
+    functional_group,
     overlap,
     rank_units,
     shapley_values,
+    smallest_sufficient,
 )
-from attnscope.probes.diagnostic.classifier import splits
-from attnscope.probes.diagnostic.decoding import RELEASED
-from attnscope.probes.diagnostic.functional_group import smallest_sufficient
+from attnscope.probes.linear_classifier import fit_linear
 
 SEQUENCES, STEPS, UNITS = 80, 3, 12
 
@@ -55,24 +57,24 @@ def test_two_units_that_carry_the_label_are_the_functional_group(penalty, rankin
     assert (reading.accuracy, reading.converged) == (1.0, 1.0)
     assert set(group.units) == {3, 7}
     assert group.accuracy == 1.0
-    assert np.mean(group.tried[1]) < 0.8  # either bit alone leaves two classes apiece
+    assert np.mean(group.accuracies[1]) < 0.8  # either bit alone leaves two classes apiece
 
 
 def test_the_classifier_on_all_units_with_the_others_masked_finds_them_too():
     group = functional_group(fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=2)), masked=True)
     assert set(group.units) == {3, 7}
-    assert list(group.tried) == [1, 2]
+    assert list(group.accuracies) == [1, 2]
 
 
 def test_masking_equals_putting_the_other_units_to_zero():
     reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1, held_out=0.5))
-    group = functional_group(reading, masked=True, enough=1.0)
+    group = functional_group(reading, masked=True, min_share=1.0)
     (split,), (classifier,) = reading.splits, reading.classifiers
-    for size, (accuracy,) in group.tried.items():
-        masked = np.zeros_like(SAMPLES.states[split.unseen])
+    for size, (accuracy,) in group.accuracies.items():
+        masked = np.zeros_like(SAMPLES.states[split.test])
         kept = rank_units(reading)[:size]
-        masked[:, kept] = SAMPLES.states[split.unseen][:, kept]
-        assert accuracy == classifier.accuracy(masked, SAMPLES.labels[split.unseen])
+        masked[:, kept] = SAMPLES.states[split.test][:, kept]
+        assert accuracy == classifier.accuracy(masked, SAMPLES.labels[split.test])
 
 
 def test_the_released_ranking_sees_the_first_class_alone():
@@ -93,10 +95,10 @@ def test_the_released_ranking_sees_the_first_class_alone():
 def test_one_sequence_is_never_on_both_sides_but_by_token_it_may_be():
     by_sequence, by_token = (list(splits(SAMPLES, by, 0.1, 3, seed=0)) for by in ("sequence", "token"))
     for split in by_sequence:
-        assert not set(SAMPLES.sequences[split.seen]) & set(SAMPLES.sequences[split.unseen])
-        assert len(split.unseen) == 0.1 * len(SAMPLES)
-    assert set(SAMPLES.sequences[by_token[0].seen]) & set(SAMPLES.sequences[by_token[0].unseen])
-    assert not np.array_equal(by_token[0].unseen, by_token[1].unseen)
+        assert not set(SAMPLES.sequences[split.train]) & set(SAMPLES.sequences[split.test])
+        assert len(split.test) == 0.1 * len(SAMPLES)
+    assert set(SAMPLES.sequences[by_token[0].train]) & set(SAMPLES.sequences[by_token[0].test])
+    assert not np.array_equal(by_token[0].test, by_token[1].test)
 
 
 def test_padding_takes_no_part_and_batches_join():
@@ -149,7 +151,7 @@ def test_shapley_values_sum_to_the_score_less_that_of_the_background():
 
 def test_the_ranking_by_shapley_values_is_that_of_their_mean_size():
     reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1))
-    seen = SAMPLES.states[reading.splits[0].seen]
+    seen = SAMPLES.states[reading.splits[0].train]
     sizes = np.abs(shapley_values(reading.classifiers[0].weights, seen, seen)).mean((0, 1))
     np.testing.assert_allclose(RANKINGS["shapley"](reading), sizes)
 
@@ -182,17 +184,17 @@ def test_a_control_task_is_learned_where_kinds_can_be_read_off_the_states_and_no
     only_label[..., 0] += labels
     settings = DiagnosticSettings(penalty="l2", inverse_penalty=10.0, repeats=5, held_out=0.3)
     first, second = (
-        control_task(fit_diagnostic(samples_of(x, labels, kinds=kinds), settings)) for x in (by_heart, only_label)
+        control_task(fit_diagnostic(samples_of(x, labels, types=kinds), settings)) for x in (by_heart, only_label)
     )
     assert first.real == second.real == (1.0,) * 5
     assert first.selectivity == 0
     assert second.selectivity > 0.2
-    assert (first.kinds, first.known) == (10, 1.0)
+    assert (first.types, first.known) == (10, 1.0)
 
 
 def test_a_control_task_on_a_group_is_on_its_units_alone():
     states, labels = two_units()
-    reading = fit_diagnostic(samples_of(states, labels, kinds=labels), DiagnosticSettings(penalty="l2", repeats=2))
+    reading = fit_diagnostic(samples_of(states, labels, types=labels), DiagnosticSettings(penalty="l2", repeats=2))
     assert control_task(reading, units=(3, 7)).real == (1.0, 1.0)
     assert max(control_task(reading, units=(0, 1)).real) < 0.7
 
@@ -204,7 +206,7 @@ def test_the_last_words_tell_sentences_apart_that_end_alike_only_by_a_longer_spa
     assert two[0, 1] != two[1, 1]
     assert two[1, 2] == -1
     torch.testing.assert_close(last_tokens(words[1:], mask[1:], 7), two[1:])  # whatever else is in the batch
-    with pytest.raises(BadSetting, match="a word of number 6, but the vocabulary has 6 words"):
+    with pytest.raises(BadSetting, match="a token id 6, but the vocabulary has 6 tokens"):
         last_tokens(words, mask, 6)
 
 
@@ -218,7 +220,7 @@ def test_the_overlap_is_the_share_of_the_group_among_the_strongest():
 
 def test_tables_have_a_row_and_pictures_are_drawn():
     states, labels = two_units()
-    reading = fit_diagnostic(samples_of(states, labels, kinds=labels), DiagnosticSettings(repeats=2))
+    reading = fit_diagnostic(samples_of(states, labels, types=labels), DiagnosticSettings(repeats=2))
     for answer in (reading, functional_group(reading), control_task(reading), overlap((1,), np.ones(4))):
         assert len(answer.table()) == 1
         _, (ax,) = plots.panels()
@@ -236,7 +238,7 @@ def test_bad_input_is_refused_in_words():
         functional_group(fit_diagnostic(SAMPLES, DiagnosticSettings(repeats=1)), "best")
     with pytest.raises(BadSetting, match="all labels are the same"):
         fit_linear(SAMPLES.states, np.zeros(len(SAMPLES), dtype=int))
-    with pytest.raises(BadSetting, match="give kinds="):
+    with pytest.raises(BadSetting, match="give types="):
         control_task(fit_diagnostic(SAMPLES, DiagnosticSettings(repeats=1)))
     with pytest.raises(BadSetting, match="leaves nothing on one of the two sides"):
         fit_diagnostic(samples_of(states[:2], labels[:2]))

@@ -12,17 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lexical_examples import encoder_decoder
 
-from attnscope.probes.diagnostic import (
-    DiagnosticSettings,
-    Samples,
-    control_task,
-    fit_diagnostic,
-    functional_group,
-    last_tokens,
-    overlap,
-    shapley_values,
-)
-from attnscope.probes.diagnostic.classifier import splits
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_task, fit_diagnostic, last_tokens, splits
+from attnscope.probes.functional_group import functional_group, overlap, shapley_values
 from attnscope.probes.information import entropy, mutual_information, shuffled_information
 from attnscope.probes.occurrences import cluster_vectors, sample_words, word_counts
 from attnscope.probes.transplant import COMPONENTS, keep_neurons, transplant_component
@@ -105,7 +96,7 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
     samples, setting = samples_of(seed), DiagnosticSettings(penalty="l2", repeats=2)
     random = np.random.default_rng(seed)
     names, order = random.permutation([4, 17, -2]), random.permutation(samples.units)
-    renamed = Samples(samples.states[:, order], names[samples.labels], samples.sequences, samples.kinds)
+    renamed = Samples(samples.states[:, order], names[samples.labels], samples.sequences, samples.types)
     one, other = fit_diagnostic(samples, setting), fit_diagnostic(renamed, setting)
     assert other.accuracies == one.accuracies
     assert renamed.majority == samples.majority
@@ -123,7 +114,7 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
 def test_every_step_is_learned_from_or_held_out_and_never_both(seed, by, held_out):
     samples = samples_of(seed)
     for split in splits(samples, by, held_out, repeats=3, seed=seed):
-        assert sorted([*split.seen, *split.unseen]) == list(range(len(samples)))
+        assert sorted([*split.train, *split.test]) == list(range(len(samples)))
 
 
 @few

@@ -10,8 +10,8 @@ import torch
 
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
-from attnscope.probes.diagnostic import fit_diagnostic, functional_group
-from attnscope.probes.diagnostic.functional_group import mean_jaccard
+from attnscope.probes.diagnostic import fit_diagnostic
+from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
 from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel

@@ -14,16 +14,8 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.probes.diagnostic import (
-    RELEASED,
-    DiagnosticResult,
-    DiagnosticSettings,
-    FunctionalGroup,
-    control_task,
-    fit_diagnostic,
-    functional_group,
-    overlap,
-)
+from attnscope.probes.diagnostic import RELEASED, DiagnosticResult, DiagnosticSettings, control_task, fit_diagnostic
+from attnscope.probes.functional_group import FunctionalGroup, functional_group, overlap
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of, samples
@@ -123,8 +115,8 @@ def further(
 
 def curve(group: FunctionalGroup) -> dict[str, Any]:
     """Accuracy against the number of units, as far as it was tried."""
-    sizes = sorted(group.tried)
-    accuracy = [sum(group.tried[size]) / len(group.tried[size]) for size in sizes]
+    sizes = sorted(group.accuracies)
+    accuracy = [sum(group.accuracies[size]) / len(group.accuracies[size]) for size in sizes]
     return {"sizes": sizes, "accuracy": accuracy, "group": group.size, "full": group.full_accuracy}
 
 

@@ -138,11 +138,11 @@ def test_keeping_all_neurons_changes_nothing():
 def test_pruned_zeros_stay_zero_through_retraining_and_come_back_when_left_free():
     operated = prune_to_strongest(network(), share=0.2)
     held, free = (weights(retrain(operated, TASK, None, SHORT, free=free)[0]) for free in (False, True))
-    for name, where in operated.held.items():
+    for name, where in operated.frozen.items():
         assert not held[name][where].any()
-    learned = [name for name, where in operated.held.items() if (held[name] != weights(operated.model)[name]).any()]
+    learned = [name for name, where in operated.frozen.items() if (held[name] != weights(operated.model)[name]).any()]
     assert "encoder.ahead.0.rnn.weight_ih_l0" in learned
-    assert any(free[name][where].any() for name, where in operated.held.items())
+    assert any(free[name][where].any() for name, where in operated.frozen.items())
 
 
 def test_an_outcome_is_measured_before_after_and_after_training_on():
@@ -153,7 +153,7 @@ def test_an_outcome_is_measured_before_after_and_after_training_on():
 
     longer = replace(SHORT, steps=300, batch_size=16, learning_rate=0.02, evaluate_every=300)
     found, made = measure_outcome("pruned", model, prune_to_strongest(model, 0.3), accuracy, TASK, settings=longer)
-    assert found.retrained == accuracy(made) > found.operated
+    assert found.retrained == accuracy(made) > found.modified
     answer = TransplantOutcomes((found, replace(found, before=0.5)))
     assert answer.table()["operation"].tolist() == ["pruned", "pruned"]
     _, (ax,) = plots.panels()
@@ -165,20 +165,20 @@ def test_bad_input_is_refused_in_words():
         transplant_component(network(), network(), "brain")
     with pytest.raises(BadSetting, match="different architectures: they differ in"):
         transplant_component(network(), network(units=8), "encoder")
-    with pytest.raises(BadSetting, match="one-hot words have no embedding"):
+    with pytest.raises(BadSetting, match="one-hot tokens have no embedding"):
         transplant_component(encoder_decoder(), encoder_decoder(1), "encoder_embedding")
     with pytest.raises(BadSetting, match="belongs to encoder and decoder at once"):
         transplant_component(network(shared_inputs=True), network(shared_inputs=True), "encoder")
     with pytest.raises(BadSetting, match=r"there are no neurons \[20\]"):
         keep_neurons(network(), {"encoder": (20,), "decoder": ()})
-    with pytest.raises(BadSetting, match="say which neurons"):
+    with pytest.raises(BadSetting, match="name the neurons"):
         keep_neurons(network(), {"encoder": (1,)})
     with pytest.raises(BadSetting, match="see the decoder's neurons without weights"):
         prune_to_strongest(encoder_decoder())
     with pytest.raises(BadSetting, match="one layer"):
         prune_to_strongest(network(layers=2))
     with (
-        pytest.raises(BadSetting, match="no parameter 'x' to be held"),
+        pytest.raises(BadSetting, match="no parameter 'x' to freeze"),
         freezing(network(), {"x": torch.ones(1).bool()}),
     ):
         pass

@@ -143,7 +143,7 @@ def test_embeddings_are_words_by_dimensions():
     found = embedding_table(model, "decoder", words)
     np.testing.assert_array_equal(found.table().to_numpy(), model.target_inputs.table.detach())
     assert list(found.table().index) == words
-    with pytest.raises(BadSetting, match="one-hot words have no embedding"):
+    with pytest.raises(BadSetting, match="one-hot tokens have no embedding"):
         embedding_table(encoder_decoder(), "encoder", words)
     with pytest.raises(BadSetting, match="there are 1 words for the"):
         embedding_table(model, "encoder", ["w"])

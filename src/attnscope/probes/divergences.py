@@ -1,6 +1,6 @@
-"""How far apart are two attentions, and how far apart are two outputs? (tutek2020 eq. 7 and 8)
+"""Divergences between attention distributions and between outputs (tutek2020 eq. 7 and 8).
 
-Attention is exactly zero on padding. Nothing here takes the logarithm of zero: every value and gradient is a number.
+Attention is exactly zero on padding. No logarithm of zero is taken: every value and gradient is finite.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-MAX_JSD = math.log(2)  # JSD of two attentions that share no position
+MAX_JSD = math.log(2)  # of two distributions that share no position
 
 
 def jsd(
@@ -18,7 +18,7 @@ def jsd(
     q: Float[Tensor, "*others source"],
     mask: Bool[Tensor, "*some source"] | None = None,
 ) -> Float[Tensor, "*rows"]:
-    """Jensen-Shannon divergence in nats, from 0 to ln 2; positions outside of the mask count for nothing.
+    """Return the Jensen-Shannon divergence in nats, from 0 to ln 2; positions outside of the mask are ignored.
 
     >>> jsd(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
@@ -34,15 +34,15 @@ def kl(
     q: Float[Tensor, "*others source"],
     mask: Bool[Tensor, "*some source"] | None = None,
 ) -> Float[Tensor, "*rows"]:
-    """Kullback-Leibler divergence KL(p‖q) in nats; where q is zero but p is not, large, yet a number."""
+    """Return the Kullback-Leibler divergence KL(p‖q) in nats; where q is zero but p is not, large, yet finite."""
     p, q = apply_mask(p, mask), apply_mask(q, mask)
     return (p * (safe_log(p) - safe_log(q))).sum(-1)
 
 
 def tvd(p: Float[Tensor, "*rows classes"], q: Float[Tensor, "*others classes"]) -> Float[Tensor, "*rows"]:
-    """Total variation distance, ½ Σ|p − q| over classes.
+    """Return the total variation distance, ½ Σ|p − q| over classes.
 
-    Of two classes it is |Δp| of either. (The code of Wiegreffe and Pinter 2019 halves that once more.)
+    For two classes it is |Δp| of either. (The code of Wiegreffe and Pinter 2019 halves that once more.)
 
     >>> tvd(torch.tensor([0.9, 0.1]), torch.tensor([0.5, 0.5]))
     tensor(0.4000)
@@ -58,5 +58,5 @@ def apply_mask(weights: Tensor, mask: Bool[Tensor, "*some source"] | None) -> Te
 
 
 def safe_log(weights: Tensor) -> Tensor:
-    """Of what is too small for a logarithm, that of the least normal number, without a slope."""
+    """Return the logarithm, bounded below by that of the smallest normal number, where it has no slope."""
     return weights.clamp(min=torch.finfo(weights.dtype).tiny).log()

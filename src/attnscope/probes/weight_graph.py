@@ -1,7 +1,7 @@
 """How many strong connections are there, and what do they connect? The weight graph (baan2019 §3, fig. 2)
 
-An edge is a weight above a threshold in size. The threshold has to be the same for all models: with one of each its
-own, such as its strongest one percent, all would have the same number of edges.
+An edge is a weight whose size is above a threshold. The threshold has to be the same for all models: with one per
+model, such as its strongest one percent, all would have the same number of edges.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from attnscope.errors import choose, require
 from attnscope.probes.weights import Matrices, Matrix
 
 THRESHOLDS = {"encoder": 0.2, "decoder": 0.17}  # baan2019 §3
-STRONGEST_WEIGHTS = 0.01  # what these come to, on average over baseline and guided models
+STRONGEST_WEIGHTS = 0.01  # the share above these thresholds, on average over baseline and guided models
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,23 @@ class WeightGraph(Displayed):
         return int((self.weights < 0).sum())
 
     def degrees(self, layer: str = "next") -> Int[np.ndarray, " units"]:
-        """How many edges each unit of a layer has."""
+        """Return how many edges each unit of a layer has."""
         choose("layer", layer, ("next", "previous"))
         ends, size = (self.next, self.shape[0]) if layer == "next" else (self.previous, self.shape[1])
         return np.bincount(ends, minlength=size)
 
     def connected(self, layer: str = "next") -> int:
-        """How many units of a layer have at least one edge."""
+        """Return how many units of a layer have at least one edge."""
         return int((self.degrees(layer) > 0).sum())
 
     @property
     def largest_component(self) -> int:
-        """Units, of both layers, in the largest part that holds together; none where there is no edge."""
+        """The number of units, of both layers, in the largest connected component; 0 where there is no edge."""
         if not self.edges:
             return 0
         total = sum(self.shape)
-        links = coo_array((np.ones(self.edges), (self.next, self.previous + self.shape[0])), shape=(total, total))
-        _, part = connected_components(links, directed=False)
+        adjacency = coo_array((np.ones(self.edges), (self.next, self.previous + self.shape[0])), shape=(total, total))
+        _, part = connected_components(adjacency, directed=False)
         return int(np.bincount(part).max())
 
     def summary(self) -> dict[str, float]:
@@ -77,6 +77,7 @@ class WeightGraph(Displayed):
         }  # fmt: skip
 
     def table(self) -> pd.DataFrame:
+        """One row."""
         return pd.DataFrame([self.summary()])
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -93,13 +94,13 @@ class WeightGraphs(Displayed):
     graphs: dict[tuple[str, str], WeightGraph]  # (model, matrix)
 
     def table(self) -> pd.DataFrame:
-        """A row for each model and matrix."""
+        """One row per model and matrix."""
         return pd.DataFrame(
             [{"model": model, "matrix": name, **graph.summary()} for (model, name), graph in self.graphs.items()]
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Edges of each matrix, a bar a model; for the lines of a single graph, plot that one."""
+        """Bars of the edges of each matrix, one per model; for the lines of a single graph, plot that one."""
         from attnscope import plots
 
         edges = self.table().pivot_table(index="matrix", columns="model", values="edges", sort=False)
@@ -107,6 +108,7 @@ class WeightGraphs(Displayed):
 
 
 def weight_graph(matrix: Matrix, threshold: float) -> WeightGraph:
+    """Return the graph of the weights whose size is above a threshold."""
     require(threshold >= 0, f"a threshold is a size, so it must not be negative, but is {threshold}")
     rows, columns = np.nonzero(np.abs(matrix) > threshold)
     return WeightGraph(rows, columns, matrix[rows, columns], (matrix.shape[0], matrix.shape[1]), float(threshold))
@@ -117,8 +119,13 @@ def weight_graphs(
     threshold: float | Mapping[str, float] | None = None,
     share: float = STRONGEST_WEIGHTS,
 ) -> WeightGraphs:
-    """Graphs of the same matrices of several models, with one threshold for all matrices, or one a side ("encoder",
-    "decoder"); without any it is, for each side, the one above which this share of its weights lies in all models."""
+    """Return the graphs of the matrices of several models.
+
+    Args:
+        models: The matrices of each model, by its name.
+        threshold: One for all matrices, or one per side ("encoder", "decoder"); None: by `share`.
+        share: Of the weights of a side, of all models together, that are above its threshold.
+    """
     names = common_names(models)
     thresholds = {name: threshold_of(name, models, threshold, share) for name in names}
     return WeightGraphs(
@@ -148,7 +155,7 @@ def side_of(name: str) -> str:
 
 
 def pooled_threshold(matrices: list[Matrix], share: float = STRONGEST_WEIGHTS) -> float:
-    """The size above which this share of all weights lies.
+    """Return the size above which this share of all weights lies.
 
     >>> pooled_threshold([np.array([[1.0, -2.0]]), np.array([[3.0, -4.0]])], share=0.25)
     3.0
@@ -169,6 +176,6 @@ def common_names(models: Mapping[str, Matrices]) -> list[str]:
 
 
 def share_of_top(degrees: Int[np.ndarray, " units"], share: float = 0.05) -> float:
-    """Of all edges, how many end in the 5 % of units that have most of them; NaN without edges."""
+    """Return the share of edges that end in the 5 % of units with most edges; NaN without edges."""
     top = np.sort(degrees)[::-1][: max(1, round(share * len(degrees)))]
     return float(top.sum() / degrees.sum()) if degrees.sum() else float("nan")

@@ -1,10 +1,18 @@
-"""What do the weights of a network look like: few strong connections or many weak ones? (baan2019 §3, figs. 1, 2)"""
+"""What do the weights of a network look like? Matrices, embeddings, polarity and strength (baan2019 §3, §4.1, §5.2)
 
-# TODO(docstring) join:
-#   Which matrices does a gated network consist of? (baan2019 §3: Wiz takes the input to the update gate, and so on)
-#   What do the words' vectors look like? Heatmaps of embeddings (baan2019 §3, fig. 1)
-#   Is a unit whose update gate is pushed open one whose reset gate is pushed shut? (baan2019 §3)
-#   How strongly is each unit connected? (baan2019 §4.1 and §5.2)
+Gates are matrices: Wiz takes the input to the update gate, and so on. Rows are the units of the next layer, columns
+those of the previous one. z is torch's update gate, whose open state keeps what was there (`keep` in a Trace); the
+paper reads it the other way round. r is the reset gate, n the new state; of an LSTM i writes, f keeps, g is new, o
+exposes.
+
+A unit's polarity in a matrix is its mean weight. The paper finds the polarities of update and reset gate inversely
+related. This holds for torch's update gate z; for the gate that writes (1 − z), all weights have the opposite sign, and
+polarities that are inverse here are alike there.
+
+A unit's strength is the mean |weight| of each matrix that it has a part in, averaged over these matrices: its row where
+the matrix leads to it, its column where the matrix leads from it. (The paper says "strongest absolute weight values".)
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,30 +31,42 @@ Matrix = Float[np.ndarray, "_ _"]  # units of the next layer x units of the prev
 Matrices = dict[str, Matrix]
 
 SIDES = ("encoder", "decoder")
-GATE_ORDER: dict[type[Cell], str] = {GRU: "rzn", LSTM: "ifgo"}  # in the order in which torch stacks them
+GATE_ORDER: dict[type[Cell], str] = {GRU: "rzn", LSTM: "ifgo"}  # in which torch stacks them
+LAYERS = ("next", "previous")
+DIRECTIONS = ("both", "incoming", "outgoing")
+STRONGLY_POLAR = 0.05  # of units
+STRONGEST = 0.05  # of units, baan2019 §4.1: 26 of 512
+
+
+# Matrices
 
 
 def gate_matrices(model: EncoderDecoder) -> Matrices:
-    """Every gate's matrices of both sides: "encoder.Whz" and so on; with several cells, "encoder.2.back.Whz"."""
+    """Return every gate's matrices of both sides: "encoder.Whz" etc.; with several cells, "encoder.2.back.Whz"."""
     return {f"{side}.{name}": matrix for side in SIDES for name, matrix in matrices_of_side(model, side).items()}
 
 
 def matrices_of_side(model: EncoderDecoder, side: str) -> Matrices:
-    """Those of the encoder or of the decoder, without its name."""
-    recurrent: Recurrent = getattr(model, choose("side", side, SIDES))
-    found = Matrices()
-    for direction in ("ahead", "back"):
-        for layer, cell in enumerate(getattr(recurrent, direction)):
+    """Return the matrices of the encoder or of the decoder, without the side in their names."""
+    recurrent = recurrent_of(model, side)
+    matrices = Matrices()
+    for direction, cells in (("ahead", recurrent.ahead), ("back", recurrent.back)):
+        for layer, cell in enumerate(cells):
             prefix = "" if len(recurrent.ahead) == 1 else f"{layer + 1}."
             prefix += f"{direction}." if recurrent.back else ""
-            found |= {prefix + name: matrix for name, matrix in matrices_of_cell(cell).items()}
-    return found
+            matrices |= {prefix + name: matrix for name, matrix in matrices_of_cell(cell).items()}
+    return matrices
 
 
-def matrices_of_cell(cell: Cell) -> Matrices:
-    parts = GATE_ORDER.get(type(cell))
-    if parts is None or not isinstance(cell, GRU | LSTM):
+def recurrent_of(model: EncoderDecoder, side: str) -> Recurrent:
+    """Return the recurrent layers of the encoder or of the decoder."""
+    return model.encoder if choose("side", side, SIDES) == "encoder" else model.decoder
+
+
+def matrices_of_cell(cell: nn.Module) -> Matrices:
+    if not isinstance(cell, GRU | LSTM):
         raise BadSetting(f"the gates of {type(cell).__name__} have no names in the paper; choose a 'gru' or an 'lstm'")
+    parts = GATE_ORDER[type(cell)]
     whole = dict(zip("ih", weights_of(cell.rnn)[:2], strict=True))
     return {
         f"W{source}{part}": to_numpy(chunk)
@@ -59,9 +79,12 @@ def to_numpy(weight: Tensor) -> Matrix:
     return np.asarray(weight.detach().cpu().numpy().copy())
 
 
+# Embeddings (fig. 1)
+
+
 @dataclass(frozen=True)
 class EmbeddingTable(Displayed):
-    """A row a word, a column a dimension."""
+    """One row per token, one column per dimension."""
 
     values: Matrix
     words: tuple[str, ...]
@@ -69,31 +92,38 @@ class EmbeddingTable(Displayed):
 
     @property
     def strong_dimensions(self) -> float:
-        """The share of all |weight| that lies in the strongest 5 % of dimensions: 0.05 where all are alike."""
+        """The share of all |weight| in the strongest 5 % of dimensions: 0.05 where all are alike."""
         sizes = np.sort(np.abs(self.values).sum(0))[::-1]
         return float(sizes[: max(1, round(0.05 * len(sizes)))].sum() / sizes.sum()) if sizes.any() else float("nan")
 
     def table(self) -> pd.DataFrame:
+        """One row per token."""
         return pd.DataFrame(self.values, index=list(self.words))
 
     def plot(self, ax: Axes | None = None) -> Axes:
+        """A heat map."""
         from attnscope import plots
 
         return plots.heatmap(self.values, rows=self.words, ax=ax, title=self.name, diverging=True, xlabel="dimension")
 
 
 def embedding_table(model: EncoderDecoder, side: str, words: Sequence[str]) -> EmbeddingTable:
-    """The table of vectors that encoder or decoder looks words up in; `words` are those of the task's vocabulary."""
+    """Return the learned embeddings of encoder or decoder.
+
+    Args:
+        model: With inputs="learned".
+        side: "encoder" or "decoder".
+        words: The tokens of the task's vocabulary.
+    """
     inputs = model.source_inputs if choose("side", side, SIDES) == "encoder" else model.target_inputs
     if not isinstance(inputs.table, nn.Parameter):
-        raise BadSetting("one-hot words have no embedding to look at; train a model with inputs='learned'")
+        raise BadSetting("one-hot tokens have no embedding to look at; train a model with inputs='learned'")
     values = to_numpy(inputs.table)
     require(len(words) == len(values), f"there are {len(words)} words for the {len(values)} vectors of the {side}")
     return EmbeddingTable(values, tuple(words), f"{side} embedding")
 
 
-LAYERS = ("next", "previous")
-STRONGLY_POLAR = 0.05  # of units
+# Polarity (§3)
 
 
 @dataclass(frozen=True)
@@ -118,11 +148,12 @@ class Polarity(Displayed):
 
     @property
     def opposite(self) -> float:
-        """Of the strongly polar units, the share whose two polarities have opposite signs; by chance one half."""
+        """The share of strongly polar units whose two polarities have opposite signs; by chance one half."""
         chosen = self.strongly_polar
         return float((self.update[chosen] * self.reset[chosen] < 0).mean())
 
     def table(self) -> pd.DataFrame:
+        """One row."""
         row = {
             "correlation": self.correlation, "opposite": self.opposite,
             "update_positive": float((self.update > 0).mean()), "reset_positive": float((self.reset > 0).mean()),
@@ -131,6 +162,7 @@ class Polarity(Displayed):
         return pd.DataFrame([row])
 
     def plot(self, ax: Axes | None = None) -> Axes:
+        """One point per unit."""
         from attnscope import plots
 
         return plots.scatter(
@@ -139,7 +171,7 @@ class Polarity(Displayed):
 
 
 def polarity(update: Matrix, reset: Matrix, layer: str = "next") -> Polarity:
-    """Of the units of the next layer (rows), or of the previous one (columns)."""
+    """Return the polarity of the units of the next layer (rows), or of the previous one (columns)."""
     require(
         update.shape == reset.shape, f"matrices of {update.shape} and {reset.shape} are not two gates of one network"
     )
@@ -147,14 +179,17 @@ def polarity(update: Matrix, reset: Matrix, layer: str = "next") -> Polarity:
     return Polarity(update.mean(axis), reset.mean(axis))
 
 
-DIRECTIONS = ("both", "incoming", "outgoing")
-STRONGEST = 0.05  # of units, baan2019 §4.1: 26 of 512
+# Strength (§4.1 and §5.2)
 
 
 def strengths(
     incoming: Mapping[str, Matrix] | None = None, outgoing: Mapping[str, Matrix] | None = None
 ) -> Float[np.ndarray, " units"]:
-    """`incoming` matrices have the units as rows, `outgoing` ones as columns; every matrix counts the same.
+    """Return the strength of each unit; every matrix counts the same.
+
+    Args:
+        incoming: Matrices that have the units as rows.
+        outgoing: Matrices that have the units as columns.
 
     >>> strengths({"Wiz": np.array([[1.0, -3.0], [0.0, 0.0]])}, {"Whz": np.array([[1.0, 2.0], [1.0, 2.0]])}).tolist()
     [1.5, 1.0]
@@ -168,8 +203,13 @@ def strengths(
 
 
 def unit_strengths(model: EncoderDecoder, side: str, direction: str = "both") -> Float[np.ndarray, " units"]:
-    """Of the encoder's or decoder's units: rows of all its gates' matrices, and columns of the recurrent ones; or, by
-    `direction`, only what is "incoming" or only what is "outgoing"."""
+    """Return the strength of the encoder's or decoder's units.
+
+    Args:
+        model: With one layer in one direction.
+        side: "encoder" or "decoder".
+        direction: "incoming" (rows of all gates' matrices), "outgoing" (columns of the recurrent ones) or "both".
+    """
     choose("direction", direction, DIRECTIONS)
     settings = model.settings
     if settings.layers > 1 or settings.bidirectional:
@@ -180,7 +220,7 @@ def unit_strengths(model: EncoderDecoder, side: str, direction: str = "both") ->
 
 
 def strongest_units(strengths: Float[np.ndarray, " units"], share: float = STRONGEST) -> tuple[int, ...]:
-    """The strongest units, the first one first: this share of all, rounded, but at least one.
+    """Return the strongest units, the strongest first: this share of all, rounded, but at least one.
 
     >>> strongest_units(np.array([0.1, 0.9, 0.5]), share=0.6)
     (1, 2)

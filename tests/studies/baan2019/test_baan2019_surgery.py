@@ -64,9 +64,9 @@ def test_the_papers_26_neurons_are_kept_of_each_side():
 def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
     operated = prune_to_strongest(network_of(run), 0.05)
     held, free = trained_on(operated, run, 1), trained_on(operated, run, 1, free=True)
-    for name, where in operated.held.items():
+    for name, where in operated.frozen.items():
         assert (dict(held.named_parameters())[name][where] == 0).all(), name
-    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.held.items())
+    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.frozen.items())
 
 
 def test_training_on_twice_gives_the_same_network(run):

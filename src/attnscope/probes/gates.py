@@ -92,7 +92,7 @@ class Saturations(Displayed):
         return pd.DataFrame([{"gate": name, **gate.summary()} for name, gate in self.gates.items()])
 
     def side(self, side: str) -> dict[str, Saturation]:
-        """Return the gates of the encoder, or of the decoder, by their names alone. A GRU's `write` mirrors its `keep`."""
+        """Return the gates of the encoder, or of the decoder, by name. A GRU's `write` mirrors its `keep`."""
         return {name.partition(".")[2]: gate for name, gate in self.gates.items() if name.startswith(f"{side}.")}
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -1,8 +1,8 @@
 """Which parts of a network does its solution need? Transplant or prune them, and retrain (baan2019 §5)
 
 `transplant_component` (§5.1, table 4) puts one network's part into another; `prune_to_strongest` (§5.2) keeps 5 % of
-its neurons. Both return a new model and which of its weights are frozen; `retrain` continues training; `measure_outcome`
-compares accuracies. Two models are needed, so these are not among attnscope.probes.PROBES.
+its neurons. Both return a new model and which of its weights are frozen; `retrain` continues its training;
+`measure_outcome` compares accuracies. Two models are needed, so these are not among attnscope.probes.PROBES.
 
 In the paper, the transplanted part is frozen and the rest trained as the receiver was, for at most 100 epochs, with
 learning rate 0.001. The eight parts are encoder and decoder as a whole, and of each its embedding, Wih and Whh. As in

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -10,6 +10,11 @@ from torch import nn
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, WrapsModel
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
+
+if TYPE_CHECKING:
+    from attnscope.models.inputs import Data
+else:
+    Data = object
 
 Model = WrapsModel | Callable[..., Any]  # a LoadedModel, a model, or any function that gives a Trace
 
@@ -54,7 +59,7 @@ def on_device_of(model: Model, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def traces(
     model: Model,
-    data: Iterable[Batch],
+    data: Data,
     *,
     attention: Interventions | None = None,
     decoding: Decoding | None = None,
@@ -64,17 +69,19 @@ def traces(
 
     Args:
         model: What gives Traces.
-        data: Batches.
+        data: Batches, or anything else that `inputs.as_batches` takes: texts, a path, a table, a Task.
         attention: As in a forward pass.
         decoding: "teacher_forced" or "greedy"; None: as the model's own `decoding` says.
         forward: Further keywords of the forward pass.
     """
+    from attnscope.models.inputs import as_batches  # which builds on this module
+
     module = module_of(model)
     if attention is not None:
         forward["attention"] = attention
     if decoding is not None:
         forward["teacher_forcing"] = TEACHER_FORCING[decoding]
-    for batch in on_device_of(module, data):
+    for batch in on_device_of(module, as_batches(model, data)):
         with evaluating(module):
             trace = module(batch, **forward)
         yield batch, trace

@@ -24,7 +24,7 @@ from attnscope.lab.experiment import Run, check_device, find
 from attnscope.lab.store import Store
 from attnscope.models.adapters.folder import HUB, adapted
 from attnscope.models.adapters.folder import load as load_folder
-from attnscope.models.adapters.reader import Reader
+from attnscope.models.adapters.readers import Reader
 from attnscope.models.capabilities import GivesTrace, ReadsTexts
 from attnscope.models.loaded import LoadedModel, TaskReader
 

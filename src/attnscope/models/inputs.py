@@ -23,8 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, require
 from attnscope.files import Malformed
-from attnscope.models.adapters.reader import Label, Text, Texts
-from attnscope.models.adapters.words import NO_WORD, Pieced, Words
+from attnscope.models.adapters.readers import NO_WORD, Label, Pieced, Text, Texts, Words
 from attnscope.models.capabilities import Generates, ReadsTexts, WrapsModel
 from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary

@@ -11,10 +11,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from attnscope.errors import BadSetting, require
-from attnscope.models.adapters.reader import Label, Text, Texts, check_pairs, class_number
-from attnscope.models.adapters.words import NO_WORD, Pieced, Words
-from attnscope.models.capabilities import Decoding, GivesTrace, ReadsTexts, WrapsModel
-from attnscope.models.inference import TEACHER_FORCING, device_of, evaluating, module_of
+from attnscope.models.adapters.readers import NO_WORD, Label, Pieced, Text, Texts, Words, check_pairs, class_number
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, ReadsTexts, WrapsModel
+from attnscope.models.inference import device_of, evaluating, module_of
 from attnscope.models.inputs import TextReader, classes_of, with_predictions, words_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad

@@ -10,7 +10,7 @@ import time
 import torch
 
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.adversary import farthest, search
+from attnscope.probes.adversary import exact_adversaries, search_adversaries
 from attnscope.tasks import SPECIALS, Batch
 
 TEXTS, LENGTH, WORDS, TOGETHER = 1000, 20, 15_000, 250
@@ -28,7 +28,7 @@ def main() -> dict[str, float]:
         Batch(x, torch.ones_like(x, dtype=torch.bool), y, torch.ones_like(y, dtype=torch.bool)) for x, y in pairs
     ]
     found = {}
-    for name, ask in {"search": search, "exact": farthest}.items():
+    for name, ask in {"search": search_adversaries, "exact": exact_adversaries}.items():
         start = time.process_time()
         ask(model, batches)
         found[f"{name}, texts a processor second"] = TEXTS / (time.process_time() - start)

@@ -64,7 +64,9 @@ def timed(batch: Batch, words: int) -> dict[str, float]:
         adam.step()
 
     def ours(trained: str) -> Descent:
-        settings = TrainingSettings(learning_rate=1e-3, amsgrad=True, weight_decay=1e-5, clip=5.0, trained=trained)
+        settings = TrainingSettings(
+            learning_rate=1e-3, amsgrad=True, weight_decay=1e-5, max_grad_norm=5.0, trained=trained
+        )
         return Descent(build(SETTINGS, words, 2 + len(SPECIALS)).train(), CrossEntropy(), settings)
 
     frozen, free = ours("all but words"), ours("all")

@@ -23,7 +23,7 @@ from attnscope.training.fit import Fit
 from attnscope.training.replicas import Replicas, stacked
 
 TASK = Copying()
-SETTINGS = TrainingSettings(learning_rate=1e-3, betas=(0.9, 0.999), clip=None, teacher_forcing=1.0)
+SETTINGS = TrainingSettings(learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0)
 ROUNDS, STEPS, SEEDS = 5, 4, 20
 GOAL_CPU, GOAL_GPU = 1.0, 20.0  # at least this many times faster; on the GPU, for each seed
 
@@ -69,7 +69,7 @@ def plain_step(model: Plain, adam: torch.optim.Optimizer, batch: Batch) -> Tenso
 
 def network(seed: int = 0) -> EncoderDecoder:
     torch.manual_seed(seed)
-    return EncoderDecoder(PRESETS["copying"], len(TASK.source_words), len(TASK.target_words))
+    return EncoderDecoder(PRESETS["copying"], len(TASK.source_vocabulary), len(TASK.target_vocabulary))
 
 
 def on_cpu() -> dict[str, float]:

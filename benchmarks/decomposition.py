@@ -25,13 +25,13 @@ from attnscope.probes.decomposition import decompose
 from attnscope.tasks import Batch, OneToOne
 
 SEQUENCES, BATCH, ROUNDS = 100_000, 128, 5
-TASK = OneToOne(shortest=19, longest=19)  # 19 letters and the end token
+TASK = OneToOne(min_length=19, max_length=19)  # 19 letters and the end token
 GOAL_TIME, GOAL_MEMORY = 1.5, 1.1  # at most: times the passes alone; times the peak at a tenth of the sequences
 
 
 def make_model() -> EncoderDecoder:
     torch.manual_seed(0)
-    return EncoderDecoder(PRESETS["aed"], len(TASK.source_words), len(TASK.target_words)).eval()
+    return EncoderDecoder(PRESETS["aed"], len(TASK.source_vocabulary), len(TASK.target_vocabulary)).eval()
 
 
 def stream(sequences: int) -> Iterator[Batch]:

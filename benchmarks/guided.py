@@ -28,7 +28,7 @@ EPOCH = TASK.steps(1)
 PUBLIC = "9 to 11 s"  # of one epoch, the public code on a like machine
 EPOCHS, SEEDS = 25, 5
 SETTINGS = TrainingSettings(
-    steps=EPOCHS * EPOCH, batch_size=1, learning_rate=1e-3, betas=(0.9, 0.999), clip=5.0, teacher_forcing=0.0,
+    steps=EPOCHS * EPOCH, batch_size=1, learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=5.0, teacher_forcing=0.0,
     evaluate_every=EPOCH, checkpoints=tuple(range(EPOCH, (EPOCHS + 1) * EPOCH, EPOCH)),
 )  # fmt: skip
 
@@ -36,7 +36,7 @@ SETTINGS = TrainingSettings(
 def epoch() -> dict[str, object]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = build(PRESETS["lookup_tables"], len(TASK.source_words), len(TASK.target_words)).train()
+    model = build(PRESETS["lookup_tables"], len(TASK.source_vocabulary), len(TASK.target_vocabulary)).train()
     descent, batches = Descent(model, OBJECTIVE, SETTINGS), [TASK.training_batch(0, step, 1) for step in range(EPOCH)]
     descent(batches[0], 0)
     start = time.process_time()

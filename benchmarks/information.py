@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.probes.information import Occurrences, by_chance, clustered, measured, mutual_information
+from attnscope.probes.information import compute_information, mutual_information, shuffled_information
+from attnscope.probes.occurrences import Occurrences, cluster_vectors
 
 TOKENS, SIZE, WORDS, CLUSTERS = 100_000, 300, 1000, 1000
 
@@ -37,11 +38,11 @@ def timed(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 def main(tokens: int = TOKENS) -> dict[str, Any]:
     made = made_up(tokens)
-    found, whole = timed(lambda: measured(made, CLUSTERS))
-    embedded, of_embedded = timed(lambda: clustered(made.embedded, CLUSTERS, kinds=made.words))
-    states, of_states = timed(lambda: clustered(made.states, CLUSTERS))
+    found, whole = timed(lambda: compute_information(made, CLUSTERS))
+    embedded, of_embedded = timed(lambda: cluster_vectors(made.embedded, CLUSTERS, kinds=made.words))
+    states, of_states = timed(lambda: cluster_vectors(made.states, CLUSTERS))
     _, of_labels = timed(lambda: mutual_information(embedded.labels, states.labels))
-    _, of_chance = timed(lambda: by_chance(embedded.labels, states.labels))
+    _, of_chance = timed(lambda: shuffled_information(embedded.labels, states.labels))
     return {
         "vectors": tokens, "size": SIZE, "k": CLUSTERS, "nats": found.embedding.nats, "whole": whole,
         "clusters of embeddings": of_embedded, "clusters of states": of_states, "mutual information": of_labels,

@@ -54,7 +54,7 @@ def compare(model: Any, threads: int) -> dict[str, float]:
     peer, batch = deepcopy(model), sentences()
     peer.set_attn_implementation("eager")
     ids = {"input_ids": numbering[0].ids_of(batch.source), "attention_mask": batch.source_mask.long()}
-    said = {"decoder_input_ids": ours.heard(ours(batch).fed), "use_cache": False}
+    said = {"decoder_input_ids": ours.heard(ours(batch).decoder_input), "use_cache": False}
 
     def plain() -> tuple[Tensor, tuple[Tensor, ...]]:
         output = peer(**ids, **said, output_attentions=True)

@@ -19,7 +19,7 @@ from attnscope.tasks import START, Batch, OneToOne
 from attnscope.training import CrossEntropy, TrainingSettings
 from attnscope.training.descent import Descent
 
-TASK = OneToOne(shortest=19, longest=19)  # 19 letters and the end token
+TASK = OneToOne(min_length=19, max_length=19)  # 19 letters and the end token
 ROUNDS, STEPS = 5, 10
 GOAL = 2.0  # at least this many times faster than the loop
 
@@ -30,19 +30,19 @@ class Loop(nn.Module):
     def __init__(self, model: EncoderDecoder):
         super().__init__()
         self.encoder, self.decoder = cell(model.encoder.ahead[0].rnn), cell(model.decoder.ahead[0].rnn)
-        self.output = nn.Linear(256, len(TASK.target_words), bias=False)
+        self.output = nn.Linear(256, len(TASK.target_vocabulary), bias=False)
         self.output.load_state_dict(model.output.state_dict())
         self.first = nn.Parameter(torch.zeros(128))
 
     def forward(self, batch: Batch, own_words: bool) -> Tensor:
         h, states = self.first.expand(len(batch), -1), []
         for words in batch.source.unbind(1):
-            h = self.encoder(one_hot(words, len(TASK.source_words)).float(), h)
+            h = self.encoder(one_hot(words, len(TASK.source_vocabulary)).float(), h)
             states.append(h)
         encoder = torch.stack(states, 1)
         word, logits = torch.full((len(batch),), START), []
         for gold in batch.target.unbind(1):
-            h = self.decoder(one_hot(word, len(TASK.target_words)).float(), h)
+            h = self.decoder(one_hot(word, len(TASK.target_vocabulary)).float(), h)
             alignment = (encoder @ h[:, :, None])[..., 0].masked_fill(~batch.source_mask, -torch.inf)
             context = (alignment.softmax(-1)[:, None] @ encoder)[:, 0]
             logits.append(self.output(torch.cat([h, context], -1)))
@@ -68,7 +68,7 @@ def loop_step(model: Loop, adam: torch.optim.Optimizer, batch: Batch, own_words:
 
 def compare(own_words: bool) -> dict[str, float]:
     torch.manual_seed(0)
-    model = EncoderDecoder(PRESETS["aed"], len(TASK.source_words), len(TASK.target_words))
+    model = EncoderDecoder(PRESETS["aed"], len(TASK.source_vocabulary), len(TASK.target_vocabulary))
     loop, settings = Loop(model), TrainingSettings(learning_rate=1e-3, teacher_forcing=0.0 if own_words else 1.0)
     descent = Descent(model, CrossEntropy(), settings)
     adam = torch.optim.Adam(loop.parameters(), lr=1e-3, betas=settings.betas)

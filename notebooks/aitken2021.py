@@ -18,13 +18,13 @@ from attnscope.probes.decomposition import plot_paths
 from attnscope.tasks import OneToOne, ReversedOneToOne
 from attnscope.training import L2, CrossEntropy
 
-SETTINGS = attnscope.TrainingSettings(steps=170, batch_size=64, learning_rate=0.01, epsilon=1e-3, clip=1.0)
+SETTINGS = attnscope.TrainingSettings(steps=170, batch_size=64, learning_rate=0.01, epsilon=1e-3, max_grad_norm=1.0)
 
 
 def trained(task):
     torch.manual_seed(0)
     settings = replace(attnscope.MODELS["aed"], units=48)
-    model = attnscope.build(settings, len(task.source_words), len(task.target_words))
+    model = attnscope.build(settings, len(task.source_vocabulary), len(task.target_vocabulary))
     attnscope.fit(model, task, CrossEntropy() + L2(1e-3), SETTINGS)
     return model
 
@@ -35,7 +35,7 @@ def decomposed(model, task):
     )
 
 
-task = OneToOne(shortest=7, longest=9, test_size=200)
+task = OneToOne(min_length=7, max_length=9, test_size=200)
 model = trained(task)
 attnscope.evaluate(model, task.batches("test"))
 
@@ -69,14 +69,14 @@ formed.mean_attention  # noqa: B018
 
 # %%
 readout = model.output.weight[:, -model.settings.units :]
-formed.readout(readout).plot(outputs=task.target_words.words, inputs=task.source_words.words)
+formed.readout(readout).plot(outputs=task.target_vocabulary.tokens, inputs=task.source_vocabulary.tokens)
 
 # %% [markdown]
 # **The proof of the path**: ask for the answer backwards. Nothing about the letters changes, only the order. If the
 # explanation is right, the decoder must now walk the encoder's path from its end to its beginning.
 
 # %%
-backwards = ReversedOneToOne(shortest=7, longest=9, test_size=200)
+backwards = ReversedOneToOne(min_length=7, max_length=9, test_size=200)
 reversing = trained(backwards)
 formed_backwards = decomposed(reversing, backwards)
 plot_paths(formed_backwards.encoder, formed_backwards.decoder)

@@ -16,20 +16,20 @@ import torch
 
 import attnscope
 from attnscope.models import PRESETS
-from attnscope.probes.diagnostic import DiagnosticSettings, Samples, read
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic
 from attnscope.tasks import LookupTables
 from attnscope.training import CrossEntropy, Guidance
 
 task = LookupTables(end=False)
 NETWORK = replace(PRESETS["lookup_tables"], units=128, target_input_size=128)
 SETTINGS = attnscope.TrainingSettings(
-    steps=1600, batch_size=32, learning_rate=0.002, betas=(0.9, 0.999), clip=5.0, evaluate_every=1600
+    steps=1600, batch_size=32, learning_rate=0.002, betas=(0.9, 0.999), max_grad_norm=5.0, evaluate_every=1600
 )
 
 
 def trained(objective):
     torch.manual_seed(0)
-    model = attnscope.build(NETWORK, len(task.source_words), len(task.target_words))
+    model = attnscope.build(NETWORK, len(task.source_vocabulary), len(task.target_vocabulary))
     attnscope.fit(model, task, objective, SETTINGS)
     return model
 
@@ -65,8 +65,8 @@ accuracies  # noqa: B018
 batch = next(task.batches("heldout_compositions"))
 with torch.no_grad():
     traces = {name: model(batch, teacher_forcing=0.0, gates=True) for name, model in models.items()}
-question = task.source_words.decode(batch.source[0].tolist())
-answer = task.target_words.decode(batch.target[0].tolist())
+question = task.source_vocabulary.decode(batch.source[0].tolist())
+answer = task.target_vocabulary.decode(batch.target[0].tolist())
 attnscope.attention_scores(traces["baseline"]).plot(source=question, target=answer)
 
 # %%
@@ -84,11 +84,11 @@ everything = next(task.batches("all", size=1000))
 def reading(model):
     with torch.no_grad():
         trace = model(everything, teacher_forcing=0.0, gates=True)
-    looked_up = everything.source.gather(1, everything.guide.clamp(min=0))
-    tables = torch.tensor(task.source_words.encode(task.drawn.names))
+    looked_up = everything.source.gather(1, everything.gold_attention.clamp(min=0))
+    tables = torch.tensor(task.source_vocabulary.encode(task.drawn.names))
     at_a_table = everything.target_mask & torch.isin(looked_up, tables)
     samples = Samples.of(trace.gates["decoder.reset"], looked_up, at_a_table)
-    return read(samples, DiagnosticSettings(penalty="l2", repeats=3))
+    return fit_diagnostic(samples, DiagnosticSettings(penalty="l2", repeats=3))
 
 
 readings = {name: reading(model) for name, model in models.items()}

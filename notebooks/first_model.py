@@ -11,11 +11,11 @@ import torch
 
 import attnscope
 
-task = attnscope.TASKS["one_to_one"](words=4, shortest=7, longest=9, test_size=200)
+task = attnscope.TASKS["one_to_one"](num_words=4, min_length=7, max_length=9, test_size=200)
 torch.manual_seed(0)
 network = replace(attnscope.MODELS["aed"], units=48)  # a GRU that reads, one that writes, attention between them
-model = attnscope.build(network, len(task.source_words), len(task.target_words))
-settings = attnscope.TrainingSettings(steps=200, batch_size=64, learning_rate=0.01, epsilon=1e-3, clip=1.0)
+model = attnscope.build(network, len(task.source_vocabulary), len(task.target_vocabulary))
+settings = attnscope.TrainingSettings(steps=200, batch_size=64, learning_rate=0.01, epsilon=1e-3, max_grad_norm=1.0)
 attnscope.fit(model, task, settings=settings)
 attnscope.evaluate(model, task.batches("test"))
 
@@ -36,8 +36,8 @@ trace  # noqa: B018
 
 # %%
 attention = attnscope.attention_scores(trace)
-read = task.source_words.decode(batch.source[0].tolist())
-said = task.target_words.decode(trace.predictions[0].tolist())
+read = task.source_vocabulary.decode(batch.source[0].tolist())
+said = task.target_vocabulary.decode(trace.predictions[0].tolist())
 attention.plot(source=read, target=said)
 
 # %% [markdown]

@@ -25,17 +25,23 @@ from attnscope.tasks import Copying
 LENGTH, UNITS = 20, 64
 NETWORK = replace(PRESETS["copying"], units=UNITS, input_size=UNITS, hidden=UNITS)
 SETTINGS = attnscope.TrainingSettings(
-    steps=90, batch_size=64, learning_rate=3e-3, betas=(0.9, 0.999), clip=None, teacher_forcing=1.0, evaluate_every=10
+    steps=90,
+    batch_size=64,
+    learning_rate=3e-3,
+    betas=(0.9, 0.999),
+    max_grad_norm=None,
+    teacher_forcing=1.0,
+    evaluate_every=10,
 )
 TASKS = {
-    "sampled": Copying(test_size=64, distribution="sampled", words=30, length=LENGTH),
-    "permutations": Copying(test_size=64, distribution="permutations", words=20, length=LENGTH),
+    "sampled": Copying(test_size=64, distribution="sampled", num_words=30, length=LENGTH),
+    "permutations": Copying(test_size=64, distribution="permutations", num_words=20, length=LENGTH),
 }
 
 
 def trained(task, attention):
     torch.manual_seed(0)
-    model = attnscope.build(NETWORK, len(task.source_words), len(task.target_words))
+    model = attnscope.build(NETWORK, len(task.source_vocabulary), len(task.target_vocabulary))
     progress = attnscope.fit(model, task, settings=replace(SETTINGS, attention=attention))
     return model, pd.DataFrame(progress.log).set_index("step")
 
@@ -85,7 +91,10 @@ picture(known["permutations"])
 # of words for which the probe is highest at the right place:
 
 # %%
-knows = {name: float((found.values.argmax(-1) == batches[name].guide).double().mean()) for name, found in known.items()}
+knows = {
+    name: float((found.values.argmax(-1) == batches[name].gold_attention).double().mean())
+    for name, found in known.items()
+}
 pd.DataFrame({"word accuracy with attention": curves.iloc[-1], "knows where to look, without": knows})
 
 # %% [markdown]

@@ -17,7 +17,7 @@ import torch
 
 import attnscope
 from attnscope.models import ClassifierSettings
-from attnscope.probes.grounding import Ground, grounding_of, plot_sentence
+from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities, plot_sentence
 from attnscope.tasks import END, SPECIALS, Batch, SyntheticTask, Vocabulary
 from attnscope.training import CrossEntropy, Tying
 
@@ -30,11 +30,11 @@ class Reviews(SyntheticTask):
     """Eight words, seven of which say nothing."""
 
     @cached_property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return Vocabulary.of([*BLAME, *PRAISE, *FILLER])
 
     @cached_property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(["bad", "good"])
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
@@ -52,7 +52,7 @@ network = ClassifierSettings(input_size=32, units=16, attention="dot", specials_
 
 def trained(objective):
     torch.manual_seed(0)
-    model = attnscope.build(network, len(task.source_words), len(task.target_words))
+    model = attnscope.build(network, len(task.source_vocabulary), len(task.target_vocabulary))
     settings = attnscope.TrainingSettings(steps=200, batch_size=32, learning_rate=5e-3)
     attnscope.fit(model, task, objective, settings)
     return model
@@ -66,10 +66,10 @@ attnscope.evaluate(base, task.batches("test"))
 
 # %%
 batch = next(task.batches("test"))
-words = task.source_words.decode(batch.source[0].tolist())
+words = task.source_vocabulary.decode(batch.source[0].tolist())
 with torch.no_grad():
     trace = base(batch)
-attnscope.attention_scores(trace).plot(source=words, target=task.target_words.decode(batch.target[0].tolist()))
+attnscope.attention_scores(trace).plot(source=words, target=task.target_vocabulary.decode(batch.target[0].tolist()))
 
 # %% [markdown]
 # But take the weights and **shuffle them among the words** of the text, a hundred times. Seven of eight words say
@@ -85,7 +85,7 @@ of_base  # noqa: B018
 # to, and ask for the probability of "good":
 
 # %%
-alone = grounding_of(base, batch, number=1)
+alone = batch_token_probabilities(base, batch, number=1)
 plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decision[0])})
 
 # %% [markdown]
@@ -95,7 +95,7 @@ plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decisi
 # word's state and its vector. The task is as easy as before.
 
 # %%
-tied = trained(CrossEntropy() + Tying(1.0, per_number=True))
+tied = trained(CrossEntropy() + Tying(1.0, per_dimension=True))
 of_tied = attnscope.fragility(tied, list(task.batches("test")))
 of_tied  # noqa: B018
 
@@ -105,7 +105,7 @@ of_tied  # noqa: B018
 # decides:
 
 # %%
-alone_tied = grounding_of(tied, batch, number=1)
+alone_tied = batch_token_probabilities(tied, batch, number=1)
 plot_sentence(
     words[:-1],
     {"base": alone.of_text(), "tied": alone_tied.of_text()},
@@ -120,9 +120,9 @@ plot_sentence(
 
 # %%
 def grounded(model):
-    ground = Ground()
+    ground = GroundingAccumulator()
     for some in task.batches("test"):
-        ground.update(grounding_of(model, some))
+        ground.update(batch_token_probabilities(model, some))
     return ground.result()
 
 

@@ -114,7 +114,7 @@ from attnscope.tasks import TASKS, Classification
 from attnscope.training import TrainingSettings, fit
 
 task, model, training = TASKS["one_to_one"](), MODELS["aed"], TrainingSettings()
-network = build(model, len(task.source_words), len(task.target_words))
+network = build(model, len(task.source_vocabulary), len(task.target_vocabulary))
 for wrong in (
     lambda: EncoderDecoderSettings(positions="sines"),
     lambda: EncoderDecoderSettings(units="64"),
@@ -123,7 +123,7 @@ for wrong in (
     lambda: BagOfWordsSettings(size="256"),
     lambda: Positions(base="20"),
     lambda: TrainingSettings(steps="100"),
-    lambda: TASKS["one_to_one"](longest="9"),
+    lambda: TASKS["one_to_one"](max_length="9"),
     lambda: Classification("texts.csv", vocabulary="words"),
     lambda: Experiment(task, model, training, objective="cross_entropy"),
     lambda: Experiment(task, model, training, start=3),
@@ -149,11 +149,11 @@ def test_every_kind_of_settings_says_what_it_wants():
     ]
     assert said[2].startswith("there is no attention 'uniform'; choose one of none, dot, ")
     assert said[3:9] == [
-        "attention of ClassifierSettings is a word, not <class 'attnscope.models.positions.Positions'>",
+        "attention of ClassifierSettings is a word, not <class 'attnscope.models.encoder_decoder.Positions'>",
         "size of BagOfWordsSettings is a whole number, not '256'",
         "base of Positions is a number, not '20'",
         "steps of TrainingSettings is a whole number, not '100'",
-        "longest of OneToOne is a whole number, not '9'",
+        "max_length of OneToOne is a whole number, not '9'",
         "vocabulary of Classification is Words(…) or Subwords(…), not 'words'",
     ]
     assert said[9].startswith("objective of Experiment is Sum(…), CrossEntropy(…), L2(…), ")

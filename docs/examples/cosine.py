@@ -32,11 +32,11 @@ class Cosine(AttentionLayer):
 ATTENTIONS["cosine"] = Cosine
 
 if __name__ == "__main__":
-    task = OneToOne(shortest=2, longest=5, test_size=20)
+    task = OneToOne(min_length=2, max_length=5, test_size=20)
     torch.manual_seed(0)
     settings = EncoderDecoderSettings(attention="cosine", units=16, heads=2)
-    model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).eval()
+    model = EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
     check_adapter(model, task.batches("test"))  # an AssertionError lists whatever does not hold
     trace = model(next(task.batches("test")), attention=uniform)
-    print("scores:", trace.alignment[0, 0, 0].tolist())
+    print("scores:", trace.scores[0, 0, 0].tolist())
     print("weights that were put in place of its own:", trace.attention[0, 0, 0].tolist())

@@ -25,12 +25,12 @@ class Doubling(SyntheticTask):
         require(self.longest >= 1, f"a sentence needs at least one letter: longest is {self.longest}")
 
     @cached_property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(self.letters)  # padding, end and start come first by themselves
 
     @property
-    def target_words(self) -> Vocabulary:
-        return self.source_words
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         lengths = random.integers(1, self.longest + 1, size)
@@ -49,6 +49,6 @@ if __name__ == "__main__":
     task = Doubling()
     check_task(task)  # a BadSetting says the first thing that is off
     torch.manual_seed(0)
-    model = EncoderDecoder(PRESETS["aed"], len(task.source_words), len(task.target_words))
+    model = EncoderDecoder(PRESETS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
     fit(model, task, settings=TrainingSettings(steps=60, batch_size=32))
     print(evaluate(model, task.batches("test")))

@@ -19,7 +19,7 @@ QUANTITIES = {"looked": "attention on the word that is translated", "accuracy": 
 
 
 def experiments(profile):  # by label, what is trained; every seed of it follows
-    task, model = OneToOne(shortest=3, longest=5, test_size=100), replace(PRESETS["ao"], units=32, input_size=16)
+    task, model = OneToOne(min_length=3, max_length=5, test_size=100), replace(PRESETS["ao"], units=32, input_size=16)
     training = TrainingSettings(steps=80 if profile.name == "quick" else 1000, batch_size=32, teacher_forcing=1.0)
     told = Experiment(task, model, training, CrossEntropy() + Guidance())
     return {"told": told, "not told": Experiment(task, model, training)}
@@ -28,7 +28,7 @@ def experiments(profile):  # by label, what is trained; every seed of it follows
 def measure(run):  # what one trained network says, by name: numbers, and lists or arrays for pictures
     batch = next(run.task.batches("test", run.task.test_size))
     attention = run.model()(batch).attention.mean(1)  # batch x target x source
-    looked = attention.gather(2, batch.guide.clamp(min=0)[:, :, None])[..., 0]
+    looked = attention.gather(2, batch.gold_attention.clamp(min=0)[:, :, None])[..., 0]
     return {"looked": looked[batch.target_mask].mean().item(), "accuracy": run.summary["word_accuracy"]}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attnscope.display import Displayed
 from attnscope.models import PRESETS, EncoderDecoder, Trace
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes import PROBES, some
 from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks import OneToOne, Task
@@ -43,7 +43,7 @@ class SpreadSums(Sums):
 
 def spread_of(model: nn.Module, task: Task) -> Spread:
     sums = Accumulator[SpreadSums]()
-    for _, trace in traced(model, some(task)):  # the test set; no gradients, evaluation mode, afterwards as before
+    for _, trace in traces(model, some(task)):  # the test set; no gradients, evaluation mode, afterwards as before
         there = trace.target_mask
         sums.add(SpreadSums(torch.where(there, spread(trace), 0).double().sum(0).cpu(), there.sum(0).cpu()))
     kept = sums.total.sentences > 0  # the last position has none if you leave END out of `there`
@@ -53,6 +53,6 @@ def spread_of(model: nn.Module, task: Task) -> Spread:
 PROBES["spread"] = spread_of
 
 if __name__ == "__main__":
-    task = OneToOne(shortest=3, longest=6)
-    model = EncoderDecoder(PRESETS["ao"], len(task.source_words), len(task.target_words))
+    task = OneToOne(min_length=3, max_length=6)
+    model = EncoderDecoder(PRESETS["ao"], len(task.source_vocabulary), len(task.target_vocabulary))
     print(spread_of(model, task).table())

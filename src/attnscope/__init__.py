@@ -1,25 +1,22 @@
 """How does a model attend, how did it learn to, and may its attention be read as an explanation?
 
-What a notebook needs first; all else is in the folders `tasks`, `models`, `training`, `probes` and `studies`.
+    model = attnscope.load("my-model")                 a folder, hf:owner/name, a run, an adapter or a model in memory
+    trace = model.trace(["a fine film"])               texts in, Trace out
+    attnscope.fragility(model, texts).table()          every probe is probe(model, data), with .table() and .plot()
+    report = attnscope.audit(model, "texts.jsonl")     may its attention be read as an explanation?
 
-    TASKS, MODELS, build                             what is to be learned, what can learn it, and a fresh one
-    TrainingSettings, fit, evaluate                  how it learns, and how well it does
-    uniform                                          attention=uniform: what if it attended to all words alike?
-    attention_scores, lexical, decompose, fragility  what we ask; every answer has .table() and .plot()
-    load, audit                                      a model of your own, and whether its attention may be shown
-    study, reproduce                                 the papers, and whether their findings hold
+    TASKS, MODELS, build, fit, evaluate                train a model of your own
+    study, reproduce                                   the papers, and whether their findings hold
 
 >>> import attnscope, torch
->>> task = attnscope.TASKS["one_to_one"](words=3, shortest=4, longest=6, test_size=100)
->>> model = attnscope.build(attnscope.MODELS["aed"], len(task.source_words), len(task.target_words))
+>>> task = attnscope.TASKS["one_to_one"](num_words=3, min_length=4, max_length=6, test_size=100)
+>>> model = attnscope.build(attnscope.MODELS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
 >>> _ = attnscope.fit(model, task, settings=attnscope.TrainingSettings(steps=2, batch_size=16))
 >>> trace = model(next(task.batches("test")), attention=attnscope.uniform)
 >>> trace.attention.shape  # batch, heads, target, source
 torch.Size([100, 1, 7, 7])
 >>> sorted(attnscope.evaluate(model, task.batches("test")))
 ['final_accuracy', 'loss', 'sentence_accuracy', 'word_accuracy']
->>> attnscope.lexical(model, trace).values.shape == attnscope.attention_scores(trace).values.shape
-True
 >>> attnscope.decompose(model, lambda: task.batches("test")).table().index.tolist()
 [('in-sample', 'head 0')]
 >>> attnscope.study("aitken2021").finding("fig3").section
@@ -28,53 +25,67 @@ True
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attnscope.auditing import audit
-    from attnscope.models import MODELS, build, uniform
-    from attnscope.models.adapters import load
-    from attnscope.probes.agreement import attention_scores
+    from attnscope.loading import load
+    from attnscope.models import MODELS, Attention, Trace, build, uniform
+    from attnscope.models.adapters import Adapter, WordReader
+    from attnscope.models.ibm import IBMModel1
+    from attnscope.models.loaded import LoadedModel
     from attnscope.probes.decomposition import decompose
     from attnscope.probes.fragility import fragility
     from attnscope.probes.lexical import lexical
+    from attnscope.probes.scores import attention_scores
     from attnscope.studies import study
     from attnscope.studies.reproduce import Progress
     from attnscope.studies.result import Result
-    from attnscope.tasks import TASKS
+    from attnscope.tasks import CORPORA, TASKS, Batch
+    from attnscope.testing import check_adapter
     from attnscope.training import TrainingSettings, evaluate
     from attnscope.training.fit import fit
 
 __version__ = "0.1.0"
 __all__ = [
-    "MODELS", "TASKS", "TrainingSettings", "attention_scores", "audit", "build", "decompose", "evaluate", "fit",
-    "fragility", "lexical", "load", "reproduce", "study", "uniform",
+    "CORPORA", "MODELS", "TASKS", "Adapter", "Attention", "Batch", "IBMModel1", "LoadedModel", "Trace",
+    "TrainingSettings", "WordReader", "attention_scores", "audit", "build", "check_adapter", "decompose", "evaluate",
+    "fit", "fragility", "lexical", "load", "reproduce", "study", "uniform",
 ]  # fmt: skip
 
-# Imported when they are asked for: `attnscope --help` should not wait for torch.
-PLACES = {
-    "auditing": ["audit"],
-    "models": ["MODELS", "build", "uniform"],
-    "models.adapters": ["load"],
-    "probes.agreement": ["attention_scores"],
-    "probes.decomposition": ["decompose"],
-    "probes.fragility": ["fragility"],
-    "probes.lexical": ["lexical"],
-    "studies": ["study"],
-    "tasks": ["TASKS"],
-    "training": ["TrainingSettings", "evaluate", "fit"],
+# Modules are imported at first use, so that `import attnscope` and `attnscope --help` do not wait for torch.
+FOLDERS = (
+    "auditing", "faithfulness", "lab", "models", "plots", "probes", "report", "studies", "tasks", "testing", "training",
+)  # fmt: skip
+MODULES = {
+    "auditing": ("audit",),
+    "loading": ("load",),
+    "models": ("MODELS", "Attention", "Trace", "build", "uniform"),
+    "models.adapters": ("Adapter", "WordReader"),
+    "models.ibm": ("IBMModel1",),
+    "models.loaded": ("LoadedModel",),
+    "probes.decomposition": ("decompose",),
+    "probes.fragility": ("fragility",),
+    "probes.lexical": ("lexical",),
+    "probes.scores": ("attention_scores",),
+    "studies": ("study",),
+    "tasks": ("CORPORA", "TASKS", "Batch"),
+    "testing": ("check_adapter",),
+    "training": ("TrainingSettings", "evaluate", "fit"),
 }
+MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    for place, names in PLACES.items():
-        if name in names:
-            return getattr(import_module(f"attnscope.{place}"), name)
+def __getattr__(name: str) -> object:
+    if name in FOLDERS:
+        return import_module(f"attnscope.{name}")
+    if name in MODULE_OF:
+        return getattr(import_module(f"attnscope.{MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'attnscope' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *FOLDERS, "__version__"])
 
 
 def reproduce(
@@ -90,27 +101,45 @@ def reproduce(
     progress: "Progress | None" = None,
     first_seed: int | None = None,
 ) -> "list[Result]":
-    """Do the findings of a paper hold? Train, measure and judge those that are named, or all; as the command does.
+    """Train, measure and judge findings of a paper, as the command `attnscope reproduce` does.
 
-    What is finished is kept in the folder `store`; a second call finds it there. `workers` processes share the work, by
-    default one a core; with 0 it is done in this one. With engine="ray" a cluster does it, at this address. `progress`
-    is told of each piece of work that is done. Seeds count from `first_seed`, by default that of the finding.
+    Args:
+        study: The name of a study, or "all".
+        findings: Names of findings; none: all of them.
+        profile: The sizes to run at, such as "quick" or "paper".
+        seeds: The number of seeds; None: that of the profile.
+        store: The folder of finished runs and results; a second call continues from there.
+        engine: "local" or "ray".
+        workers: Processes of the local engine; None: one per core; 0: this process.
+        address: The address of a Ray cluster; None: Ray starts its own.
+        device: The device to train on.
+        progress: Called after each job with (jobs done, jobs in all, the last failure).
+        first_seed: The first seed; None: that of the finding, or else of the profile.
 
     >>> reproduce("aitken2021", "fig9")
     Traceback (most recent call last):
     ...
     attnscope.errors.BadSetting: there is no finding of aitken2021 'fig9'; choose one of fig2-aed, fig2-ao, ...
     """
-    from attnscope.errors import choose
+    from attnscope.errors import choose, require
     from attnscope.lab.engines import engine as engine_named
     from attnscope.lab.experiment import check_device
+    from attnscope.studies import STUDIES
     from attnscope.studies import study as study_named
-    from attnscope.studies.reproduce import reproduce as carry_out
+    from attnscope.studies.reproduce import reproduce as run_study
 
-    chosen = study_named(study)
-    known = [finding.name for finding in chosen.findings]
-    asked = [chosen.finding(choose(f"finding of {study}", name, known)) for name in findings or known]
-    choose("profile", profile, chosen.profiles)
+    require(study != "all" or not findings, "all studies run with all findings; name one study to choose")
+    studies = [study_named(name) for name in (STUDIES if study == "all" else [study])]
+    known = [finding.name for finding in studies[0].findings]
+    chosen = [studies[0].finding(choose(f"finding of {study}", name, known)) for name in findings]
+    for each in studies:
+        choose("profile", profile, each.profiles)
     check_device(device)
     runner = engine_named(engine, workers, address)
-    return carry_out(chosen, asked, profile, seeds, Path(store), runner, device, progress, first_seed)
+    return [
+        result
+        for each in studies
+        for result in run_study(
+            each, chosen or list(each.findings), profile, seeds, Path(store), runner, device, progress, first_seed
+        )
+    ]

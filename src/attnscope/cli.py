@@ -1,4 +1,4 @@
-"""How a person asks: list, reproduce, report, site, verify, train, probe, audit."""
+"""The command line: list, reproduce, report, site, verify, train, probe, explain, audit."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from attnscope.display import DataFrame
     from attnscope.studies.result import Result
 
 app = typer.Typer(
@@ -28,15 +29,26 @@ SetOption = Annotated[
     typer.Option("--set", help="Change a setting, such as model.units=64; may be given again."),
 ]
 DataOption = Annotated[Path | None, typer.Option(help="Folder of corpora; by default that of ATTNSCOPE_DATA.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or mps.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A folder of save_pretrained, hf:owner/name, a run (key, its beginning, or folder), module:function or "
+        "file.py:function."
+    ),
+]
+
+
+MAX_PRINTED_ROWS = 60  # of a table
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, by a name that typer does not swallow."""
+    """Ctrl-C, as an exception that typer does not catch."""
 
 
 def main() -> None:
-    """The command `attnscope`: a mistake in the input is one line on the error stream and exit code 2."""
+    """Run the command `attnscope`: a mistake in the input is one line on the error stream and exit code 2."""
     from attnscope.errors import AttnscopeError
 
     signal.signal(signal.SIGINT, _interrupt)
@@ -54,9 +66,26 @@ def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from attnscope import __version__
+
+        typer.echo(f"attnscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command("list")
 def list_() -> None:
-    """Studies and their findings, with the file that each is written in; tasks, models and probes."""
+    """List studies and their findings, each with its file; tasks, models and probes."""
     from attnscope.models import ATTENTIONS, CELLS, MODELS
     from attnscope.probes import PROBES
     from attnscope.studies import STUDIES, study
@@ -74,13 +103,13 @@ def list_() -> None:
         "attentions": ("none", *ATTENTIONS),
         "probes": PROBES,
     }
-    typer.echo("known by name")
+    typer.echo("names")
     for kind, names in named.items():
         _entry(kind, ", ".join(names))
 
 
 def _entry(name: str, *paragraphs: str) -> None:
-    """A name, and what is said of it beside; as wide as the terminal."""
+    """Print a name and paragraphs beside it, wrapped to the width of the terminal."""
     width = shutil.get_terminal_size().columns
     lines = [line for text in paragraphs for line in textwrap.wrap(text, max(width - 17, 40), break_on_hyphens=False)]
     for beginning, line in zip_longest([name], lines, fillvalue=""):
@@ -89,16 +118,14 @@ def _entry(name: str, *paragraphs: str) -> None:
 
 @app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help="Such as aitken2021; `attnscope list` shows all.")],
+    study: Annotated[str, typer.Argument(help="Such as aitken2021, or all; `attnscope list` names them.")],
     only: Annotated[list[str] | None, typer.Option(help="A single finding, such as fig5a; may be given again.")] = None,
     profile: Annotated[str, typer.Option(help="quick (two cores, minutes) or paper (published sizes).")] = "quick",
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default those of the profile.")] = None,
-    first_seed: Annotated[
-        int | None, typer.Option(min=0, help="First of the seeds, which count up from it; by default the finding's.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default that of the profile.")] = None,
+    first_seed: Annotated[int | None, typer.Option(min=0, help="First seed; by default that of the finding.")] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes of the local engine; by default one a core.")
+        int | None, typer.Option(min=0, help="Processes of the local engine; by default one per core.")
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; without one, Ray starts its own.")
@@ -107,13 +134,13 @@ def reproduce(
     data: DataOption = None,
     store: StoreOption = Path("runs"),
 ) -> None:
-    """Train, measure and judge a whole study or some of its findings; the report shows all that the store has."""
-    from attnscope import reproduce as carry_out
+    """Train, measure and judge a study, some of its findings, or all studies; then write the report of the store."""
+    from attnscope import reproduce as reproduce_study
     from attnscope.progress import counting
 
     _use(data)
     with counting(f"{study}, {profile}") as progress:
-        results = carry_out(
+        results = reproduce_study(
             study, *(only or ()), profile=profile, seeds=seeds, store=store, engine=engine, workers=workers,
             address=address, device=device, progress=progress, first_seed=first_seed,
         )  # fmt: skip
@@ -124,9 +151,9 @@ def reproduce(
 @app.command()
 def report(
     store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
-    out: Annotated[Path | None, typer.Option(help="The .html or .md file; by default report.html there.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .html or .md file; by default report.html in the store.")] = None,
 ) -> None:
-    """Write the report again, from the results that are stored: a page to look at, or tables in Markdown."""
+    """Write the report of stored results: a page (.html), or tables in Markdown (.md)."""
     results = _results(store)
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
 
@@ -134,10 +161,10 @@ def report(
 @app.command()
 def site(
     store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
-    out: Annotated[Path, typer.Option(help="Folder for index.html and all that it leads to.")] = Path("site"),
-    project: Annotated[Path | None, typer.Option(help="Folder of README.md and docs/, to be part of it.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for index.html and its pages.")] = Path("site"),
+    project: Annotated[Path | None, typer.Option(help="Folder of README.md and docs/, to be included.")] = None,
 ) -> None:
-    """Write all studies as a folder of pages that need no network: figures, claims, published numbers beside ours."""
+    """Write all studies as a folder of static pages: figures, claims, published numbers beside ours."""
     from attnscope.report.site import write_site
 
     typer.echo(f"site: {write_site(_results(store), out, store / 'audits', project)}")
@@ -162,14 +189,14 @@ def train(
     model: Annotated[str, typer.Argument(help="Such as aed or classifier.")],
     change: SetOption = None,
     data: DataOption = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
-    """Train one model on one task; settings are changed by --set task.…, model.… and training.…"""
+    """Train one model on one task; --set task.…, model.… and training.… change settings."""
     from attnscope.errors import choose
     from attnscope.lab.experiment import Experiment
-    from attnscope.lab.experiment import train as carry_out
+    from attnscope.lab.experiment import train as train_experiment
     from attnscope.lab.overrides import overridden
     from attnscope.lab.store import Store
     from attnscope.models import MODELS
@@ -184,7 +211,7 @@ def train(
     experiment = Experiment(chosen, MODELS[model], TrainingSettings(), seed=seed, device=device)
     experiment = overridden(experiment, change or [])
     with training(f"{model} on {task}") as report:
-        run = carry_out(experiment, Store(store), report)
+        run = train_experiment(experiment, Store(store), report)
     for name, value in run.summary.items():
         typer.echo(f"{name}: {value:.4g}")
     typer.echo(f"run: {experiment.key}")
@@ -192,22 +219,32 @@ def train(
 
 @app.command()
 def probe(
-    run: Annotated[str, typer.Argument(help="The key of a run, as `attnscope train` printed it, or its beginning.")],
-    name: Annotated[str, typer.Argument(metavar="PROBE", help="Such as decomposition.")] = "decomposition",
-    checkpoint: Annotated[int | None, typer.Option(help="Ask the weights kept after this step.")] = None,
+    model: ModelArgument,
+    name: Annotated[
+        str, typer.Argument(metavar="PROBE", help="Such as fragility; `attnscope list` names all.")
+    ] = "decomposition",
+    data: Annotated[
+        str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
+    ] = None,
+    checkpoint: Annotated[int | None, typer.Option(help="Of a run, the weights after this training step.")] = None,
     out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Save the table here.")] = None,
+    device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
-    """Ask a finished run a question: prints a table, and draws its figure."""
-    from attnscope import plots
-    from attnscope.lab.experiment import find
-    from attnscope.lab.store import Store
-    from attnscope.probes import probe as probe_named
+    """Run one probe on a model: prints its table, and saves its figure."""
+    from attnscope import load, plots
+    from attnscope.files import write_atomically
+    from attnscope.probes import probe as probe_by_name
 
-    ask = probe_named(name)
-    found = find(run, Store(store))
-    answer = ask(found.model(checkpoint), found.task)
-    typer.echo(answer.table().T.to_string())
+    run_probe = probe_by_name(name)
+    loaded = load(model, device=device, store=store, checkpoint=checkpoint)
+    answer = run_probe(loaded.module, loaded.task)
+    table = answer.table()
+    typer.echo(_printed(table))
+    if csv is not None:
+        write_atomically(csv, table.to_csv().encode())
+        typer.echo(f"table: {csv}")
     if out is not None:
         figure, (ax,) = plots.panels(1, 1, size=(6.4, 4.0))
         answer.plot(ax)
@@ -216,39 +253,34 @@ def probe(
 
 @app.command()
 def audit(
-    model: Annotated[
-        str,
-        typer.Argument(help="A folder of save_pretrained, hf:owner/name, a run or its key, or module:function."),
-    ],
+    model: ModelArgument,
     data: Annotated[
-        str | None, typer.Argument(help="Texts as JSON lines, CSV or TSV; a run is asked about its own test set.")
+        str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for audit.html and audit.json.")] = Path("audit"),
-    quick: Annotated[bool, typer.Option("--quick", help="A sample: minutes on two cores.")] = False,
-    budget: Annotated[
-        float | None, typer.Option(help="Minutes; questions are asked about fewer texts to keep to them.")
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time: changes the speed, never a result.")] = 32,
-    texts: Annotated[int, typer.Option(min=2, help="How many texts, drawn at random where there are more.")] = 5000,
+    quick: Annotated[bool, typer.Option("--quick", help="A sample of the texts: minutes on two cores.")] = False,
+    budget: Annotated[float | None, typer.Option(help="Minutes; tests run on fewer texts to stay within.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch: changes speed, never a result.")] = 32,
+    texts: Annotated[int, typer.Option(min=2, help="Maximum number of texts, sampled where there are more.")] = 5000,
     split: Annotated[
         str | None, typer.Option(help="Which split of the data; by default test, if there is one.")
     ] = None,
     against: Annotated[str | None, typer.Option(help="The same model from another seed, to compare with.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: SeedOption = 0,
     examples: Annotated[bool, typer.Option(help="Whether some of the texts are shown.")] = True,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
     """May this model's attention be shown as a reason? Writes a page with the answer and the evidence."""
     from attnscope.auditing import Settings
-    from attnscope.auditing import audit as carry_out
+    from attnscope.auditing import audit as audit_model
     from attnscope.lab.experiment import check_device
     from attnscope.progress import asking
 
     check_device(device)
     settings = Settings(quick, budget, batch_size, texts, seed, examples)
     with asking("audit") as seen:
-        found = carry_out(
+        found = audit_model(
             _run(model, store),
             data,
             out,
@@ -264,6 +296,17 @@ def audit(
     typer.echo(f"page: {out / 'audit.html'}")
 
 
+def _printed(table: "DataFrame") -> str:
+    """Return a table as text: upright if it has few rows and many columns, and without its end if it is long."""
+    from attnscope.display import UPRIGHT, WIDE
+
+    if len(table) <= UPRIGHT and len(table.columns) > WIDE:
+        table = table.T
+    rest = len(table) - MAX_PRINTED_ROWS
+    text = table.head(MAX_PRINTED_ROWS).to_string()
+    return text if rest <= 0 else f"{text}\n… {rest} more rows; --csv FILE saves all of them"
+
+
 def _run(model: str, store: Path) -> str:
     """The folder of a run that is named by its key; anything else as it is."""
     from attnscope.lab.experiment import find
@@ -274,7 +317,7 @@ def _run(model: str, store: Path) -> str:
 
 
 def _use(data: Path | None) -> None:
-    """Corpora are looked for here, by this process and those that it starts."""
+    """Set the folder of corpora, for this process and those that it starts."""
     from attnscope.tasks.text.places import DATA
 
     if data is not None:
@@ -282,7 +325,7 @@ def _use(data: Path | None) -> None:
 
 
 def _results(folder: Path) -> "list[Result]":
-    """In the order in which the studies give their findings."""
+    """Return the results of a store or folder, in the order in which the studies name their findings."""
     from attnscope.errors import AttnscopeError
     from attnscope.studies import STUDIES, study
     from attnscope.studies.result import Result
@@ -296,10 +339,14 @@ def _results(folder: Path) -> "list[Result]":
 
 
 def _report(results: "list[Result]", path: Path) -> Path:
+    from attnscope.errors import require
     from attnscope.report import write_markdown, write_report
     from attnscope.studies.result import Result
 
-    return write_markdown(results, path) if path.suffix == ".md" else write_report(results, Result.shown_figure, path)
+    if path.suffix == ".md":
+        return write_markdown(results, path)
+    require(path.suffix in (".html", ".htm"), f"a report is a .html or a .md file, not {path.name}")
+    return write_report(results, Result.display_figure, path)
 
 
 def _show(results: "list[Result]") -> None:
@@ -316,6 +363,6 @@ def _show(results: "list[Result]") -> None:
                 console.print(_shortened(note), markup=False, highlight=False)
 
 
-def _shortened(note: str, longest: int = 600) -> str:
-    """Without its middle, if it is long: which runs come first, and the reason last."""
-    return note if len(note) <= longest else f"{note[: longest // 3]} … {note[-longest * 2 // 3 :]}"
+def _shortened(note: str, max_length: int = 600) -> str:
+    """Return a long note without its middle: the runs come first, and the reason last."""
+    return note if len(note) <= max_length else f"{note[: max_length // 3]} … {note[-max_length * 2 // 3 :]}"

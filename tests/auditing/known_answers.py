@@ -11,13 +11,14 @@ from attnscope.auditing import Example
 from attnscope.models import Attention, Trace
 from attnscope.models.adapters import WordReader
 from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut, ReadsTexts
 from attnscope.tasks import SPECIALS
 
 WORDS = ("good", "bad", *(f"word{i}" for i in range(8)))
 WORTH = {"good": 1.0, "bad": -1.0}
 
 
-class OneHead(nn.Module):
+class OneHead(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, nn.Module):
     """Decides by a weighted mean of what words are worth; neutral texts are negative.
 
     An honest one looks at the word that decides. One that hides looks at other words, and its states have all been told
@@ -38,10 +39,16 @@ class OneHead(nn.Module):
         if not self.honest:
             states = (embedded * batch.source_mask[..., None]).sum(1, keepdim=True).expand_as(embedded)
         own = masked_softmax(5 * telling if self.honest else -5 * telling, batch.source_mask)
-        layer = Attention(None, None, states[:, None], telling, intervene(own, batch.source_mask, attention))
+        layer = Attention(
+            queries=None,
+            keys=None,
+            values=states[:, None],
+            scores=telling,
+            weights=intervene(own, batch.source_mask, attention),
+        )
         context = self.context_of(layer.weights @ layer.values)
         given = {name: getattr(batch, name) for name in ("source", "source_mask", "target", "target_mask")}
-        read = {"fed": None, "embedded": embedded, "encoder": states, "decoder": None}
+        read = {"decoder_input": None, "embedded": embedded, "encoder": states, "decoder": None}
         return Trace(**given, **read, layers=(layer,), context=context, logits=self.readout(context))
 
     def context_of(self, values):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import attnscope
-from attnscope.auditing import Example, Settings, audit, running
+from attnscope.auditing import Example, Settings, audit, runner
 from attnscope.errors import AttnscopeError
 from auditing.known_answers import hiding, honest, told
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
@@ -55,7 +55,7 @@ def test_what_people_marked_is_found_by_the_honest_one_only(audited):
 
 def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
     found, folder = audited
-    assert set(found["honest"]["parts"]) == set(running.PARTS) - {"between"}
+    assert set(found["honest"]["parts"]) == set(runner.PARTS) - {"between"}
     assert not [part for part in found["honest"]["parts"].values() if "failed" in part]
     page = (folder / "honest" / "audit.html").read_text(encoding="utf-8")
     assert found["honest"]["verdict"]["headline"] in page
@@ -90,24 +90,24 @@ def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     audit(honest(), told(20), tmp_path, QUICK)
     (tmp_path / "parts" / "erasure.json").unlink()
     asked = []
-    whole = running.Parts.answered
+    whole = runner.Parts.answered
 
     def counted(self, name, most):
         asked.append(name)
         return whole(self, name, most)
 
-    monkeypatch.setattr(running.Parts, "answered", counted)
+    monkeypatch.setattr(runner.Parts, "answered", counted)
     audit(honest(), told(20), tmp_path, QUICK)
     assert asked == ["erasure"]
     changed = honest()
     torch.nn.init.constant_(changed.strength, 5.0)
     audit(changed, told(20), tmp_path, QUICK)
-    assert len(asked) == 1 + len(running.PARTS) - 1  # other weights: everything but `between` again
+    assert len(asked) == 1 + len(runner.PARTS) - 1  # other weights: everything but `between` again
 
 
 def test_a_budget_asks_about_fewer_texts(tmp_path):
     found = audit(honest(), told(60), tmp_path, Settings(budget=1e-6))
-    assert {part["texts"] for part in found["parts"].values()} == {running.FIRST}
+    assert {part["texts"] for part in found["parts"].values()} == {runner.FIRST}
 
 
 def test_the_first_texts_of_a_sorted_file_are_not_all_of_one_class(tmp_path):

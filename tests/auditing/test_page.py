@@ -7,11 +7,8 @@ from random import Random
 
 import pytest
 
-from attnscope.auditing.columns import columns_of
-from attnscope.auditing.matrices import LONGEST
+from attnscope.auditing.drawing import LONGEST, MARGIN, WIDTH, columns_of, scale_of, text_of
 from attnscope.auditing.page import write_page
-from attnscope.auditing.scale import MARGIN, WIDTH, scale_of
-from attnscope.auditing.strips import text_of
 from auditing import made_up
 from report.test_html import Page, words
 

@@ -10,34 +10,37 @@ import torch
 from scipy.stats import kendalltau
 from torch import nn
 
-from attnscope.auditing import translator
-from attnscope.auditing.record import plain
-from attnscope.auditing.sample import Sample
-from attnscope.auditing.subject import TRANSLATOR, Example, Subject, from_examples, from_task
-from attnscope.auditing.translator import elsewhere
 from attnscope.errors import BadSetting
+from attnscope.faithfulness import examples, translator
+from attnscope.faithfulness.records import plain
+from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
-from attnscope.probes.adversary import Search, search_batch, tvd
-from attnscope.probes.adversary.search import climbed, search_words
-from attnscope.probes.alignment import GoldLinks
-from attnscope.probes.reweighing import Reweighing
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
+from attnscope.probes.adversary import (
+    SearchSettings,
+    maximise_distance,
+    search_adversaries_in_batch,
+    search_token_adversaries,
+)
+from attnscope.probes.counterfactual import CounterfactualAttention
+from attnscope.probes.divergences import tvd
 from attnscope.probes.saliency import gold_log_probability, influence
-from attnscope.probes.word_by_word import WordByWord
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
-from attnscope.testing.unchanged import changed, half_in_training, state_of
+from attnscope.testing.clauses import changed, half_in_training, state_of
 from models.adapter_examples import SOURCES, TARGETS, adapter, texts
 from probes.reweighing_examples import classifier
 from probes.reweighing_examples import texts as labelled_texts
 
 LENGTH, WORDS, GAIN = 6, 12, 4.0
-SHORT = Search(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
+SHORT = SearchSettings(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
 FEW = replace(SHORT, steps=10)
 PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "tokens", "plausibility", "examples")
 
 
-class Copier(nn.Module):
+class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """It looks for the word that is to be said, and says what it found; or, if `blind`, the mean of all words."""
 
     readout_is_exact = True
@@ -54,10 +57,14 @@ class Copier(nn.Module):
         alignment = self.sharp * (batch.target[:, :, None] == batch.source[:, None])[:, None].to(embedded)
         weights = intervene(masked_softmax(alignment, batch.source_mask), batch.source_mask, attention)
         context = self.context_of(weights @ values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, embedded, None,
-            (Attention(None, None, values, alignment, weights),), context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=embedded,
+            layers=(Attention(queries=None, keys=None, values=values, scores=alignment, weights=weights),),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def context_of(self, values):
         return values.mean(1)
@@ -66,8 +73,8 @@ class Copier(nn.Module):
         return self.gain * context
 
 
-class Closed(nn.Module):
-    """The same model without its second door."""
+class Closed(GivesTrace, EmbedsSource, nn.Module):
+    """The same model without a declared readout."""
 
     def __init__(self, inner):
         super().__init__()
@@ -78,8 +85,8 @@ class Closed(nn.Module):
 
 
 def copying(model, count=9, links=True):
-    task = Copying(distribution="sampled", words=WORDS, length=LENGTH, test_size=count)
-    gold = tuple(GoldLinks.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
+    task = Copying(distribution="sampled", num_words=WORDS, length=LENGTH, test_size=count)
+    gold = tuple(GoldAlignment.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
     read = from_task(task, next(task.batches(size=count)))
     return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold, {})
 
@@ -88,7 +95,7 @@ def marian(seed=0):
     model = adapter("marian").double()
     pairs = [Example(*pair) for pair in zip(SOURCES, TARGETS, strict=True)]
     pairs += [Example(s, t) for (s, _), (_, t) in pairwise(zip(SOURCES, TARGETS, strict=True))]
-    links = tuple(GoldLinks.of([(0, 0)]) for _ in pairs)
+    links = tuple(GoldAlignment.of([(0, 0)]) for _ in pairs)
     return Subject(model, "marian", TRANSLATOR, "Marian", (), len(pairs), from_examples(model, pairs), links, {})
 
 
@@ -106,7 +113,8 @@ SUBJECTS = {"marian": marian, "recurrent": recurrent, "copier": lambda: copying(
 
 
 def asked(name, subject, size=4, **sample):
-    return getattr(translator, name)(subject, Sample(subject, 100, size, quick=True, **sample))
+    question = examples.sentence_examples if name == "examples" else getattr(translator, name)
+    return question(subject, Sample(subject, 100, size, quick=True, **sample))
 
 
 def test_a_model_that_says_what_it_looks_at_passes_every_test():
@@ -185,7 +193,7 @@ def test_batches_do_not_matter(kind, name):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch):
-    monkeypatch.setattr(elsewhere, "settings_for", lambda sample: FEW)
+    monkeypatch.setattr(translator, "settings_for", lambda sample: FEW)
     subject = SUBJECTS[kind]()
     subject.model.float()
     first, *others = (plain(asked("adversary", subject, size)) for size in (1, 3, 7))
@@ -197,7 +205,10 @@ def test_padding_does_not_matter_to_adversaries(kind):
     subject = marian() if kind == "marian" else recurrent(context=kind)
     found = []
     for size in (1, 3, 7):
-        parts = [search_words(subject.model, one.batch, one.batch.target_mask, FEW) for one in subject.texts(size)]
+        parts = [
+            search_token_adversaries(subject.model, one.batch, one.batch.target_mask, FEW)
+            for one in subject.texts(size)
+        ]
         found.append(torch.cat([part.jsd for part in parts]))
     torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
     torch.testing.assert_close(found[2], found[0], atol=1e-6, rtol=0)
@@ -219,7 +230,7 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
     model, batch = subject.model, subject.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
-    found = search_words(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
+    found = search_token_adversaries(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
     sentence, step = words.nonzero().unbind(1)
     with torch.no_grad():
         own = model(batch)
@@ -236,7 +247,8 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
 def test_words_hang_together_only_where_attention_reaches_later_ones():
     batch = recurrent().read(slice(3)).batch
     together = {
-        name: WordByWord.of(recurrent(context=name).model, batch, batch.target_mask).together is not None
+        name: CounterfactualAttention.of(recurrent(context=name).model, batch, tokens=batch.target_mask).coupled
+        is not None
         for name in ("input", "readout")
     }
     assert together == {"input": True, "readout": False}
@@ -244,9 +256,9 @@ def test_words_hang_together_only_where_attention_reaches_later_ones():
 
 def test_a_classifier_is_the_case_of_one_output_word():
     model, batch = classifier(classes=3), labelled_texts(classes=3)
-    settings = Search(steps=30, restarts=2, learning_rate=0.1)
-    as_word = climbed(WordByWord.of(model, batch, batch.target_mask), settings)
-    as_text = climbed(Reweighing.of(model, batch), settings)
+    settings = SearchSettings(steps=30, restarts=2, learning_rate=0.1)
+    as_word = maximise_distance(CounterfactualAttention.of(model, batch, tokens=batch.target_mask), settings)
+    as_text = maximise_distance(CounterfactualAttention.of_classifier(model, batch), settings)
     torch.testing.assert_close(as_word, as_text, equal_nan=True)
 
 
@@ -254,21 +266,21 @@ def test_a_penalty_that_finds_its_size_gets_as_far_in_fewer_steps():
     subject = marian()
     batch = subject.read(slice(None)).batch
     quick, slow = (
-        search_words(subject.model, batch, batch.target_mask, settings).jsd.mean()
-        for settings in (replace(SHORT, steps=100), Search(restarts=2, steps=300, learning_rate=0.1))
+        search_token_adversaries(subject.model, batch, batch.target_mask, settings).jsd.mean()
+        for settings in (replace(SHORT, steps=100), SearchSettings(restarts=2, steps=300, learning_rate=0.1))
     )
     assert quick > slow
 
 
 def test_a_penalty_may_not_shrink_where_it_should_grow():
     with pytest.raises(BadSetting, match="growth must be at least 1"):
-        Search(growth=0.5)
+        SearchSettings(growth=0.5)
 
 
 def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
     subject = marian()
     with pytest.raises(BadSetting, match="decisions of a classifier"):
-        search_batch(subject.model, subject.read(slice(2)).batch)
+        search_adversaries_in_batch(subject.model, subject.read(slice(2)).batch)
 
 
 def test_links_on_the_diagonal_are_found_by_a_copier():

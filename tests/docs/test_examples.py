@@ -7,7 +7,7 @@ import pytest
 
 from attnscope.cli import _results
 from attnscope.models import ATTENTIONS
-from attnscope.report.markdown import MARK, tables
+from attnscope.report.text import MARK, tables
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -18,13 +18,13 @@ from attnscope.lab.configuration import KINDS
 from attnscope.lab.experiment import Experiment, find, train
 from attnscope.lab.store import Store
 from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.probes import PROBES
 from attnscope.studies.result import Result, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
-from attnscope.testing.unchanged import changed, state_of
+from attnscope.testing.clauses import changed, state_of
 from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -54,7 +54,7 @@ def run_as_it_stands(name):
 def model_for(task, **settings):
     torch.manual_seed(0)
     settings = EncoderDecoderSettings(**{"units": 8} | settings)
-    return EncoderDecoder(settings, len(task.source_words), len(task.target_words))
+    return EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def test_the_page_shows_every_file_as_it_is():
@@ -76,19 +76,19 @@ def test_a_file_runs_as_it_stands(name, capsys):
 
 
 def test_doubling_says_every_letter_twice_and_its_guide_points_at_it():
-    batch = import_module("doubling").Doubling(longest=3).training_batch(seed=0, step=0, size=20)
+    batch = import_module("doubling").Doubling(max_length=3).training_batch(seed=0, step=0, size=20)
     for source, mask, target, there in zip(
         batch.source, batch.source_mask, batch.target, batch.target_mask, strict=True
     ):
         *letters, end = source[mask].tolist()
         assert target[there].tolist() == [letter for letter in letters for _ in range(2)] + [end]
         assert min(letters) >= len(SPECIALS)
-    pointed_at = batch.source.gather(1, batch.guide.clamp(min=0))
+    pointed_at = batch.source.gather(1, batch.gold_attention.clamp(min=0))
     assert torch.equal(pointed_at[batch.target_mask], batch.target[batch.target_mask])
 
 
 def test_a_stored_run_of_the_task_is_found_again(tmp_path):
-    task = import_module("doubling").Doubling(test_size=10, longest=2)
+    task = import_module("doubling").Doubling(test_size=10, max_length=2)
     settings = EncoderDecoderSettings(units=4)
     experiment = Experiment(task, settings, TrainingSettings(steps=1, batch_size=2))
     train(experiment, Store(tmp_path))
@@ -97,7 +97,7 @@ def test_a_stored_run_of_the_task_is_found_again(tmp_path):
 
 def test_a_setting_of_the_task_that_cannot_work_is_refused():
     with pytest.raises(BadSetting, match="longest is 0"):
-        import_module("doubling").Doubling(longest=0)
+        import_module("doubling").Doubling(max_length=0)
 
 
 # The attention ----------------------------------------------------------------------------------------------------
@@ -106,16 +106,16 @@ def test_a_setting_of_the_task_that_cannot_work_is_refused():
 @pytest.mark.parametrize("combine", ["concatenate", "sum", "mean"])
 def test_cosine_attention_keeps_the_contract(combine):
     import_module("cosine")
-    task = OneToOne(shortest=1, longest=4, test_size=6)
+    task = OneToOne(min_length=1, max_length=4, test_size=6)
     check_adapter(model_for(task, attention="cosine", heads=2, combine=combine).eval(), task.batches())
 
 
 def test_cosine_attention_starts_from_five_times_the_cosine():
     import_module("cosine")
-    task = OneToOne(shortest=3, longest=3, test_size=4)
+    task = OneToOne(min_length=3, max_length=3, test_size=4)
     trace = model_for(task, attention="cosine")(next(task.batches()))
     cosine = torch.cosine_similarity(trace.decoder[:, :, None], trace.encoder[:, None], dim=-1)
-    torch.testing.assert_close(trace.alignment[:, 0], 5 * cosine)
+    torch.testing.assert_close(trace.scores[:, 0], 5 * cosine)
 
 
 def test_cosine_attention_refuses_states_of_two_sizes():
@@ -128,7 +128,7 @@ def test_cosine_attention_refuses_states_of_two_sizes():
 
 
 def test_uniform_attention_is_spread_over_all_source_words():
-    task = OneToOne(shortest=1, longest=5, test_size=10)
+    task = OneToOne(min_length=1, max_length=5, test_size=10)
     batch = next(task.batches())
     found = import_module("spread").spread(model_for(task)(batch, attention=uniform))
     torch.testing.assert_close(found, batch.source_mask.sum(1, keepdim=True).float().expand_as(found))
@@ -136,7 +136,7 @@ def test_uniform_attention_is_spread_over_all_source_words():
 
 def test_the_spread_of_a_batch_is_that_of_its_sentences():
     spread = import_module("spread").spread
-    task = OneToOne(shortest=1, longest=5, test_size=10)
+    task = OneToOne(min_length=1, max_length=5, test_size=10)
     batch, model = next(task.batches()), model_for(task)
     for row, found in enumerate(spread(model(batch))):
         alone = spread(model(trimmed(batch, slice(row, row + 1))))[0]
@@ -144,7 +144,7 @@ def test_the_spread_of_a_batch_is_that_of_its_sentences():
 
 
 def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
-    task = OneToOne(shortest=1, longest=5, test_size=120)  # three batches, of different widths perhaps
+    task = OneToOne(min_length=1, max_length=5, test_size=120)  # three batches, of different widths perhaps
     import_module("spread")
     model = model_for(task).train()
     before = state_of(model)
@@ -156,12 +156,12 @@ def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
 
 def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
     """As the last one is, where the end does not count."""
-    module, task = import_module("spread"), OneToOne(shortest=1, longest=5, test_size=20)
+    module, task = import_module("spread"), OneToOne(min_length=1, max_length=5, test_size=20)
     asked = [
         (batch, replace(trace, target_mask=trace.target_mask & (trace.target != END)))
-        for batch, trace in traced(model_for(task), task.batches())
+        for batch, trace in traces(model_for(task), task.batches())
     ]
-    monkeypatch.setattr(module, "traced", lambda model, batches: asked)
+    monkeypatch.setattr(module, "traces", lambda model, batches: asked)
     words = module.spread_of(model_for(task), task).table()["words"]
     assert len(words) == 5
     assert words.between(1, 6).all()

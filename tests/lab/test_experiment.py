@@ -17,7 +17,7 @@ from attnscope.training import L2, CrossEntropy, TrainingSettings
 from attnscope.training.replicas import fit_together
 
 SMALL = Experiment(
-    task=OneToOne(shortest=2, longest=4, test_size=10),
+    task=OneToOne(min_length=2, max_length=4, test_size=10),
     model=replace(PRESETS["aed"], units=8),
     training=TrainingSettings(steps=4, batch_size=4, evaluate_every=2, checkpoints=(2,)),
     objective=CrossEntropy() + L2(1e-5),
@@ -37,9 +37,9 @@ def test_every_setting_is_part_of_the_key():
         replace(SMALL, threads=2),
         replace(SMALL, device="cuda"),
         replace(SMALL, objective=CrossEntropy()),
-        replace(SMALL, task=replace(SMALL.task, words=4)),
+        replace(SMALL, task=replace(SMALL.task, num_words=4)),
         replace(SMALL, model=replace(SMALL.model, attention="bilinear")),
-        replace(SMALL, training=replace(SMALL.training, clip=None)),
+        replace(SMALL, training=replace(SMALL.training, max_grad_norm=None)),
         replace(SMALL, watch=("shares",)),
         replace(SMALL, start=Start(weights=0)),
         replace(SMALL, training=replace(SMALL.training, attention="uniform")),
@@ -117,10 +117,10 @@ def test_a_gpu_that_is_not_there_is_refused_before_training(tmp_path, monkeypatc
 
 def test_settings_are_changed_by_name():
     changed = overridden(
-        SMALL, ["model.units=16", "task.longest=9", "training.learning_rate=1", "model.positions.base=50"]
+        SMALL, ["model.units=16", "task.max_length=9", "training.learning_rate=1", "model.positions.base=50"]
     )
     assert changed.model == EncoderDecoderSettings(units=16, positions=Positions(base=50.0))
-    assert changed.task.longest == 9
+    assert changed.task.max_length == 9
     assert changed.training.learning_rate == 1.0
 
 
@@ -140,7 +140,7 @@ def test_positions_can_be_taken_away():
         ("model.bidirectional=True", "model.bidirectional is true or false, such as false; True is not"),
         ("model=3", "name one of them"),
         ("model.units.more=3", "has no settings of its own"),
-        ("task.longest=1", "must not be more than longest"),
+        ("task.max_length=1", "must not be more than max_length"),
         ("training.steps=-5", "steps must be positive"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_classifier_of_sentences_is_refused_before_training(tmp_path):
 
 
 COPYING = Experiment(
-    task=Copying(words=5, length=4, test_size=10),
+    task=Copying(num_words=5, length=4, test_size=10),
     model=replace(PRESETS["copying"], units=8, input_size=8, hidden=8),
     training=TrainingSettings(steps=4, batch_size=4, evaluate_every=2, checkpoints=(2,), teacher_forcing=1.0),
     device="cuda",
@@ -262,7 +262,7 @@ def test_everything_but_attention_can_be_frozen(tmp_path, model):
     experiment = replace(COPYING, device="cpu", training=replace(COPYING.training, trained="attention"))
     if model == "classifier":
         settings = ClassifierSettings(input_size=4, units=3, hidden=3)
-        experiment = replace(experiment, task=Keyword(words=4, length=5, test_size=10), model=settings)
+        experiment = replace(experiment, task=Keyword(num_words=4, length=5, test_size=10), model=settings)
     run = train(experiment, Store(tmp_path))
     before = dict(experiment.new_model().named_parameters())
     changed = {name for name, value in run.model().named_parameters() if not torch.equal(value, before[name])}

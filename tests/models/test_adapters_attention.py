@@ -197,20 +197,20 @@ def test_rollout_follows_words_through_layers():
 def test_what_the_library_generates_is_replayed_with_teacher_forcing(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    said = model.generate(batch.source, batch.source_mask, longest=6, forced_eos_token_id=None, do_sample=False)
-    replayed = model.replayed(batch, longest=6, forced_eos_token_id=None, do_sample=False)
+    said = model.generate(batch.source, batch.source_mask, max_length=6, forced_eos_token_id=None, do_sample=False)
+    replayed = model.replayed(batch, max_length=6, forced_eos_token_id=None, do_sample=False)
     mask = replayed.target_mask
     assert torch.equal(replayed.target[mask], said[:, : mask.shape[1]][mask])
     trace = model(replayed)
     assert torch.equal(trace.predictions[mask], replayed.target[mask])
-    assert (trace.fed[:, 0] == START).all()
+    assert (trace.decoder_input[:, 0] == START).all()
 
 
 @torch.no_grad()
 def test_beams_need_no_special_case():
     model = adapter("marian")
     batch = texts(model).batch
-    replayed = model.replayed(batch, longest=6, num_beams=3)
+    replayed = model.replayed(batch, max_length=6, num_beams=3)
     ids = model.reader.source.ids_of(batch.source)
     found = model.model.generate(
         input_ids=ids, attention_mask=batch.source_mask.long(), max_new_tokens=6, num_beams=3
@@ -225,7 +225,7 @@ def test_without_a_teacher_the_decoder_hears_its_own_words():
     model = adapter("bart")
     batch = texts(model).batch
     trace = model(batch, teacher_forcing=0.0)
-    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+    assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
     again = model(type(batch)(batch.source, batch.source_mask, trace.predictions, batch.target_mask))
     torch.testing.assert_close(again.logits, trace.logits)
 

@@ -158,7 +158,7 @@ def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
     assert {names[0] for names in read.target.names} == {"eng_Latn"}
     assert (read.batch.source[:, 0] == START).all()
     assert (read.batch.target[:, 0] == START).all()
-    said = model.replayed(read.batch, longest=4)
+    said = model.replayed(read.batch, max_length=4)
     assert {names[0] for names in model.reader.said(said.target, said.target_mask).names} == {"eng_Latn"}
 
 
@@ -175,6 +175,6 @@ def test_what_a_tokenizer_puts_behind_the_end_is_never_said(tmp_path):
     read = model.reader.read(SOURCES, TARGETS)
     assert {names[-2:] for names in read.source.names} == {("</s>", "en_XX")}
     assert {names[-1] for names in read.target.names} == {"</s>"}
-    heard = model.heard(model(read.batch).fed)
+    heard = model.heard(model(read.batch).decoder_input)
     assert set(tokenizer.convert_ids_to_tokens(heard[:, 0].tolist())) == {"de_DE"}
     check_adapter(model, [read.batch])

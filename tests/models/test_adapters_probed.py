@@ -5,12 +5,13 @@ import torch
 from adapter_examples import adapter, texts
 
 from attnscope.models import uniform
-from attnscope.probes.agreement import Agree, attention_scores
-from attnscope.probes.erasure import Comprehend, erasable
+from attnscope.probes.agreement import AgreementAccumulator
+from attnscope.probes.counterfactual import CounterfactualAttention
+from attnscope.probes.erasure import ComprehensivenessAccumulator
 from attnscope.probes.fragility import fragility
 from attnscope.probes.lexical import lexical_of, log_odds
-from attnscope.probes.reweighing import Reweighing, behind, reweighed
 from attnscope.probes.saliency import METHODS, influence
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS
 from attnscope.training.decisions import decide
 
@@ -71,8 +72,8 @@ def test_a_classifier_decides_again_with_other_attention():
     expected = model(batch, attention=uniform).logits[:, 0, len(SPECIALS) :].double().softmax(-1)
     torch.testing.assert_close(torch.from_numpy(made.uniform.probabilities), expected, rtol=1e-5, atol=1e-6)
     assert decide(model, [batch]).probabilities.shape == (len(batch), 3)
-    reading = Reweighing.of(model, batch)
-    torch.testing.assert_close(reweighed(model, reading.trace, reading.trace.attention), reading.trace.logits)
+    reading = CounterfactualAttention.of_classifier(model, batch)
+    torch.testing.assert_close(reading.logits(reading.trace.attention), reading.trace.logits)
 
 
 @torch.no_grad()
@@ -85,15 +86,15 @@ def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else
     weights = drawn / drawn.sum(-1, keepdim=True)
     assert model.readout_is_exact
     expected = torch.stack([model(batch, attention=one).logits for one in weights])
-    found = behind(model, trace, weights)
+    found = CounterfactualAttention.of(model, batch).read_out(weights)
     torch.testing.assert_close(found[:, batch.target_mask], expected[:, batch.target_mask], rtol=1e-5, atol=1e-5)
 
 
 def test_words_are_erased_and_special_tokens_are_not():
     model = adapter("bert")
     batch = texts(model).batch
-    assert not erasable(batch)[:, 0].any()  # [CLS]
-    probe = Comprehend(draws=1)
+    assert not batch.word_mask[:, 0].any()  # [CLS]
+    probe = ComprehensivenessAccumulator(draws=1)
     probe.update(model, batch)
     assert probe.result().texts > 0
 
@@ -103,7 +104,7 @@ def test_agreement_leaves_special_tokens_out_when_told_to():
     model = adapter("bart")
     batch = texts(model).batch
     scores = attention_scores(model(batch)).values
-    agree = Agree(source_specials=False, target_specials=False)
+    agree = AgreementAccumulator(source_specials=False, target_specials=False)
     agree.update(scores, scores, batch)
     assert agree.result().words == int((batch.target_mask & (batch.target >= len(SPECIALS))).sum())
     assert agree.result().top == pytest.approx(1.0)

@@ -6,8 +6,7 @@ from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, ad
 
 from attnscope.errors import BadSetting
 from attnscope.models.adapters import Numbering, Words, by_word
-from attnscope.models.adapters.words import NO_WORD, Pieced
-from attnscope.probes.erasure import erasable
+from attnscope.models.adapters.readers import NO_WORD, Pieced
 from attnscope.tasks import END, PAD, SPECIALS, START
 
 
@@ -53,8 +52,8 @@ def test_special_tokens_have_our_numbers_and_words_are_whole(kind):
     for i, text in enumerate(SOURCES):
         names = [name for name, real in zip(read.source.names[i], read.source.real[i], strict=False) if real]
         assert names == text.split()
-    assert torch.equal(erasable(batch), read.source.unit.ge(0) & ~special(read.source))
-    assert len(model.reader.source_words) == len(model.reader.source)
+    assert torch.equal(batch.word_mask, read.source.unit.ge(0) & ~special(read.source))
+    assert len(model.reader.source_vocabulary) == len(model.reader.source)
     assert read.cut == 0
 
 
@@ -123,7 +122,7 @@ def test_classes_go_by_name_or_number():
     read = model.reader.read(SOURCES, ["good", 0, "1", "bad"])
     assert (read.batch.target[:, 0] - len(SPECIALS)).tolist() == [2, 0, 1, 0]
     assert read.target.names[0] == ("good",)
-    assert model.reader.target_words.words[3:] == ("bad", "fair", "good")
+    assert model.reader.target_vocabulary.tokens[3:] == ("bad", "fair", "good")
     for unknown in ("great", 3, -1):
         with pytest.raises(BadSetting, match="this model knows bad, fair, good"):
             model.reader.read(SOURCES[:1], [unknown])

@@ -19,7 +19,7 @@ PUBLISHED_SIZE = 3_451_708
 
 def build(seed=0, settings=SMALL, **changes):
     torch.manual_seed(seed)
-    model = EncoderDecoder(replace(settings, **changes), len(TASK.source_words), len(TASK.target_words))
+    model = EncoderDecoder(replace(settings, **changes), len(TASK.source_vocabulary), len(TASK.target_vocabulary))
     with torch.no_grad():  # small first weights hide much: larger ones tell mistakes apart
         for parameter in model.parameters():
             parameter.mul_(10)
@@ -56,7 +56,7 @@ def said_by_the_papers_formulas(model, batch):
 
 def test_it_has_exactly_as_many_parameters_as_the_published_one():
     """Its vocabularies are as large as ours: 19 source words, and 11 target words, though the specials differ."""
-    model = EncoderDecoder(PRESETS["lookup_tables"], len(TASK.source_words), len(TASK.target_words))
+    model = EncoderDecoder(PRESETS["lookup_tables"], len(TASK.source_vocabulary), len(TASK.target_vocabulary))
     h, e, v, w = 512, 16, 19, 11
     parts = {
         "encoder embedding": v * e,
@@ -67,7 +67,7 @@ def test_it_has_exactly_as_many_parameters_as_the_published_one():
         "decoder GRU": 3 * h * (h + h + 2),
         "output": w * h + w,
     }
-    assert (len(TASK.source_words), len(TASK.target_words)) == (v, w)
+    assert (len(TASK.source_vocabulary), len(TASK.target_vocabulary)) == (v, w)
     assert sum(parts.values()) == PUBLISHED_SIZE
     assert sum(parameter.numel() for parameter in model.parameters()) == PUBLISHED_SIZE
 
@@ -91,7 +91,7 @@ def test_every_number_follows_from_the_papers_formulas(batch):
     torch.testing.assert_close(trace.context.flatten(0, 1), context)
     torch.testing.assert_close(trace.decoder.flatten(0, 1), states)
     torch.testing.assert_close(trace.logits.flatten(0, 1), logits)
-    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+    assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
 def test_the_score_is_one_layer_over_both_states_side_by_side():
@@ -108,7 +108,7 @@ def test_the_score_is_one_layer_over_both_states_side_by_side():
             for place in range(5):
                 hidden = (whole @ torch.cat([decoder[0, t], encoder[0, place]]) + layer.key.bias[rows]).clamp(min=0)
                 expected = hidden @ layer.score[head] + layer.bias[head]
-                torch.testing.assert_close(record.alignment[0, head, t, place], expected)
+                torch.testing.assert_close(record.scores[0, head, t, place], expected)
     assert record.queries is None
 
 
@@ -123,7 +123,7 @@ def test_a_batch_equals_its_sentences_one_by_one(batch):
             source_mask=batch.source_mask[i : i + 1, :width],
             target=batch.target[i : i + 1, :steps],
             target_mask=batch.target_mask[i : i + 1, :steps],
-            guide=batch.guide[i : i + 1, :steps],
+            gold_attention=batch.gold_attention[i : i + 1, :steps],
         )
         torch.testing.assert_close(model(single, teacher_forcing=0.0).logits[0], trace.logits[i, :steps])
 
@@ -133,7 +133,7 @@ def test_gates_are_those_of_what_the_decoder_heard(batch):
     model = build()
     trace = model(batch, gates=True)
     rnn = model.decoder.ahead[0].rnn
-    words = model.target_inputs(trace.fed)
+    words = model.target_inputs(trace.decoder_input)
     heard = trace.context * torch.relu(model.focus(torch.cat([trace.context, words], -1)))
     last = trace.encoder[torch.arange(4), batch.source_mask.sum(1) - 1]
     before = torch.cat([last[:, None], trace.decoder[:, :-1]], 1)

@@ -58,8 +58,8 @@ def test_every_target_word_is_guessed_from_the_mean_of_the_source_words(model, b
 
 def test_attention_is_uniform_and_the_states_are_the_embeddings(model, batch):
     trace = model(batch)
-    torch.testing.assert_close(trace.attention, uniform(trace.alignment, batch.source_mask))
-    assert (trace.alignment == 0).all()
+    torch.testing.assert_close(trace.attention, uniform(trace.scores, batch.source_mask))
+    assert (trace.scores == 0).all()
     assert trace.encoder is trace.embedded
     torch.testing.assert_close(trace.last.values[:, 0], model.embedding[batch.source])
     torch.testing.assert_close(trace.context, (trace.attention @ trace.last.values)[:, 0])
@@ -177,9 +177,9 @@ def flow(model, batch):
 
 
 def test_it_trains_like_any_other_model():
-    task = OneToOne(shortest=2, longest=4, test_size=20)
+    task = OneToOne(min_length=2, max_length=4, test_size=20)
     torch.manual_seed(0)
-    model = BagOfWords(BagOfWordsSettings(size=16), len(task.source_words), len(task.target_words))
+    model = BagOfWords(BagOfWordsSettings(size=16), len(task.source_vocabulary), len(task.target_vocabulary))
     log = fit(model, task, settings=TrainingSettings(steps=60, batch_size=32, evaluate_every=30)).log
     assert log[-1]["loss"] < log[0]["loss"]
 

@@ -22,6 +22,7 @@ from attnscope.models import (
 )
 from attnscope.models.adapters import Adapter
 from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, ReadsOut
 from attnscope.tasks import PAD, SPECIALS, Batch
 from attnscope.testing import CLAUSES, check_adapter
 
@@ -37,7 +38,7 @@ class Theirs(nn.Module):
         self.score, self.output = nn.Linear(5, 1), nn.Linear(5, CLASSES)
 
 
-class Adapted(nn.Module):
+class Adapted(Adapter, ReadsOut, EmbedsSource):
     """All that it takes to ask it everything."""
 
     def __init__(self, theirs):
@@ -50,12 +51,16 @@ class Adapted(nn.Module):
         alignment = self.theirs.score(states).mT[:, None]  # batch x 1 x 1 x source
         own = masked_softmax(alignment, batch.source_mask)
         weights = intervene(own, batch.source_mask, attention)
-        layer = Attention(None, None, states[:, None], alignment, weights)
+        layer = Attention(queries=None, keys=None, values=states[:, None], scores=alignment, weights=weights)
         context = self.context_of(weights @ layer.values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
-            context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=states,
+            layers=(layer,),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def context_of(self, values):
         return values[:, 0]
@@ -143,7 +148,7 @@ class Doubled(Adapted):
 class OtherAlignment(Adapted):
     def forward(self, batch, attention=None, **more):
         trace = super().forward(batch, attention)
-        return replace(trace, layers=(replace(trace.last, alignment=2 * trace.alignment),))
+        return replace(trace, layers=(replace(trace.last, scores=2 * trace.scores),))
 
 
 class OtherKeys(Adapted):
@@ -312,8 +317,8 @@ class Fails(Adapted):
         (Misshapen, r"trace.encoder is \(6, 4, 5\), but batch x positions are \(4, 6\)"),
         (SeesPadding, "attention of layer 0 is not zero on padding"),
         (Doubled, "attention of layer 0 does not sum to one"),
-        (OtherAlignment, "attention of layer 0 is not the softmax of its alignment"),
-        (OtherKeys, "alignment of layer 0 is not queries · keys"),
+        (OtherAlignment, "attention of layer 0 is not the softmax of its scores"),
+        (OtherKeys, "scores of layer 0 are not queries · keys"),
         (SeesPadding, "the mask given to an intervention is true on padding"),
         (Ignores, "all attention on the first or on the last word: the same logits"),
         (Deaf, "a function given as attention= was never called"),
@@ -342,7 +347,7 @@ def test_whoever_breaks_a_clause_is_told_so(broken, sentence):
         check_adapter(built(broken, Theirs()), [sentences()])
 
 
-class Translator(nn.Module):
+class Translator(Adapter):
     """Around a network of ours, to break what only a decoder can break."""
 
     def __init__(self, words):
@@ -361,14 +366,14 @@ class HearsTheAnswer(Translator):
 
 class FedTheAnswer(Translator):
     def forward(self, batch, attention=None, **more):
-        return replace(self.ours(batch, attention), fed=batch.target)
+        return replace(self.ours(batch, attention), decoder_input=batch.target)
 
 
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
         (HearsTheAnswer, "another target word at position 2 changes what is said there"),
-        (FedTheAnswer, "trace.fed is not"),
+        (FedTheAnswer, "trace.decoder_input is not"),
     ],
 )
 def test_a_decoder_that_knows_the_answer_is_told_so(broken, sentence):

@@ -145,10 +145,10 @@ def test_dot_attention_is_scaled_and_shows_its_query(query):
     model, batch = build(replace(SMALL, attention="dot", query=query)), sentences()
     trace = model(batch)
     layer = trace.last
-    torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.alignment)
+    torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.scores)
     if query == "parameter":
         expected = trace.encoder @ model.attend.query.weight[0] / 10**0.5
-        torch.testing.assert_close(layer.alignment[:, 0, 0], expected)
+        torch.testing.assert_close(layer.scores[:, 0, 0], expected)
 
 
 def test_the_query_starts_wide_or_as_torch_would_have_it():

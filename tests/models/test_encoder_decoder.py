@@ -17,10 +17,10 @@ from attnscope.models import (
     restart_heads,
     uniform,
 )
-from attnscope.models.positions import PositionalCode
+from attnscope.models.encoder_decoder import PositionalCode
 from attnscope.tasks import END, START, ExtendedSCAN, OneToOne
 
-TASK = OneToOne(shortest=3, longest=6, test_size=5)
+TASK = OneToOne(min_length=3, max_length=6, test_size=5)
 COMBINATIONS = [
     (cell, attention, heads, context)
     for cell, attention, heads, context in product(CELLS, ATTENTIONS, (1, 2), ("readout", "input"))
@@ -31,7 +31,7 @@ COMBINATIONS = [
 def build(seed=0, task=TASK, **settings):
     torch.manual_seed(seed)
     settings = EncoderDecoderSettings(**{"units": 8, "input_size": 12} | settings)
-    return EncoderDecoder(settings, len(task.source_words), len(task.target_words)).double()
+    return EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).double()
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_alignment_is_queries_times_keys(model, batch):
         assert layer.queries is None
         assert layer.keys is None
     else:
-        torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.alignment)
+        torch.testing.assert_close(layer.queries @ layer.keys.mT, layer.scores)
 
 
 @pytest.mark.parametrize("teacher_forcing", [0.0, 1.0])
@@ -109,8 +109,8 @@ def test_a_wrong_shape_of_attention_is_refused_with_the_right_one(model, batch):
 
 def test_own_words_are_fed_back(model, batch):
     trace = model(batch, teacher_forcing=0.0)
-    assert (trace.fed[:, 0] == START).all()
-    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+    assert (trace.decoder_input[:, 0] == START).all()
+    assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
 def test_without_gradients_own_words_show_the_same(model, batch):
@@ -126,7 +126,7 @@ def test_without_gradients_own_words_show_the_same(model, batch):
 
 def test_gold_words_are_fed_by_a_teacher(model, batch):
     trace = model(batch, teacher_forcing=1.0)
-    assert torch.equal(trace.fed[:, 1:], batch.target[:, :-1])
+    assert torch.equal(trace.decoder_input[:, 1:], batch.target[:, :-1])
 
 
 @pytest.mark.parametrize("combination", [c for c in COMBINATIONS if "readout" in c], ids=named)
@@ -197,7 +197,7 @@ def test_a_random_intervention_is_drawn_once_a_pass(batch):
         return torch.rand_like(weights).masked_fill(~mask[:, None, None], -torch.inf).softmax(-1)
 
     trace = model(batch, attention=shuffled, teacher_forcing=0.0)
-    assert torch.equal(trace.fed[:, 1:], trace.predictions[:, :-1])
+    assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
 def test_teacher_forcing_mixes_gold_and_own_words(batch):
@@ -205,15 +205,15 @@ def test_teacher_forcing_mixes_gold_and_own_words(batch):
     model = build(task=task)
     many = next(task.batches(size=200))
     trace = model(many, teacher_forcing=0.5)
-    gold = (trace.fed[:, 1:] == many.target[:, :-1])[many.target_mask[:, 1:]].double().mean()
-    own = (trace.fed[:, 1:] == trace.predictions[:, :-1])[many.target_mask[:, 1:]].double().mean()
+    gold = (trace.decoder_input[:, 1:] == many.target[:, :-1])[many.target_mask[:, 1:]].double().mean()
+    own = (trace.decoder_input[:, 1:] == trace.predictions[:, :-1])[many.target_mask[:, 1:]].double().mean()
     assert 0.4 < gold < 0.75
     assert 0.4 < own < 0.75
 
 
 def test_generation_ends_with_the_end_token(batch):
     model = build()
-    said = model.generate(batch.source, batch.source_mask, longest=12)
+    said = model.generate(batch.source, batch.source_mask, max_length=12)
     trace = model(batch, teacher_forcing=0.0)
     for row in range(len(batch)):
         words = said[row].tolist()
@@ -316,7 +316,7 @@ def test_translation_equals_equations_1_and_2(batch):
     output, (h, c) = theirs(packed)
     states, _ = torch.nn.utils.rnn.pad_packed_sequence(output, batch_first=True)
     start = tuple(part.unflatten(0, (2, 2)).mean(1) for part in (h, c))
-    torch.testing.assert_close(d, decoder(e[trace.fed], start)[0])
+    torch.testing.assert_close(d, decoder(e[trace.decoder_input], start)[0])
     scores = (model.attend.query(d) @ states.mT).masked_fill(~batch.source_mask[:, None], -torch.inf)
     torch.testing.assert_close(trace.attention[:, 0], scores.softmax(-1))
     context = model.context_layer(scores.softmax(-1) @ states)

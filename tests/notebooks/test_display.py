@@ -17,7 +17,7 @@ import torch
 
 import attnscope
 from attnscope import probes
-from attnscope.display import COLUMNS, ROWS, Displayed, contents, table_html
+from attnscope.display import MAX_COLUMNS, MAX_ROWS, Displayed, fields_table, table_html
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.lab.engines import LocalEngine
 from attnscope.models import PRESETS, EncoderDecoder
@@ -72,13 +72,13 @@ class Answer(Displayed):
 
 @pytest.fixture(scope="module")
 def task() -> OneToOne:
-    return OneToOne(shortest=2, longest=3, test_size=10)
+    return OneToOne(min_length=2, max_length=3, test_size=10)
 
 
 @pytest.fixture(scope="module")
 def model(task) -> EncoderDecoder:
     torch.manual_seed(0)
-    return EncoderDecoder(PRESETS["aed"], len(task.source_words), len(task.target_words))
+    return EncoderDecoder(PRESETS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def test_an_answer_is_its_name_its_table_and_its_picture():
@@ -110,9 +110,9 @@ def test_names_of_rows_and_columns_are_escaped_and_whole():
 
 def test_a_long_table_is_cut_and_says_so():
     page = table_html(pd.DataFrame(0, index=range(100), columns=[f"c{i}" for i in range(50)]))
-    assert page.count("<tr") == ROWS + 1
-    assert f"the first {ROWS} of 100 rows" in page
-    assert f"the first {COLUMNS} of 50 columns" in page
+    assert page.count("<tr") == MAX_ROWS + 1
+    assert f"the first {MAX_ROWS} of 100 rows" in page
+    assert f"the first {MAX_COLUMNS} of 50 columns" in page
 
 
 def test_one_wide_row_is_shown_upright():
@@ -122,13 +122,13 @@ def test_one_wide_row_is_shown_upright():
 
 def test_what_cannot_be_drawn_still_has_its_table():
     page = Answer(())._repr_html_()
-    assert "no picture: there are no &lt;words&gt;" in page
+    assert "no figure: there are no &lt;words&gt;" in page
     assert "<table" in page
 
 
 def test_a_trace_shows_names_axes_and_shapes(model, task):
     trace = model(next(task.batches("test")), gates=True)
-    shown = contents(trace)
+    shown = fields_table(trace)
     assert list(shown.loc["encoder"]) == ["batch × source × state", "10 × 4 × 128"]
     assert list(shown.loc["layers[-1].weights"]) == ["batch × heads × target × source", "10 × 1 × 4 × 4"]
     assert "gates['encoder.keep']" in shown.index
@@ -136,8 +136,8 @@ def test_a_trace_shows_names_axes_and_shapes(model, task):
 
 
 def test_a_trace_without_attention_says_so(task):
-    model = EncoderDecoder(PRESETS["ved"], len(task.source_words), len(task.target_words))
-    shown = contents(model(next(task.batches("test"))))
+    model = EncoderDecoder(PRESETS["ved"], len(task.source_vocabulary), len(task.target_vocabulary))
+    shown = fields_table(model(next(task.batches("test"))))
     assert shown.loc["layers", "axes"] == "none"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnscope.errors import BadSetting
-from attnscope.plots.edges import edges
+from attnscope.plots.lines import edges
 
 
 def test_each_edge_leads_from_its_unit_below_to_its_unit_above_the_strongest_last():

@@ -3,7 +3,7 @@
 import pytest
 
 from attnscope.errors import BadSetting
-from attnscope.plots.fractions import fractions
+from attnscope.plots.points import fractions
 
 
 def test_each_name_has_its_points_and_a_place_in_the_legend():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnscope.plots import panels
-from attnscope.plots.labels import Box, place_labels
+from attnscope.plots.points import Box, place_labels
 
 
 def written(points, **options):

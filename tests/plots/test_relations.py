@@ -5,7 +5,7 @@ import pytest
 
 from attnscope.errors import BadSetting
 from attnscope.plots import scatter
-from attnscope.plots.relations import rank_correlation
+from attnscope.plots.points import rank_correlation
 
 
 def ranks(values):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from attnscope.plots import stacked_shares
-from attnscope.plots.stacks import shades
+from attnscope.plots.bars import shades
 
 TABLE = pd.DataFrame({"temporal": [0.7, 0.2], "input": [0.2, 0.3], "rest": [0.1, 0.5]}, index=["AED", "AO"])
 

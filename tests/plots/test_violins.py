@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnscope.errors import BadSetting
-from attnscope.plots.violins import violins
+from attnscope.plots.bars import violins
 
 
 def test_every_column_has_a_violin_and_its_full_range_also_where_it_is_constant():

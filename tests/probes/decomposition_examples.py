@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnscope.models.capabilities import GivesTrace
 from attnscope.models.trace import Attention, Trace
 from attnscope.tasks.batch import END, PAD, START, Batch, pad
 
@@ -29,7 +30,7 @@ def random_batch(size: int, seed: int, shortest: int = 1, longest: int = 7) -> B
 
 
 def rows_of(batch: Batch, rows: slice) -> Batch:
-    fields = ("source", "source_mask", "target", "target_mask", "guide")
+    fields = ("source", "source_mask", "target", "target_mask", "gold_attention")
     return replace(batch, **{name: getattr(batch, name)[rows] for name in fields})
 
 
@@ -41,11 +42,11 @@ def padded(batch: Batch, more: int) -> Batch:
 
     return Batch(
         wider(batch.source, PAD), wider(batch.source_mask, False), wider(batch.target, PAD),
-        wider(batch.target_mask, False), wider(batch.guide, -1),
+        wider(batch.target_mask, False), wider(batch.gold_attention, -1),
     )  # fmt: skip
 
 
-class Tiny(nn.Module):
+class Tiny(GivesTrace, nn.Module):
     """A GRU on each side and dot attention, with several heads, in double precision."""
 
     def __init__(self, units: int = 8, heads: int = 2, seed: int = 0):
@@ -73,14 +74,20 @@ def trace_of(
     alignment = queries @ keys.mT
     weights = alignment.masked_fill(~batch.source_mask[:, None, None], -torch.inf).softmax(-1)
     context = (weights @ keys).transpose(1, 2).flatten(2)
-    attention = Attention(queries, keys, keys, alignment, weights)
-    return Trace(
-        batch.source, batch.source_mask, batch.target, batch.target_mask, fed, embedded, encoder, decoder,
-        (attention,), context, logits,
-    )  # fmt: skip
+    attention = Attention(queries=queries, keys=keys, values=keys, scores=alignment, weights=weights)
+    return Trace.of(
+        batch,
+        decoder_input=fed,
+        embedded=embedded,
+        encoder=encoder,
+        decoder=decoder,
+        layers=(attention,),
+        context=context,
+        logits=logits,
+    )
 
 
-class Table(nn.Module):
+class Table(GivesTrace, nn.Module):
     """States read off two tables: what each time step adds, and what each word adds. No delta at all."""
 
     def __init__(self, time: Tensor, word: Tensor, query_word: Tensor):
@@ -97,7 +104,7 @@ class Table(nn.Module):
 def states_of(trace: Trace, side: str, head: int) -> list[tuple[int, int, np.ndarray]]:
     """(word, time, vector) of every state that is no padding, one by one."""
     vectors = trace.last.keys if side == "encoder" else trace.last.queries
-    words, mask = (trace.source, trace.source_mask) if side == "encoder" else (trace.fed, trace.target_mask)
+    words, mask = (trace.source, trace.source_mask) if side == "encoder" else (trace.decoder_input, trace.target_mask)
     return [
         (int(words[b, t]), t, vectors[b, head, t].detach().numpy())
         for b in range(len(words))

@@ -8,6 +8,7 @@ from decomposition_examples import WORDS, padded, random_batch, rows_of
 from torch import Tensor, nn
 
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.models.trace import Attention, Trace
 from attnscope.tasks.batch import START, Batch
 
@@ -24,10 +25,10 @@ def encoder_decoder(seed: int = 0, **settings: object) -> EncoderDecoder:
 def labelled(batch: Batch, classes: int = CLASSES) -> Batch:
     """The same source sentences with a label each, as an output of length 1."""
     label = batch.source.sum(1, keepdim=True) % classes
-    return replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), guide=None)
+    return replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), gold_attention=None)
 
 
-class Classifier(nn.Module):
+class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """A GRU and feed-forward attention (snell2021 eq. 7 and 8), with dropout before a linear readout."""
 
     def __init__(self, classes: int = CLASSES, units: int = 6, seed: int = 0):
@@ -47,7 +48,7 @@ class Classifier(nn.Module):
         weights = alignment.masked_fill(~batch.source_mask[:, None, None], -torch.inf).softmax(-1)
         weights = weights if attention is None else attention(weights, batch.source_mask)
         context = self.context_of(weights @ states[:, None])
-        layer = Attention(None, None, states[:, None], alignment, weights)
+        layer = Attention(queries=None, keys=None, values=states[:, None], scores=alignment, weights=weights)
         return trace_of(batch, embedded, states, None, layer, context, self.readout(context, None))
 
     def context_of(self, values: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class Classifier(nn.Module):
         return self.output(self.dropout(context))
 
 
-class Proxy(nn.Module):
+class Proxy(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """The bag of words (snell2021 eq. 5): the mean embedding says every output word alike."""
 
     def __init__(self, words: int = WORDS, units: int = 5, seed: int = 0):
@@ -72,7 +73,9 @@ class Proxy(nn.Module):
         share = batch.source_mask / batch.source_mask.sum(1, keepdim=True)
         weights = share.to(embedded)[:, None, None].expand(-1, 1, batch.target.shape[1], -1)
         context = self.context_of(weights @ embedded[:, None])
-        layer = Attention(None, None, embedded[:, None], torch.zeros_like(weights), weights)
+        layer = Attention(
+            queries=None, keys=None, values=embedded[:, None], scores=torch.zeros_like(weights), weights=weights
+        )
         return trace_of(batch, embedded, embedded, None, layer, context, self.readout(context, None))
 
     def context_of(self, values: Tensor) -> Tensor:
@@ -82,7 +85,7 @@ class Proxy(nn.Module):
         return self.output(context)
 
 
-class Added(nn.Module):
+class Added(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """snell2021 eq. 31: W (c + d) in place of N, dot attention; source and target share one table of embeddings."""
 
     def __init__(self, units: int = 6, seed: int = 0):
@@ -102,7 +105,9 @@ class Added(nn.Module):
         weights = alignment.masked_fill(~batch.source_mask[:, None, None], -torch.inf).softmax(-1)
         weights = weights if attention is None else attention
         context = self.context_of(weights @ states[:, None])
-        layer = Attention(decoder[:, None], states[:, None], states[:, None], alignment, weights)
+        layer = Attention(
+            queries=decoder[:, None], keys=states[:, None], values=states[:, None], scores=alignment, weights=weights
+        )
         return trace_of(batch, embedded, states, decoder, layer, context, self.readout(context, decoder))
 
     def context_of(self, values: Tensor) -> Tensor:
@@ -116,22 +121,27 @@ def trace_of(
     batch: Batch, embedded: Tensor, encoder: Tensor, decoder: Tensor | None, layer: Attention, context: Tensor,
     logits: Tensor,
 ) -> Trace:  # fmt: skip
-    return Trace(
-        batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, encoder, decoder, (layer,),
-        context, logits,
-    )  # fmt: skip
+    return Trace.of(
+        batch,
+        embedded=embedded,
+        encoder=encoder,
+        decoder=decoder,
+        layers=(layer,),
+        context=context,
+        logits=logits,
+    )
 
 
 def one_by_one(batch: Batch) -> list[Batch]:
     """Each sentence as a batch of its own, without padding."""
     return [
         replace(
-            rows_of(replace(batch, guide=batch.target), slice(i, i + 1)),
+            rows_of(replace(batch, gold_attention=batch.target), slice(i, i + 1)),
             source=batch.source[i : i + 1, : int(batch.source_mask[i].sum())],
             source_mask=batch.source_mask[i : i + 1, : int(batch.source_mask[i].sum())],
             target=batch.target[i : i + 1, : int(batch.target_mask[i].sum())],
             target_mask=batch.target_mask[i : i + 1, : int(batch.target_mask[i].sum())],
-            guide=None,
+            gold_attention=None,
         )
         for i in range(len(batch))
     ]
@@ -140,7 +150,7 @@ def one_by_one(batch: Batch) -> list[Batch]:
 def wider(batch: Batch, more: int = 3) -> Batch:
     """The same sentences behind more padding."""
     guide = torch.zeros_like(batch.target)
-    return replace(padded(replace(batch, guide=guide), more), guide=None)
+    return replace(padded(replace(batch, gold_attention=guide), more), gold_attention=None)
 
 
 __all__ = [

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from attnscope.models import Attention, Classifier, ClassifierSettings, Trace
 from attnscope.models.attention import intervene
+from attnscope.models.capabilities import GivesTrace, ReadsOut
 from attnscope.tasks import END, PAD, SPECIALS, START, Batch
 
 FIRST = len(SPECIALS)  # number of the first word, and of the first class
 
 
-class ByHand(nn.Module):
+class ByHand(GivesTrace, ReadsOut, nn.Module):
     """Attention is the softmax of the words' scores; `bend` comes between the context and a linear readout."""
 
     def __init__(
@@ -38,10 +39,14 @@ class ByHand(nn.Module):
         own = alignment.masked_fill(~batch.source_mask[:, None, None], -math.inf).softmax(-1)
         weights = intervene(own, batch.source_mask, attention)
         context = self.context_of(weights @ values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, embedded, None,
-            (Attention(None, None, values, alignment, weights),), context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=embedded,
+            layers=(Attention(queries=None, keys=None, values=values, scores=alignment, weights=weights),),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def context_of(self, values: Tensor) -> Tensor:
         return values.mean(1)
@@ -51,8 +56,8 @@ class ByHand(nn.Module):
         return torch.nn.functional.pad(logits, (FIRST, 0), value=-math.inf)
 
 
-class Closed(nn.Module):
-    """The same model without its second door."""
+class Closed(GivesTrace, nn.Module):
+    """The same model without a declared readout."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()

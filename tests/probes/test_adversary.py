@@ -16,27 +16,23 @@ from scipy.special import rel_entr
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
+from attnscope.probes.adversarial_training import ImitationLoss, imitation, train_adversary
 from attnscope.probes.adversary import (
     Adversaries,
-    Imitate,
-    Search,
-    farthest,
-    farthest_batch,
-    imitation,
-    jsd,
-    kl,
-    search,
-    search_batch,
-    train_adversary,
-    tvd,
+    SearchSettings,
+    exact_adversaries,
+    exact_adversaries_in_batch,
+    search_adversaries,
+    search_adversaries_in_batch,
 )
-from attnscope.probes.reweighing import class_probabilities
+from attnscope.probes.counterfactual import class_probabilities
+from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.tasks import Keyword
 from attnscope.tasks.task import trimmed
 from attnscope.training import TrainingSettings
 
 BATCH = texts()
-SHORT = Search(steps=60, restarts=3, learning_rate=0.1)
+SHORT = SearchSettings(steps=60, restarts=3, learning_rate=0.1)
 LN2 = math.log(2)
 
 
@@ -110,7 +106,7 @@ def test_what_is_outside_of_the_mask_counts_for_nothing(divergence):
 def test_what_is_called_feasible_is_so_by_a_forward_pass(classes, grounding, precision):
     model = classifier(classes=classes, grounding=grounding, attention="dot").to(precision)
     batch = texts(20, classes=classes)
-    found = search_batch(model, batch, SHORT)
+    found = search_adversaries_in_batch(model, batch, SHORT)
     assert found.feasible.any()
     assert (moved(model, batch, found.weights) <= 0.01).all()
     torch.testing.assert_close(moved(model, batch, found.weights), found.tvd, atol=1e-6, rtol=0)
@@ -133,7 +129,7 @@ def test_what_is_called_feasible_is_so_by_a_forward_pass(classes, grounding, pre
     ids=["no second door", "bent readout", "two heads"],
 )
 def test_any_classifier_can_be_searched(model):
-    found = search_batch(model, BATCH, SHORT)
+    found = search_adversaries_in_batch(model, BATCH, SHORT)
     assert found.feasible.any()
     assert (found.jsd[found.feasible] > 0.05).any()
     assert (moved(model, BATCH, found.weights) <= 0.01).all()
@@ -141,7 +137,10 @@ def test_any_classifier_can_be_searched(model):
 
 def test_without_its_second_door_a_model_gives_the_same_answer():
     model = classifier()
-    found, slow = search_batch(model, BATCH, SHORT), search_batch(Closed(model), BATCH, SHORT)
+    found, slow = (
+        search_adversaries_in_batch(model, BATCH, SHORT),
+        search_adversaries_in_batch(Closed(model), BATCH, SHORT),
+    )
     assert torch.equal(found.feasible, slow.feasible)
     torch.testing.assert_close(found.jsd, slow.jsd, atol=1e-6, rtol=0)
 
@@ -149,22 +148,22 @@ def test_without_its_second_door_a_model_gives_the_same_answer():
 def test_where_the_output_does_not_depend_on_attention_it_goes_almost_all_the_way():
     model = ByHand([6.0, *[0.0] * 11], [[1.0]] * 12, [[-1.0], [1.0]])
     batch = by_hand(range(12), [0, 3, 4, 5, 6, 7, 8])
-    assert (search_batch(model, batch).jsd > 0.9 * LN2).all()
-    assert (farthest_batch(model, batch).jsd > 0.98 * LN2).all()
+    assert (search_adversaries_in_batch(model, batch).jsd > 0.9 * LN2).all()
+    assert (exact_adversaries_in_batch(model, batch).jsd > 0.98 * LN2).all()
 
 
 def test_where_the_output_depends_on_nothing_else_it_cannot_move():
     """Two words, one for each class: any shift of attention is one of the output."""
     model = ByHand([1.0, 0.0], [[2.0], [-2.0]], [[-1.0], [1.0]])
     batch = by_hand([0, 1])
-    for found in (search_batch(model, batch), farthest_batch(model, batch)):
+    for found in (search_adversaries_in_batch(model, batch), exact_adversaries_in_batch(model, batch)):
         assert found.jsd.item() < 1e-4
         assert found.tvd.item() <= 0.01
 
 
 def test_where_nothing_feasible_is_met_its_own_attention_stands():
     model = ByHand([40.0, 0.0, 0.0], [[9.0], [-9.0], [-9.0]], [[-1.0], [1.0]])
-    found = search_batch(model, by_hand([0, 1, 2]), Search(steps=1, noise=0, epsilon=1e-4))
+    found = search_adversaries_in_batch(model, by_hand([0, 1, 2]), SearchSettings(steps=1, noise=0, epsilon=1e-4))
     assert not found.feasible.any()
     assert found.jsd.item() == found.tvd.item() == 0
     torch.testing.assert_close(found.weights[0, 0], torch.tensor([1.0, 0, 0]).double())
@@ -178,7 +177,7 @@ def test_of_two_words_the_farthest_attention_is_known():
     own = torch.tensor([0.8, 0.2]).double()
     feasible = [torch.tensor([a, 1 - a]).double() for a in (ends[0], min(ends[1], 1.0))]
     expected = max(jsd(one, own).item() for one in feasible)
-    assert farthest_batch(model, by_hand([0, 1]), 0.1).jsd.item() == pytest.approx(expected, abs=1e-4)
+    assert exact_adversaries_in_batch(model, by_hand([0, 1]), 0.1).jsd.item() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -195,7 +194,7 @@ def test_no_attention_on_a_fine_grid_is_farther_and_some_is_almost_as_far(seed):
     everywhere = by_hand(*[[0, 1, 2, 3]] * len(grid))
     feasible = moved(model, everywhere, weights) <= 0.05
     best = jsd(weights[:, 0], model(batch).attention[0, 0].detach())[feasible].max().item()
-    exact = farthest_batch(model, batch, 0.05).jsd.item()
+    exact = exact_adversaries_in_batch(model, batch, 0.05).jsd.item()
     assert best <= exact + 1e-9
     assert exact - best < 0.05
 
@@ -203,20 +202,20 @@ def test_no_attention_on_a_fine_grid_is_farther_and_some_is_almost_as_far(seed):
 @pytest.mark.parametrize("sharp", [1.0, 4.0])
 def test_no_search_gets_beyond_the_farthest(sharp):
     model, batch = classifier(sharp=sharp), texts(30, seed=5)
-    found, limit = search(model, [batch], SHORT), farthest(model, [batch])
+    found, limit = search_adversaries(model, [batch], SHORT), exact_adversaries(model, [batch])
     assert limit.feasible.all()
     assert (found.jsd <= limit.jsd + 1e-4).all()
-    assert (moved(model, batch, farthest_batch(model, batch).weights) <= 0.01).all()
+    assert (moved(model, batch, exact_adversaries_in_batch(model, batch).weights) <= 0.01).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_batch_equals_its_texts_one_by_one(classes):
     model, batch = classifier(classes=classes), texts(6, classes=classes)
-    whole = search(model, [batch.widened(20, 1)], SHORT)
-    alone = search(model, one_by_one(batch), SHORT)
+    whole = search_adversaries(model, [batch.widened(20, 1)], SHORT)
+    alone = search_adversaries(model, one_by_one(batch), SHORT)
     np.testing.assert_allclose(alone.by_text().astype(float), whole.by_text().astype(float), atol=1e-6)
     if classes == 2:
-        whole, alone = farthest(model, [batch.widened(20, 1)]), farthest(model, one_by_one(batch))
+        whole, alone = exact_adversaries(model, [batch.widened(20, 1)]), exact_adversaries(model, one_by_one(batch))
         np.testing.assert_allclose(alone.by_text().astype(float), whole.by_text().astype(float), atol=1e-9)
 
 
@@ -225,10 +224,10 @@ def test_the_model_is_left_as_it_was_even_where_gradients_are_off():
     model.output.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
-        first = search(model, [BATCH], SHORT)
-    np.testing.assert_array_equal(first.jsd, search(model, [BATCH], SHORT).jsd)
-    search(Closed(model), [BATCH], Search(steps=3))
-    farthest(model, [BATCH])
+        first = search_adversaries(model, [BATCH], SHORT)
+    np.testing.assert_array_equal(first.jsd, search_adversaries(model, [BATCH], SHORT).jsd)
+    search_adversaries(Closed(model), [BATCH], SearchSettings(steps=3))
+    exact_adversaries(model, [BATCH])
     assert model.training
     assert not model.output.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -236,7 +235,10 @@ def test_the_model_is_left_as_it_was_even_where_gradients_are_off():
 
 
 def test_more_restarts_are_never_worse():
-    few, more = (search(classifier(), [BATCH], Search(steps=20, restarts=n, learning_rate=0.1)) for n in (1, 4))
+    few, more = (
+        search_adversaries(classifier(), [BATCH], SearchSettings(steps=20, restarts=n, learning_rate=0.1))
+        for n in (1, 4)
+    )
     assert (more.jsd >= few.jsd - 1e-12).all()
 
 
@@ -257,13 +259,13 @@ def test_adversaries_can_be_drawn_and_summed_up():
 
 def test_what_cannot_be_searched_is_refused():
     with pytest.raises(BadSetting, match="epsilon must be positive"):
-        Search(epsilon=0)
+        SearchSettings(epsilon=0)
     with pytest.raises(BadSetting, match="at least one batch"):
-        search(classifier(), [])
+        search_adversaries(classifier(), [])
     with pytest.raises(BadSetting, match="decisions of a classifier"):
-        search(encoder_decoder(), [random_batch(4, seed=1, longest=4)])
+        search_adversaries(encoder_decoder(), [random_batch(4, seed=1, longest=4)])
     with pytest.raises(BadSetting, match="two classes"):
-        farthest(classifier(classes=3), [texts(classes=3)])
+        exact_adversaries(classifier(classes=3), [texts(classes=3)])
 
 
 def test_a_model_imitates_itself_perfectly_and_another_as_loops_say():
@@ -286,7 +288,7 @@ def test_a_model_imitates_itself_perfectly_and_another_as_loops_say():
 @pytest.mark.parametrize("divergence", ["jsd", "kl"])
 def test_the_price_is_equation_6_and_has_gradients_that_are_numbers_on_padded_texts(divergence):
     base, fresh = classifier(seed=0), classifier(seed=1)
-    price = Imitate(base, 0.3, divergence)(fresh, BATCH, fresh(BATCH))
+    price = ImitationLoss(base, 0.3, divergence)(fresh, BATCH, fresh(BATCH))
     made = imitation(base, fresh, [BATCH])
     assert price.item() == pytest.approx((made.tvd - 0.3 * getattr(made, divergence)).mean())
     price.backward()
@@ -301,7 +303,7 @@ def imitated():
     """A classifier that has learned the keyword, and adversaries of two weights λ."""
     from attnscope.training import fit
 
-    task = Keyword(words=6, length=5, test_size=60)
+    task = Keyword(num_words=6, length=5, test_size=60)
     chosen = TrainingSettings(steps=100, batch_size=16, learning_rate=2e-2, evaluate_every=100)
     models = []
     for seed in range(3):
@@ -336,7 +338,7 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
     task, base, _, _ = imitated
     torch.manual_seed(3)
     fresh = build(ClassifierSettings(input_size=8, units=8, hidden=8), 9, 5)
-    chosen = TrainingSettings(steps=40, batch_size=8, learning_rate=5e-2, evaluate_every=5, keep="best")
+    chosen = TrainingSettings(steps=40, batch_size=8, learning_rate=5e-2, evaluate_every=5, keep_weights="best")
     log = train_adversary(base, fresh, task, 2.0, "kl", chosen).log
     prices = [row["imitation.tvd"] - 2 * row["imitation.kl"] for row in log]
     made = imitation(base, fresh, task.batches("validation")).summary()
@@ -344,14 +346,14 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
 
 
 def test_an_adversary_that_makes_no_sense_is_refused():
-    base, task = classifier(), Keyword(words=6, length=5)
+    base, task = classifier(), Keyword(num_words=6, length=5)
     with pytest.raises(BadSetting, match="fresh model"):
         train_adversary(base, base, task, 1.0)
     with pytest.raises(BadSetting, match="jsd, kl"):
-        Imitate(base, 1.0, "hellinger")
+        ImitationLoss(base, 1.0, "hellinger")
     with pytest.raises(BadSetting, match="must not be negative"):
-        Imitate(base, -1.0)
+        ImitationLoss(base, -1.0)
     with pytest.raises(BadSetting, match="not by gold classes"):
-        train_adversary(base, classifier(), task, 1.0, settings=TrainingSettings(best_by="word_accuracy"))
+        train_adversary(base, classifier(), task, 1.0, settings=TrainingSettings(best_metric="word_accuracy"))
     with pytest.raises(BadSetting, match="same architecture"):
         imitation(base, classifier(classes=3), [BATCH])

@@ -14,19 +14,14 @@ from scipy.stats import kendalltau
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement import (
-    Agree,
-    Agreement,
+from attnscope.probes.agreement import Agreement, AgreementAccumulator, agreement, chance, in_top, kendall
+from attnscope.probes.learning_curve import (
     LearningCurve,
     OverTraining,
-    agreement,
-    attention_scores,
-    chance,
     classification_checkpoints,
-    in_top,
-    kendall,
     translation_checkpoints,
 )
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import END
 
 
@@ -139,7 +134,7 @@ def test_tau_needs_no_more_precision_than_the_scores_have(dtype):
 def test_tau_of_blocks_equals_tau_of_the_whole(monkeypatch):
     u, v, mask = scored(30, 12, seed=3)
     whole = kendall(u, v, mask)
-    monkeypatch.setattr("attnscope.probes.agreement.rank_correlation.BLOCK", 50)
+    monkeypatch.setattr("attnscope.probes.agreement.BLOCK", 50)
     torch.testing.assert_close(kendall(u, v, mask), whole, equal_nan=True)
 
 
@@ -171,7 +166,7 @@ def random_scores(batch, seed):
 
 
 def gathered(batches, **options) -> Agreement:
-    agree = Agree(**options)
+    agree = AgreementAccumulator(**options)
     for i, batch in enumerate(batches):
         agree.update(*random_scores(batch, i), batch)
     return agree.result()
@@ -205,7 +200,7 @@ def test_means_are_over_output_words_and_say_whether_start_and_end_took_part(sou
 
 
 def test_two_halves_merged_equal_the_whole():
-    whole, first, second = Agree(), Agree(), Agree()
+    whole, first, second = AgreementAccumulator(), AgreementAccumulator(), AgreementAccumulator()
     for i, batch in enumerate(BATCHES):
         whole.update(*random_scores(batch, i), batch)
         (first if i < 1 else second).update(*random_scores(batch, i), batch)
@@ -215,17 +210,17 @@ def test_two_halves_merged_equal_the_whole():
 
 def test_what_counted_different_tokens_does_not_merge():
     with pytest.raises(AttnscopeError, match="different tokens"):
-        Agree().merge(Agree(source_specials=False))
+        AgreementAccumulator().merge(AgreementAccumulator(source_specials=False))
 
 
 def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
     model, batch = encoder_decoder(attention="bilinear"), random_batch(5, seed=9)
 
     def result(batches):
-        agree = Agree()
+        agree = AgreementAccumulator()
         for some in batches:
             trace = model(some)
-            agree.update(attention_scores(trace).values, trace.alignment[:, 0] ** 2, trace)
+            agree.update(attention_scores(trace).values, trace.scores[:, 0] ** 2, trace)
         return vars(agree.result())
 
     assert result(one_by_one(batch)) == pytest.approx(result([batch]))
@@ -237,20 +232,20 @@ def test_a_score_that_is_no_number_at_a_real_word_is_refused():
     u, v = random_scores(batch, 0)
     v[0, 0, 0] = torch.nan
     with pytest.raises(AttnscopeError, match="the score v is NaN"):
-        Agree().update(u, v, batch)
+        AgreementAccumulator().update(u, v, batch)
 
 
 def test_nothing_seen_has_no_result():
     with pytest.raises(AttnscopeError, match="nothing has come by"):
-        Agree().result()
+        AgreementAccumulator().result()
 
 
 def test_labels_of_a_classifier_are_no_special_tokens():
     """Class 1 bears the number of the end token."""
     batch = BATCHES[0]
     label = torch.full_like(batch.target[:, :1], END)
-    one = replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), guide=None)
-    agree = Agree(source_specials=False)
+    one = replace(batch, target=label, target_mask=torch.ones_like(label, dtype=torch.bool), gold_attention=None)
+    agree = AgreementAccumulator(source_specials=False)
     agree.update(*random_scores(one, 0), one)
     assert agree.result().words == len(batch)
 

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnscope.errors import AttnscopeError
-from attnscope.probes.decomposition import Components, Fit, Fitted
+from attnscope.probes.decomposition import ComponentAccumulator, Components, FittedComponents
 from attnscope.tasks.batch import END, PAD, START
 
 
-def fitted(*traces, of: str = "attention") -> Fitted:
-    fit = Fit(of)
+def fitted(*traces, of: str = "attention") -> FittedComponents:
+    fit = ComponentAccumulator(of)
     for trace in traces:
         fit.update(trace)
     return fit.result()
 
 
-def assert_same(one: Fitted, other: Fitted) -> None:
+def assert_same(one: FittedComponents, other: FittedComponents) -> None:
     for side in ("encoder", "decoder"):
         mine, theirs = getattr(one, side), getattr(other, side)
         torch.testing.assert_close(mine.temporal, theirs.temporal)
@@ -67,7 +67,7 @@ def test_components_of_single_precision_states_are_summed_in_double() -> None:
 def test_two_halves_merged_equal_the_whole() -> None:
     model = Tiny().eval()
     batches = [random_batch(4, seed=i, longest=3 + 2 * i) for i in range(4)]  # later halves reach further
-    first, second = Fit(), Fit()
+    first, second = ComponentAccumulator(), ComponentAccumulator()
     for batch in batches[:2]:
         first.update(model(batch))
     for batch in batches[2:]:
@@ -79,7 +79,7 @@ def test_two_halves_merged_equal_the_whole() -> None:
 def test_a_longer_half_takes_in_a_shorter_one() -> None:
     model = Tiny().eval()
     short, long = model(random_batch(3, seed=0, longest=2)), model(random_batch(3, seed=1, longest=7))
-    first, second = Fit(), Fit()
+    first, second = ComponentAccumulator(), ComponentAccumulator()
     first.update(long)
     second.update(short)
     first.merge(second)
@@ -139,7 +139,7 @@ def test_states_are_taken_apart_as_one_head() -> None:
 
 
 def test_merging_passes_of_different_models_is_refused() -> None:
-    first, second = Fit(), Fit()
+    first, second = ComponentAccumulator(), ComponentAccumulator()
     first.update(Tiny(heads=1)(random_batch(2, seed=0)))
     second.update(Tiny(heads=2)(random_batch(2, seed=0)))
     with pytest.raises(AttnscopeError, match="merge passes of one model only"):
@@ -148,11 +148,11 @@ def test_merging_passes_of_different_models_is_refused() -> None:
 
 def test_asking_before_anything_came_by_is_refused() -> None:
     with pytest.raises(AttnscopeError, match="at least one batch"):
-        Fit().result()
+        ComponentAccumulator().result()
 
 
 def test_the_size_of_the_sums_is_that_of_the_vocabulary_not_of_the_stream() -> None:
-    model, fit = Tiny().eval(), Fit()
+    model, fit = Tiny().eval(), ComponentAccumulator()
     for seed in range(10):
         fit.update(model(random_batch(8, seed)))
     assert fit.total.encoder.by_word.shape == (WORDS, 2, 4)
@@ -160,6 +160,6 @@ def test_the_size_of_the_sums_is_that_of_the_vocabulary_not_of_the_stream() -> N
 
 
 def test_a_stream_with_gradients_leaves_none_behind() -> None:
-    fit = Fit()
+    fit = ComponentAccumulator()
     fit.update(Tiny()(random_batch(2, seed=0)))
     assert not fit.result().encoder.temporal.requires_grad

@@ -15,22 +15,30 @@ from decomposition_examples import (
 from sklearn.decomposition import PCA
 
 from attnscope.models.trace import Trace
-from attnscope.probes.decomposition import Fit, Fitted, Measure, Measured, cosines, mean_angles, principal_axes
+from attnscope.probes.decomposition import (
+    ComponentAccumulator,
+    DecompositionMeasures,
+    FittedComponents,
+    MeasureAccumulator,
+    cosines,
+    mean_angles,
+    principal_axes,
+)
 
 
-def fitted(*traces: Trace, of: str = "attention") -> Fitted:
-    fit = Fit(of)
+def fitted(*traces: Trace, of: str = "attention") -> FittedComponents:
+    fit = ComponentAccumulator(of)
     for trace in traces:
         fit.update(trace)
     return fit.result()
 
 
-def measured(components: Fitted, *traces: Trace, **settings: int) -> Measured:
+def measured(components: FittedComponents, *traces: Trace, **settings: int) -> DecompositionMeasures:
     return gathered(components, *traces, **settings).result()
 
 
-def gathered(components: Fitted, *traces: Trace, **settings: int) -> Measure:
-    measure = Measure(components, **settings)
+def gathered(components: FittedComponents, *traces: Trace, **settings: int) -> MeasureAccumulator:
+    measure = MeasureAccumulator(components, **settings)
     for trace in traces:
         measure.update(trace)
     return measure
@@ -48,7 +56,7 @@ def flat(result: object, path: str = "") -> dict[str, torch.Tensor]:
     return {path: torch.tensor(result)} if isinstance(result, int) else {}
 
 
-def assert_same(one: Measured, other: Measured) -> None:
+def assert_same(one: DecompositionMeasures, other: DecompositionMeasures) -> None:
     mine, theirs = flat(one), flat(other)
     assert mine.keys() == theirs.keys()
     for name, values in mine.items():
@@ -186,7 +194,7 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
     trace = Tiny().eval()(random_batch(12, seed=9))
     components = fitted(trace)
     geometry = measured(components, trace).decoder.geometry
-    parts = components.decoder.split(trace.last.queries, trace.fed)
+    parts = components.decoder.split(trace.last.queries, trace.decoder_input)
     temporal, input_, delta = (
         getattr(parts, name)[:, 1][trace.target_mask].detach() for name in ("temporal", "input", "delta")
     )
@@ -202,7 +210,7 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
 def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
     trace = Tiny().eval()(random_batch(5, seed=10))
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed).temporal[:, 0].detach()
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input).temporal[:, 0].detach()
     keys = components.encoder.split(trace.last.keys, trace.source).input_delta[:, 0].detach()
     angles = [
         torch.cosine_similarity(queries[b, s], keys[b, t], dim=0).abs().item()
@@ -268,7 +276,7 @@ def test_states_are_measured_without_attention() -> None:
 def test_no_position_at_all_is_refused() -> None:
     trace = Tiny().eval()(random_batch(2, seed=0))
     with pytest.raises(ValueError, match="at least one position"):
-        Measure(fitted(trace), top=0)
+        MeasureAccumulator(fitted(trace), top=0)
 
 
 def test_a_part_that_is_only_rounding_has_no_angle() -> None:

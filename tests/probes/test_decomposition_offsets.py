@@ -7,12 +7,12 @@ import torch
 from decomposition_examples import WORDS, Tiny, batch_of, random_batch
 
 from attnscope.probes.decomposition import (
+    ComponentAccumulator,
     Components,
     ExpectedOffset,
-    Fit,
-    cut_per_head,
     offset_profile,
     readout_alignment,
+    readout_per_head,
 )
 from attnscope.tasks.batch import NOWHERE, Batch
 
@@ -112,9 +112,9 @@ def test_the_readout_table_names_words() -> None:
 
 def test_a_readout_is_cut_into_a_piece_for_each_head() -> None:
     model = Tiny(heads=2).eval()
-    fit = Fit()
+    fit = ComponentAccumulator()
     fit.update(model(random_batch(10, seed=0)))
-    pieces = cut_per_head(model.output.weight, 2)
+    pieces = readout_per_head(model.output.weight, 2)
     assert pieces.shape == (2, WORDS, 4)
     alignments = [readout_alignment(piece, fit.result().encoder, head) for head, piece in enumerate(pieces)]
     together = sum(alignment.products for alignment in alignments)

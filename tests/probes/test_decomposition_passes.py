@@ -12,9 +12,9 @@ from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, EncoderDecoder, EncoderDecoderSettings
 from attnscope.probes import PROBES
 from attnscope.probes.decomposition import (
+    ComponentAccumulator,
     Decomposition,
-    Fit,
-    Measure,
+    MeasureAccumulator,
     decompose,
     plot_cloud,
     plot_paths,
@@ -32,18 +32,18 @@ def batches(seed: int = 0) -> list[Batch]:
 
 def task_model(settings: EncoderDecoderSettings) -> tuple[OneToOne, EncoderDecoder]:
     torch.manual_seed(0)
-    task = OneToOne(shortest=3, longest=6, test_size=60)
-    return task, EncoderDecoder(settings, len(task.source_words), len(task.target_words))
+    task = OneToOne(min_length=3, max_length=6, test_size=60)
+    return task, EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary))
 
 
 def test_it_runs_both_passes_in_sample_and_held_out() -> None:
     model = Tiny().eval()
     found = decompose(model, batches(0), batches(1))
-    fit = Fit()
+    fit = ComponentAccumulator()
     for batch in batches(0):
         fit.update(model(batch))
     for sample, stream in ((found.in_sample, batches(0)), (found.held_out, batches(1))):
-        measure = Measure(fit.result())
+        measure = MeasureAccumulator(fit.result())
         for batch in stream:
             measure.update(model(batch))
         torch.testing.assert_close(sample.between.shares.absolute, measure.result().between.shares.absolute)
@@ -147,8 +147,10 @@ def test_a_classifier_has_one_decoder_class_and_its_states_no_decoder_at_all() -
     model = Tiny().eval()
 
     def classify(batch: Batch):
-        trace = model(replace(batch, target=batch.target[:, :1], target_mask=batch.target_mask[:, :1], guide=None))
-        return replace(trace, fed=None, decoder=None)
+        trace = model(
+            replace(batch, target=batch.target[:, :1], target_mask=batch.target_mask[:, :1], gold_attention=None)
+        )
+        return replace(trace, decoder_input=None, decoder=None)
 
     found = decompose(classify, batches())
     assert found.decoder.counts.shape == (3, 1)

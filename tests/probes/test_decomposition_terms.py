@@ -13,32 +13,32 @@ from attnscope.probes.decomposition import (
     PARTS,
     TEMPORAL,
     TERMS,
-    Fit,
-    Fitted,
-    Measure,
+    ComponentAccumulator,
+    FittedComponents,
+    MeasureAccumulator,
     Shares,
-    rebuilt_alignment,
-    rebuilt_attention,
+    attention_from_terms,
+    scores_from_terms,
     terms,
 )
 from attnscope.tasks.batch import Batch
 
 
-def fitted(trace: Trace) -> Fitted:
-    fit = Fit()
+def fitted(trace: Trace) -> FittedComponents:
+    fit = ComponentAccumulator()
     fit.update(trace)
     return fit.result()
 
 
 def nine_terms(trace: Trace) -> torch.Tensor:
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed)
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input)
     keys = components.encoder.split(trace.last.keys, trace.source)
     return terms(queries, keys)
 
 
 def shares(trace: Trace, top: int = 5) -> Shares:
-    measure = Measure(fitted(trace), top=top)
+    measure = MeasureAccumulator(fitted(trace), top=top)
     measure.update(trace)
     return measure.result().between.shares
 
@@ -47,13 +47,13 @@ def shares(trace: Trace, top: int = 5) -> Shares:
 @given(seed=st.integers(0, 10_000), heads=st.sampled_from([1, 2, 4]), size=st.integers(1, 6))
 def test_nine_terms_sum_to_the_alignment(seed: int, heads: int, size: int) -> None:
     trace = Tiny(heads=heads, seed=seed).eval()(random_batch(size, seed))
-    torch.testing.assert_close(nine_terms(trace).sum((0, 1)), trace.alignment)
+    torch.testing.assert_close(nine_terms(trace).sum((0, 1)), trace.scores)
 
 
 def test_each_term_is_the_product_of_one_part_of_the_query_and_one_of_the_key() -> None:
     trace = Tiny().eval()(random_batch(3, seed=0))
     components = fitted(trace)
-    queries = components.decoder.split(trace.last.queries, trace.fed)
+    queries = components.decoder.split(trace.last.queries, trace.decoder_input)
     keys = components.encoder.split(trace.last.keys, trace.source)
     nine = terms(queries, keys)
     for i, mine in enumerate(PARTS):
@@ -63,22 +63,22 @@ def test_each_term_is_the_product_of_one_part_of_the_query_and_one_of_the_key() 
 
 def test_attention_rebuilt_from_all_nine_terms_is_the_attention() -> None:
     trace = Tiny().eval()(random_batch(5, seed=1))
-    torch.testing.assert_close(rebuilt_attention(nine_terms(trace), trace.source_mask), trace.attention)
+    torch.testing.assert_close(attention_from_terms(nine_terms(trace), trace.source_mask), trace.attention)
 
 
 def test_attention_rebuilt_from_some_terms_sums_to_one_over_the_source() -> None:
     trace = Tiny().eval()(random_batch(5, seed=1))
     nine = nine_terms(trace)
     for keep in (TEMPORAL, [("input", "delta"), ("delta", "input")], []):
-        rebuilt = rebuilt_attention(nine, trace.source_mask, keep)
+        rebuilt = attention_from_terms(nine, trace.source_mask, keep)
         torch.testing.assert_close(rebuilt.sum(-1), torch.ones_like(rebuilt[..., 0]))
         assert rebuilt.masked_select(~trace.source_mask[:, None, None]).sum() == 0
-    torch.testing.assert_close(rebuilt_alignment(nine, TEMPORAL), nine[0, 0])
+    torch.testing.assert_close(scores_from_terms(nine, TEMPORAL), nine[0, 0])
 
 
 def test_a_term_that_does_not_exist_is_refused_with_the_parts_that_do() -> None:
     with pytest.raises(BadSetting, match=r"temporal.*input.*delta"):
-        rebuilt_alignment(nine_terms(Tiny().eval()(random_batch(1, seed=0))), [("temporal", "word")])
+        scores_from_terms(nine_terms(Tiny().eval()(random_batch(1, seed=0))), [("temporal", "word")])
 
 
 def slow_shares(trace: Trace, head: int, top: int) -> tuple[np.ndarray, np.ndarray]:
@@ -87,9 +87,9 @@ def slow_shares(trace: Trace, head: int, top: int) -> tuple[np.ndarray, np.ndarr
     absolute, signed = [], []
     for b in range(len(trace.source)):
         for s in np.flatnonzero(trace.target_mask[b]):
-            query = three(trace.last.queries[b, head, s], decoder, int(s), int(trace.fed[b, s]))
+            query = three(trace.last.queries[b, head, s], decoder, int(s), int(trace.decoder_input[b, s]))
             candidates = np.flatnonzero(trace.source_mask[b])
-            scores = trace.alignment[b, head, s].detach().numpy()[candidates]
+            scores = trace.scores[b, head, s].detach().numpy()[candidates]
             shares, plain = [], []
             for t in candidates[np.argsort(-scores)[:top]]:
                 key = three(trace.last.keys[b, head, t], encoder, int(t), int(trace.source[b, t]))

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attnscope.probes.decomposition.components import Components
-from attnscope.probes.decomposition.simplex import distance_from_simplex
-from attnscope.probes.decomposition.walks import Walks, walks
+from attnscope.probes.decomposition.trajectories import TemporalTrajectories, temporal_trajectories
+from attnscope.probes.decomposition.words import max_deviation_from_simplex
 
 
 def circle(steps):
@@ -15,29 +15,29 @@ def circle(steps):
 
 
 def test_a_curve_matches_itself_and_peaks_at_its_own_step():
-    same = Walks(circle(6), circle(6), steps=6)
+    same = TemporalTrajectories(circle(6), circle(6), steps=6)
     assert same.matching == pytest.approx(1)
     assert same.peak_at_own_step == 1
     assert same.table()["peak"].tolist() == list(range(6))
 
 
 def test_walked_backwards_the_peaks_run_backwards():
-    assert Walks(circle(6), circle(6).flip(0), steps=6).peaks.tolist() == [5, 4, 3, 2, 1, 0]
+    assert TemporalTrajectories(circle(6), circle(6).flip(0), steps=6).peaks.tolist() == [5, 4, 3, 2, 1, 0]
 
 
 def test_steps_that_few_sentences_have_do_not_count():
-    found = Walks(circle(6), circle(6), steps=3)
+    found = TemporalTrajectories(circle(6), circle(6), steps=3)
     assert len(found.peaks) == len(found.near_the_diagonal) == len(found.table()) == 3
 
 
 def test_nearness_to_the_diagonal_counts_three_positions():
-    flat = Walks(torch.zeros(15, 2), torch.zeros(10, 2), steps=10)  # uniform attention over 15 positions
+    flat = TemporalTrajectories(torch.zeros(15, 2), torch.zeros(10, 2), steps=10)  # uniform attention over 15 positions
     assert flat.near_the_diagonal.tolist() == pytest.approx([2 / 15] + [3 / 15] * 9)
 
 
 def test_one_walk_after_the_other_meets_at_its_end():
     line = torch.arange(12, dtype=torch.float64)[:, None] ** 1.1  # ever longer steps
-    found = Walks(line[:7], line[7:], steps=5)
+    found = TemporalTrajectories(line[:7], line[7:], steps=5)
     assert found.meeting_step == 6
     assert found.adjacent == pytest.approx(11 / 12)  # the decoder's first is nearest to the encoder's last
     assert found.in_few_directions(1) == pytest.approx(1)
@@ -45,7 +45,7 @@ def test_one_walk_after_the_other_meets_at_its_end():
 
 def test_decoder_steps_of_half_of_the_sentences_count():
     components = Components(torch.randn(2, 4, 3), torch.randn(2, 1, 3), torch.tensor([[8, 8, 4, 3]]))
-    found = walks(components, components, head=1)
+    found = temporal_trajectories(components, components, head=1)
     assert found.steps == 3
     assert torch.equal(found.encoder, components.temporal[1])
     assert found.plot().get_xlim()
@@ -53,6 +53,6 @@ def test_decoder_steps_of_half_of_the_sentences_count():
 
 def test_the_vertices_of_a_simplex_are_at_no_distance_from_one():
     corner = np.eye(4)
-    assert distance_from_simplex(corner * 3 + 7) == pytest.approx(0)
+    assert max_deviation_from_simplex(corner * 3 + 7) == pytest.approx(0)
     corner[0] *= 5
-    assert distance_from_simplex(corner) > 0.2
+    assert max_deviation_from_simplex(corner) > 0.2

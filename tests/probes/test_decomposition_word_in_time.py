@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from attnscope.probes.decomposition.components import Parts
-from attnscope.probes.decomposition.word_in_time import (
-    TakenApart,
-    explained_by_group,
-    falling_back,
-    leaning,
-    states_after,
+from attnscope.probes.decomposition.words import (
+    DecomposedBatch,
+    scores_around_word,
+    states_by_preceding_word,
+    variance_between_groups,
+    word_time_products,
 )
 
 OFFSETS = range(-1, 2)
@@ -26,7 +26,7 @@ def sentences():
     """Three of up to eight words, with up to five answers."""
     lengths, answers = torch.tensor([8, 6, 7]), torch.tensor([5, 4, 5])
     masks = torch.arange(8) < lengths[:, None], torch.arange(5) < answers[:, None]
-    return TakenApart(torch.randint(3, 6, (3, 8)), *masks, parts(3, 5), parts(3, 8))
+    return DecomposedBatch(torch.randint(3, 6, (3, 8)), *masks, parts(3, 5), parts(3, 8))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def said(batch):
 
 
 def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
-    found = states_after(stream, TWICE, {"run": RUN, "walk": WALK})
+    found = states_by_preceding_word(stream, TWICE, {"run": RUN, "walk": WALK})
     for name, number in (("run", RUN), ("walk", WALK)):
         expected = [
             batch.keys.input_delta[b, 0, t].numpy()
@@ -55,9 +55,9 @@ def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
 
 def test_variance_between_groups_is_all_or_nothing():
     apart = {name: np.full((5, 3), value) for name, value in (("run", 0.0), ("walk", 1.0), ("jump", 5.0))}
-    assert explained_by_group(apart) == pytest.approx(1)
+    assert variance_between_groups(apart) == pytest.approx(1)
     noise = np.random.default_rng(0).normal(size=(3000, 3))
-    assert explained_by_group({"run": noise[:1000], "walk": noise[1000:2000], "jump": noise[2000:]}) < 0.01
+    assert variance_between_groups({"run": noise[:1000], "walk": noise[1000:2000], "jump": noise[2000:]}) < 0.01
 
 
 def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_sides(stream):
@@ -69,7 +69,7 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
             if batch.source[b, s] == TWICE and 1 <= s < length - 1:
                 windows.append(whole[b, s, s - 1 : s + 2].numpy())
                 hits.append(int(whole[b, s, :length].argmax()) == s - 1)
-    found = falling_back(stream, TWICE, OFFSETS)
+    found = scores_around_word(stream, TWICE, OFFSETS)
     np.testing.assert_allclose(found.curves["alignment"], np.mean(windows, 0))
     np.testing.assert_allclose(found.curves["alignment"], found.table().drop(columns="alignment").sum(axis=1))
     assert found.share == pytest.approx(np.mean(hits))
@@ -87,11 +87,13 @@ def test_a_word_leans_by_the_mean_of_its_dot_products(stream, temporal, offset):
             for b, s in said(batch)
             if 0 <= s + offset < 8 and batch.source_mask[b, s + offset] and batch.source[b, s + offset] == RUN
         ]
-    assert leaning(stream, {"run": RUN}, OFFSETS, temporal).at("run", offset) == pytest.approx(np.mean(values))
+    assert word_time_products(stream, {"run": RUN}, OFFSETS, temporal).at("run", offset) == pytest.approx(
+        np.mean(values)
+    )
 
 
 def test_the_gain_of_a_word_is_its_slope_over_offsets(stream):
-    found = leaning(stream, {"twice": TWICE, "run": RUN}, OFFSETS)
+    found = word_time_products(stream, {"twice": TWICE, "run": RUN}, OFFSETS)
     assert found.gain("run") == pytest.approx((found.at("run", 1) - found.at("run", -1)) / 2)
     assert found.largest("run") == max(found.table()["run"])
     assert len(found.plot().lines) >= 2

@@ -10,21 +10,23 @@ from sklearn.utils import check_random_state
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.probes.diagnostic import (
-    RANKINGS,
+    RELEASED,
     DiagnosticSettings,
     Samples,
-    control,
-    fitted,
-    functional_group,
-    last_words,
-    overlap,
-    ranked,
-    read,
-    shapley_values,
+    control_task,
+    fit_diagnostic,
+    last_tokens,
+    splits,
 )
-from attnscope.probes.diagnostic.group import smallest
-from attnscope.probes.diagnostic.reading import RELEASED
-from attnscope.probes.diagnostic.samples import splits
+from attnscope.probes.functional_group import (
+    RANKINGS,
+    functional_group,
+    overlap,
+    rank_units,
+    shapley_values,
+    smallest_sufficient,
+)
+from attnscope.probes.linear_classifier import fit_linear
 
 SEQUENCES, STEPS, UNITS = 80, 3, 12
 
@@ -50,29 +52,29 @@ SCIKIT = tuple(map(int, sklearn.__version__.split(".")[:2]))
 @pytest.mark.parametrize("penalty", ["none", "l1", "l2"])
 @pytest.mark.parametrize("ranking", ["all_classes", "shapley"])
 def test_two_units_that_carry_the_label_are_the_functional_group(penalty, ranking):
-    reading = read(SAMPLES, DiagnosticSettings(penalty=penalty, repeats=2))
+    reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty=penalty, repeats=2))
     group = functional_group(reading, ranking)
     assert (reading.accuracy, reading.converged) == (1.0, 1.0)
     assert set(group.units) == {3, 7}
     assert group.accuracy == 1.0
-    assert np.mean(group.tried[1]) < 0.8  # either bit alone leaves two classes apiece
+    assert np.mean(group.accuracies[1]) < 0.8  # either bit alone leaves two classes apiece
 
 
 def test_the_classifier_on_all_units_with_the_others_masked_finds_them_too():
-    group = functional_group(read(SAMPLES, DiagnosticSettings(penalty="l2", repeats=2)), masked=True)
+    group = functional_group(fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=2)), masked=True)
     assert set(group.units) == {3, 7}
-    assert list(group.tried) == [1, 2]
+    assert list(group.accuracies) == [1, 2]
 
 
 def test_masking_equals_putting_the_other_units_to_zero():
-    reading = read(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1, held_out=0.5))
-    group = functional_group(reading, masked=True, enough=1.0)
+    reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1, held_out=0.5))
+    group = functional_group(reading, masked=True, min_share=1.0)
     (split,), (classifier,) = reading.splits, reading.classifiers
-    for size, (accuracy,) in group.tried.items():
-        masked = np.zeros_like(SAMPLES.states[split.unseen])
-        kept = ranked(reading)[:size]
-        masked[:, kept] = SAMPLES.states[split.unseen][:, kept]
-        assert accuracy == classifier.accuracy(masked, SAMPLES.labels[split.unseen])
+    for size, (accuracy,) in group.accuracies.items():
+        masked = np.zeros_like(SAMPLES.states[split.test])
+        kept = rank_units(reading)[:size]
+        masked[:, kept] = SAMPLES.states[split.test][:, kept]
+        assert accuracy == classifier.accuracy(masked, SAMPLES.labels[split.test])
 
 
 def test_the_released_ranking_sees_the_first_class_alone():
@@ -83,20 +85,20 @@ def test_the_released_ranking_sees_the_first_class_alone():
     states[..., 0] += labels == 0
     states[..., 1] += 0.7 * (labels == 1)
     states[..., 2] += 0.7 * (labels == 2)
-    reading = read(samples_of(torch.from_numpy(states), torch.from_numpy(labels)), RELEASED)
-    assert ranked(reading, "first_class")[0] == 0
+    reading = fit_diagnostic(samples_of(torch.from_numpy(states), torch.from_numpy(labels)), RELEASED)
+    assert rank_units(reading, "first_class")[0] == 0
     signed = np.abs(reading.weights[:, 0].mean(0))
-    assert ranked(reading, "first_class").tolist() == np.argsort(-signed).tolist()
-    assert ranked(reading).tolist() == np.argsort(-np.abs(reading.weights).mean((0, 1))).tolist()
+    assert rank_units(reading, "first_class").tolist() == np.argsort(-signed).tolist()
+    assert rank_units(reading).tolist() == np.argsort(-np.abs(reading.weights).mean((0, 1))).tolist()
 
 
 def test_one_sequence_is_never_on_both_sides_but_by_token_it_may_be():
     by_sequence, by_token = (list(splits(SAMPLES, by, 0.1, 3, seed=0)) for by in ("sequence", "token"))
     for split in by_sequence:
-        assert not set(SAMPLES.sequences[split.seen]) & set(SAMPLES.sequences[split.unseen])
-        assert len(split.unseen) == 0.1 * len(SAMPLES)
-    assert set(SAMPLES.sequences[by_token[0].seen]) & set(SAMPLES.sequences[by_token[0].unseen])
-    assert not np.array_equal(by_token[0].unseen, by_token[1].unseen)
+        assert not set(SAMPLES.sequences[split.train]) & set(SAMPLES.sequences[split.test])
+        assert len(split.test) == 0.1 * len(SAMPLES)
+    assert set(SAMPLES.sequences[by_token[0].train]) & set(SAMPLES.sequences[by_token[0].test])
+    assert not np.array_equal(by_token[0].test, by_token[1].test)
 
 
 def test_padding_takes_no_part_and_batches_join():
@@ -120,7 +122,7 @@ def mean_loss(weights, biases, states, labels):
 
 def test_the_l1_fit_is_at_least_as_good_as_scikit_learns():
     states, labels = SAMPLES.states, SAMPLES.labels
-    mine = fitted(states, labels, "l1", 0.5)
+    mine = fit_linear(states, labels, "l1", 0.5)
     asked = {"penalty": "l1"} if SCIKIT < (1, 8) else {"l1_ratio": 1.0}
     saga = LogisticRegression(C=0.5, solver="saga", tol=1e-6, max_iter=20_000, random_state=0, **asked)
     saga.fit(states, labels)
@@ -135,7 +137,7 @@ def test_the_l1_fit_is_at_least_as_good_as_scikit_learns():
 @pytest.mark.parametrize("classes", [2, 4])
 def test_with_l2_it_is_scikit_learns_classifier(classes):
     states, labels = SAMPLES.states, SAMPLES.labels % classes
-    mine, theirs = fitted(states, labels, "l2", 0.3), LogisticRegression(C=0.3).fit(states, labels)
+    mine, theirs = fit_linear(states, labels, "l2", 0.3), LogisticRegression(C=0.3).fit(states, labels)
     np.testing.assert_array_equal(mine.predict(states), theirs.predict(states))
     np.testing.assert_allclose(mine.weights.sum(0), 0, atol=1e-8)
 
@@ -148,8 +150,8 @@ def test_shapley_values_sum_to_the_score_less_that_of_the_background():
 
 
 def test_the_ranking_by_shapley_values_is_that_of_their_mean_size():
-    reading = read(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1))
-    seen = SAMPLES.states[reading.splits[0].seen]
+    reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1))
+    seen = SAMPLES.states[reading.splits[0].train]
     sizes = np.abs(shapley_values(reading.classifiers[0].weights, seen, seen)).mean((0, 1))
     np.testing.assert_allclose(RANKINGS["shapley"](reading), sizes)
 
@@ -157,19 +159,19 @@ def test_the_ranking_by_shapley_values_is_that_of_their_mean_size():
 def test_a_unit_that_never_moves_has_no_shapley_value_however_large_its_weight():
     states, labels = two_units()
     states[..., 0] = 5.0
-    reading = read(samples_of(states, labels), DiagnosticSettings(penalty="l2", repeats=1))
+    reading = fit_diagnostic(samples_of(states, labels), DiagnosticSettings(penalty="l2", repeats=1))
     assert RANKINGS["shapley"](reading)[0] == 0
 
 
 def test_the_smallest_size_is_found_where_accuracy_only_grows():
     for answer in (1, 15, 16, 17, 33, 199, 200):
-        assert smallest(lambda size, answer=answer: size >= answer, 200) == answer
+        assert smallest_sufficient(lambda size, answer=answer: size >= answer, 200) == answer
 
 
 def test_where_accuracy_falls_again_every_size_finds_what_growing_sizes_pass_over():
     enough = {18, 40, *range(90, 201)}
-    assert smallest(enough.__contains__, 200, every_size=True) == 18
-    assert smallest(enough.__contains__, 200) == 90  # 20, 25, ... fail; 92 does not
+    assert smallest_sufficient(enough.__contains__, 200, every_size=True) == 18
+    assert smallest_sufficient(enough.__contains__, 200) == 90  # 20, 25, ... fail; 92 does not
 
 
 def test_a_control_task_is_learned_where_kinds_can_be_read_off_the_states_and_not_elsewhere():
@@ -181,29 +183,31 @@ def test_a_control_task_is_learned_where_kinds_can_be_read_off_the_states_and_no
     only_label = noise.clone()
     only_label[..., 0] += labels
     settings = DiagnosticSettings(penalty="l2", inverse_penalty=10.0, repeats=5, held_out=0.3)
-    first, second = (control(read(samples_of(x, labels, kinds=kinds), settings)) for x in (by_heart, only_label))
+    first, second = (
+        control_task(fit_diagnostic(samples_of(x, labels, types=kinds), settings)) for x in (by_heart, only_label)
+    )
     assert first.real == second.real == (1.0,) * 5
     assert first.selectivity == 0
     assert second.selectivity > 0.2
-    assert (first.kinds, first.known) == (10, 1.0)
+    assert (first.types, first.known) == (10, 1.0)
 
 
 def test_a_control_task_on_a_group_is_on_its_units_alone():
     states, labels = two_units()
-    reading = read(samples_of(states, labels, kinds=labels), DiagnosticSettings(penalty="l2", repeats=2))
-    assert control(reading, units=(3, 7)).real == (1.0, 1.0)
-    assert max(control(reading, units=(0, 1)).real) < 0.7
+    reading = fit_diagnostic(samples_of(states, labels, types=labels), DiagnosticSettings(penalty="l2", repeats=2))
+    assert control_task(reading, units=(3, 7)).real == (1.0, 1.0)
+    assert max(control_task(reading, units=(0, 1)).real) < 0.7
 
 
 def test_the_last_words_tell_sentences_apart_that_end_alike_only_by_a_longer_span():
     words, mask = torch.tensor([[4, 5, 6], [3, 5, 6]]), torch.tensor([[True] * 3, [True, True, False]])
-    one, two = last_words(words, mask, 7, span=1), last_words(words, mask, 7)
+    one, two = last_tokens(words, mask, 7, span=1), last_tokens(words, mask, 7)
     assert one[0, 1] == one[1, 1]
     assert two[0, 1] != two[1, 1]
     assert two[1, 2] == -1
-    torch.testing.assert_close(last_words(words[1:], mask[1:], 7), two[1:])  # whatever else is in the batch
-    with pytest.raises(BadSetting, match="a word of number 6, but the vocabulary has 6 words"):
-        last_words(words, mask, 6)
+    torch.testing.assert_close(last_tokens(words[1:], mask[1:], 7), two[1:])  # whatever else is in the batch
+    with pytest.raises(BadSetting, match="a token id 6, but the vocabulary has 6 tokens"):
+        last_tokens(words, mask, 6)
 
 
 def test_the_overlap_is_the_share_of_the_group_among_the_strongest():
@@ -216,8 +220,8 @@ def test_the_overlap_is_the_share_of_the_group_among_the_strongest():
 
 def test_tables_have_a_row_and_pictures_are_drawn():
     states, labels = two_units()
-    reading = read(samples_of(states, labels, kinds=labels), DiagnosticSettings(repeats=2))
-    for answer in (reading, functional_group(reading), control(reading), overlap((1,), np.ones(4))):
+    reading = fit_diagnostic(samples_of(states, labels, types=labels), DiagnosticSettings(repeats=2))
+    for answer in (reading, functional_group(reading), control_task(reading), overlap((1,), np.ones(4))):
         assert len(answer.table()) == 1
         _, (ax,) = plots.panels()
         assert answer.plot(ax) is ax
@@ -231,16 +235,16 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(BadSetting, match="there is no way to split 'word'"):
         DiagnosticSettings(split="word")
     with pytest.raises(BadSetting, match="there is no ranking 'best'"):
-        functional_group(read(SAMPLES, DiagnosticSettings(repeats=1)), "best")
+        functional_group(fit_diagnostic(SAMPLES, DiagnosticSettings(repeats=1)), "best")
     with pytest.raises(BadSetting, match="all labels are the same"):
-        fitted(SAMPLES.states, np.zeros(len(SAMPLES), dtype=int))
-    with pytest.raises(BadSetting, match="give kinds="):
-        control(read(SAMPLES, DiagnosticSettings(repeats=1)))
+        fit_linear(SAMPLES.states, np.zeros(len(SAMPLES), dtype=int))
+    with pytest.raises(BadSetting, match="give types="):
+        control_task(fit_diagnostic(SAMPLES, DiagnosticSettings(repeats=1)))
     with pytest.raises(BadSetting, match="leaves nothing on one of the two sides"):
-        read(samples_of(states[:2], labels[:2]))
+        fit_diagnostic(samples_of(states[:2], labels[:2]))
     rare = torch.zeros_like(labels)
     rare[0] = 1
     with pytest.raises(BadSetting, match="no step of class"):
-        read(samples_of(states, rare), DiagnosticSettings(held_out=0.9, repeats=20))
+        fit_diagnostic(samples_of(states, rare), DiagnosticSettings(held_out=0.9, repeats=20))
     with pytest.raises(BadSetting, match=r"units \[9\] have no strength"):
         overlap((9,), np.ones(4))

@@ -10,18 +10,17 @@ import torch
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models.classifier import Classifier, ClassifierSettings
-from attnscope.probes.agreement import attention_scores
 from attnscope.probes.erasure import (
     SHARES,
-    Comprehend,
-    Erase,
-    Grid,
-    by_score,
-    drops,
-    random_score,
-    until_flip,
+    ComprehensivenessAccumulator,
+    FlipAccumulator,
+    RemovalGrid,
+    erase_until_flip,
+    probability_drops,
 )
+from attnscope.probes.removal import random_score, rank_by_score
 from attnscope.probes.saliency import gradient_times_input
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import END, PAD, SPECIALS, START, Batch
 
 WORDS = 15
@@ -94,7 +93,7 @@ def test_flips_are_those_of_texts_that_lose_their_words_one_by_one(way, classes,
     for seed in range(3):
         model, batch = classifier(classes, seed, specials_attended=specials_attended), texts(classes=classes, seed=seed)
         for score in (attention_scores(model(batch)).values[:, 0], random_score(batch, 7)):
-            found = until_flip(model, batch, score, way)
+            found = erase_until_flip(model, batch, score, way)
             long = [i for i, n in enumerate(LENGTHS) if n >= 2]
             expected = [slow_flip(model, row(batch, i), score[i], way) for i in long]
             for name, values in zip(("fraction", "mass", "flipped"), zip(*expected, strict=True), strict=True):
@@ -107,7 +106,7 @@ def test_flips_are_those_of_texts_that_lose_their_words_one_by_one(way, classes,
 def test_drops_are_those_of_texts_without_their_top_words_and_with_these_alone(way):
     model, batch = classifier(), texts()
     score = gradient_times_input(model, batch)
-    found = drops(model, batch, score, way)
+    found = probability_drops(model, batch, score, way)
     for number, i in enumerate(i for i, n in enumerate(LENGTHS) if n >= 2):
         one = row(batch, i)
         order, whole = order_of(score.values[i, 0], one), said(model, one)
@@ -145,7 +144,7 @@ def with_one_keyword(length=20, count=8):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_where_one_word_decides_and_is_attended_to_it_is_the_first_to_go_and_chance_needs_half(way):
-    model, erase = keyword_classifier(), Erase(way, draws=40)
+    model, erase = keyword_classifier(), FlipAccumulator(way, draws=40)
     erase.update(model, with_one_keyword())
     table = erase.result().table()
     assert table.loc["attention", "fraction"] == pytest.approx(1 / 20)
@@ -156,7 +155,7 @@ def test_where_one_word_decides_and_is_attended_to_it_is_the_first_to_go_and_cha
 
 
 def test_where_attention_knows_nothing_it_is_no_better_than_chance():
-    model, erase = keyword_classifier(flat=True), Erase("text", draws=20)
+    model, erase = keyword_classifier(flat=True), FlipAccumulator("text", draws=20)
     model.source_inputs.table.data[:14, 0] = -0.01
     erase.update(model, with_one_keyword(count=60))
     table = erase.result().table()
@@ -165,7 +164,7 @@ def test_where_attention_knows_nothing_it_is_no_better_than_chance():
 
 
 def test_comprehensiveness_is_high_and_sufficiency_low_where_the_top_word_decides():
-    model, comprehend = keyword_classifier(), Comprehend(draws=10)
+    model, comprehend = keyword_classifier(), ComprehensivenessAccumulator(draws=10)
     comprehend.update(model, with_one_keyword())
     table = comprehend.result().table()
     assert table.loc["attention", "comprehensiveness"] > 0.5 > table.loc["random", "comprehensiveness"]
@@ -174,29 +173,31 @@ def test_comprehensiveness_is_high_and_sufficiency_low_where_the_top_word_decide
 
 def test_any_score_may_be_compared_as_scores_or_as_a_tensor():
     model, batch = classifier(), texts()
-    erase = Erase(draws=2)
+    erase = FlipAccumulator(draws=2)
     erase.update(model, batch, {"gradient": gradient_times_input(model, batch), "mine": random_score(batch, 9)})
     assert list(erase.result().table().index) == ["attention", "gradient", "mine", "random"]
 
 
 def test_a_grid_goes_word_by_word_and_then_in_even_steps():
-    counts = Grid().counts(torch.tensor([2, 51, 101, 801]))
+    counts = RemovalGrid().counts(torch.tensor([2, 51, 101, 801]))
     assert counts[0].tolist() == [1] + [0] * 99
     assert counts[1].tolist() == [*range(1, 51)] + [0] * 50
     assert counts[2].tolist() == [*range(1, 101)]
     assert counts[3].tolist() == [*range(1, 51), *range(65, 801, 15)]
-    fine = Grid(exact=0, steps=10).counts(torch.tensor([26]))
+    fine = RemovalGrid(exact=0, steps=10).counts(torch.tensor([26]))
     assert fine.tolist() == [[3, 5, 8, 10, 13, 15, 18, 20, 23, 25]]
 
 
 def test_a_coarse_grid_finds_a_flip_no_earlier_than_a_fine_one():
     model, batch = classifier(seed=2), texts((30, 28, 25), seed=3)
     score = random_score(batch, 1)
-    fine, coarse = (until_flip(model, batch, score, "text", grid) for grid in (Grid(), Grid(exact=2, steps=5)))
+    fine, coarse = (
+        erase_until_flip(model, batch, score, "text", grid) for grid in (RemovalGrid(), RemovalGrid(exact=2, steps=5))
+    )
     assert (coarse.fraction >= fine.fraction).all()
 
 
-@pytest.mark.parametrize("ask", [until_flip, drops])
+@pytest.mark.parametrize("ask", [erase_until_flip, probability_drops])
 @pytest.mark.parametrize("way", WAYS)
 def test_neither_the_batch_nor_padding_nor_labels_change_anything(ask, way):
     model, batch = classifier(), texts()
@@ -210,7 +211,7 @@ def test_neither_the_batch_nor_padding_nor_labels_change_anything(ask, way):
         torch.testing.assert_close(torch.cat([getattr(single, name) for single in singles]), expected)
 
 
-@pytest.mark.parametrize("kind", [Erase, Comprehend])
+@pytest.mark.parametrize("kind", [FlipAccumulator, ComprehensivenessAccumulator])
 def test_two_halves_merged_are_the_whole_and_short_texts_are_counted(kind):
     model, batch = classifier(), texts()
     whole, one, other = kind(draws=3), kind(draws=3), kind(draws=3)
@@ -230,8 +231,8 @@ def test_the_model_is_left_as_it_was():
     model.output.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for way in WAYS:
-        until_flip(model, batch, random_score(batch, 0), way)
-        drops(model, batch, random_score(batch, 0), way)
+        erase_until_flip(model, batch, random_score(batch, 0), way)
+        probability_drops(model, batch, random_score(batch, 0), way)
     assert model.training
     assert not model.output.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -241,7 +242,7 @@ def test_the_model_is_left_as_it_was():
 def test_equal_scores_go_in_an_order_of_their_own_for_every_text_and_padding_last():
     batch = texts((40, 40))
     words = batch.source >= len(SPECIALS)
-    places = by_score(torch.zeros(batch.source.shape), words, random_score(batch, 0))
+    places = rank_by_score(torch.zeros(batch.source.shape), words, random_score(batch, 0))
     assert not torch.equal(places[0], places[1])
     assert not torch.equal(places[0].argsort(), torch.arange(42))
     assert (places[~words] >= 40).all()
@@ -260,12 +261,12 @@ def test_weightless_words_that_are_left_are_attended_to_alike():
     """All attention on one word: without it, nothing is left to renormalise."""
     model, batch = keyword_classifier(), with_one_keyword()
     model.attend.query.weight.data.mul_(1e5)
-    found = until_flip(model, batch, attention_scores(model(batch)).values[:, 0], "attention")
+    found = erase_until_flip(model, batch, attention_scores(model(batch)).values[:, 0], "attention")
     assert found.fraction.tolist() == [[1 / 20]] * 8
     assert found.mass.tolist() == [[1.0]] * 8
 
 
-@pytest.mark.parametrize("kind", [Erase, Comprehend])
+@pytest.mark.parametrize("kind", [FlipAccumulator, ComprehensivenessAccumulator])
 def test_the_answers_are_drawn(kind):
     asked = kind(draws=2)
     asked.update(classifier(), texts())
@@ -277,11 +278,14 @@ def test_the_answers_are_drawn(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Erase("words"), "no way to erase words 'words'; choose one of attention, text"),
-        (lambda: Erase(draws=0), "chance needs at least one random score"),
-        (lambda: Comprehend(shares=(0.1, 1.5)), "shares lie between 0 and 1"),
-        (lambda: Grid(-1, 5), "cannot be negative"),
-        (lambda: Erase().update(classifier(), texts(), {"random": torch.zeros(6, 14)}), "give your score another name"),
+        (lambda: FlipAccumulator("words"), "no way to remove tokens 'words'; choose one of attention, text"),
+        (lambda: FlipAccumulator(draws=0), "chance needs at least one random score"),
+        (lambda: ComprehensivenessAccumulator(shares=(0.1, 1.5)), "shares lie between 0 and 1"),
+        (lambda: RemovalGrid(-1, 5), "cannot be negative"),
+        (
+            lambda: FlipAccumulator().update(classifier(), texts(), {"random": torch.zeros(6, 14)}),
+            "give your score another name",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_with_a_sentence(make, message):
@@ -292,12 +296,12 @@ def test_impossible_settings_are_refused_with_a_sentence(make, message):
 def test_scores_that_do_not_fit_are_refused_with_a_sentence():
     model, batch = classifier(), texts()
     with pytest.raises(AttnscopeError, match=r"these texts and their one decision each need \(6, 1, 14\)"):
-        until_flip(model, batch, torch.zeros(6, 3))
+        erase_until_flip(model, batch, torch.zeros(6, 3))
     with pytest.raises(AttnscopeError, match="the score is NaN at a word of a text"):
-        until_flip(model, batch, torch.full((6, 14), torch.nan))
+        erase_until_flip(model, batch, torch.full((6, 14), torch.nan))
     with pytest.raises(AttnscopeError, match="nothing has come by yet"):
-        Erase().result()
-    erase = Erase(draws=1)
+        FlipAccumulator().result()
+    erase = FlipAccumulator(draws=1)
     erase.update(model, texts((1, 1)))
     with pytest.raises(AttnscopeError, match="all 2 texts had to be left out"):
         erase.result()

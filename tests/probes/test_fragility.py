@@ -11,8 +11,8 @@ from reweighing_examples import FIRST, ByHand, Closed, by_hand, classifier, text
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import BagOfWords, BagOfWordsSettings, uniform
-from attnscope.probes.fragility import Perturb, fragility, permuted
-from attnscope.probes.reweighing import Reweighing, lots, reweighed
+from attnscope.probes.counterfactual import CounterfactualAttention, random_keys
+from attnscope.probes.fragility import FragilityAccumulator, fragility, permute_attention
 from attnscope.tasks.task import trimmed
 from attnscope.training import Decisions, decide
 
@@ -51,26 +51,26 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_other_weights_say_what_a_forward_pass_with_them_says(name):
     model, batch = MODELS[name]
-    trace = model(batch)
-    weights = any_weights(trace)
+    counterfactual = CounterfactualAttention.of(model, batch)
+    weights = any_weights(counterfactual.trace)
     for cells in (1, 1000, 1 << 24):
-        said = reweighed(model, trace, weights, cells=cells)
+        said = counterfactual.logits(weights, max_elements=cells)
         for one, given in zip(said, weights, strict=True):
             torch.testing.assert_close(one, model(batch, attention=given).logits)
-    torch.testing.assert_close(reweighed(model, trace, weights[0]), said[0])
-    torch.testing.assert_close(reweighed(model, trace, weights[None]), said[None])
+    torch.testing.assert_close(counterfactual.logits(weights[0]), said[0])
+    torch.testing.assert_close(counterfactual.logits(weights[None]), said[None])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_its_gradients_are_those_of_a_forward_pass(name):
     model, batch = MODELS[name]
-    trace = model(batch)
-    weights = any_weights(trace, draws=1)[0].requires_grad_()
-    for said in (reweighed(model, trace, weights), model(batch, attention=weights).logits):
+    counterfactual = CounterfactualAttention.of(model, batch)
+    weights = any_weights(counterfactual.trace, draws=1)[0].requires_grad_()
+    for said in (counterfactual.logits(weights), model(batch, attention=weights).logits):
         part = said[..., FIRST:].log_softmax(-1)[..., 0].sum()
         weights.grad, before = torch.autograd.grad(part, weights)[0], weights.grad
     torch.testing.assert_close(weights.grad, before)
-    assert not reweighed(model, trace, weights.detach()).requires_grad
+    assert not counterfactual.logits(weights.detach()).requires_grad
 
 
 def test_the_encoder_runs_once():
@@ -84,27 +84,27 @@ def test_the_encoder_runs_once():
 
 def test_a_linear_readout_is_a_weighted_sum_of_what_each_position_says_and_no_other_is_taken_for_one():
     for model in (classifier(), classifier(classes=4), bag_of_words()):
-        assert Reweighing.of(model, BATCH).places is not None
+        assert CounterfactualAttention.of_classifier(model, BATCH).contributions is not None
     states, output = [[1.0, 0], [0, 2], [1, 1]], [[1.0, 0], [0, 1]]
     one_sided = ByHand([100.0, 0, -100], states, output, bend=torch.tanh)  # all attention is on one position
-    assert Reweighing.of(one_sided, by_hand([0, 1, 2], [2, 0])).places is None
-    assert Reweighing.of(Closed(classifier()), BATCH).places is None
+    assert CounterfactualAttention.of_classifier(one_sided, by_hand([0, 1, 2], [2, 0])).contributions is None
+    assert CounterfactualAttention.of_classifier(Closed(classifier()), BATCH).contributions is None
 
 
 def test_weights_of_another_shape_are_refused():
     model = classifier()
-    trace = model(BATCH)
+    counterfactual = CounterfactualAttention.of(model, BATCH)
     with pytest.raises(BadSetting, match="do not fit this pass"):
-        reweighed(model, trace, trace.attention[..., :-1])
+        counterfactual.logits(counterfactual.trace.attention[..., :-1])
 
 
 @pytest.mark.parametrize("specials", [True, False])
 def test_a_shuffle_moves_weights_among_attended_words_only(specials):
     model = classifier(specials_attended=specials)
-    asked = Reweighing.of(model, BATCH)
+    asked = CounterfactualAttention.of_classifier(model, BATCH)
     attended = BATCH.source_mask if specials else BATCH.source_mask & (BATCH.source >= FIRST)
     assert torch.equal(asked.attended, attended)
-    made = permuted(asked, range(20), seed=0)[:, :, 0]
+    made = permute_attention(asked, range(20), seed=0)[:, :, 0]
     assert (made[:, ~attended] == 0).all()
     for row, own, mask in zip(made.transpose(0, 1), asked.own[:, 0], attended, strict=True):
         expected = own[mask].sort().values.expand(20, -1)
@@ -114,7 +114,9 @@ def test_a_shuffle_moves_weights_among_attended_words_only(specials):
 
 def test_every_order_is_as_likely():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]])
-    made = permuted(Reweighing.of(model, by_hand([0, 1, 2])), range(6000), seed=1)[:, 0, 0]
+    made = permute_attention(CounterfactualAttention.of_classifier(model, by_hand([0, 1, 2])), range(6000), seed=1)[
+        :, 0, 0
+    ]
     orders = made.argsort(-1).tolist()
     counts = np.array([orders.count(list(order)) for order in permutations(range(3))])
     assert counts.sum() == 6000
@@ -124,9 +126,9 @@ def test_every_order_is_as_likely():
 def test_draws_differ_between_texts_draws_heads_and_seeds():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]], heads=2)
     trace = model(by_hand([0, 1, 2], [0, 2, 1]))
-    both = torch.stack([lots(trace, range(5), seed) for seed in (0, 1)])
+    both = torch.stack([random_keys(trace, range(5), seed) for seed in (0, 1)])
     assert len(both.unique()) == both.numel()
-    assert torch.equal(lots(trace, range(2, 5), 0), both[0, 2:])
+    assert torch.equal(random_keys(trace, range(2, 5), 0), both[0, 2:])
 
 
 @pytest.mark.parametrize("name", ["additive", "dot", "concat", "no second door"])
@@ -138,7 +140,7 @@ def test_it_is_what_slow_passes_with_shuffled_attention_measure(name):
     np.testing.assert_allclose(result.uniform.probabilities, even.probabilities, atol=1e-12)
     slow = [
         decide(model, [batch], attention=one)
-        for one in permuted(Reweighing.of(model, batch), range(4), 3)[:, :, :, None]
+        for one in permute_attention(CounterfactualAttention.of_classifier(model, batch), range(4), 3)[:, :, :, None]
     ]
     np.testing.assert_allclose(result.permuted, [made.probabilities for made in slow], atol=1e-12)
     losses = np.array([result.own.f1 - made.f1 for made in slow])
@@ -193,7 +195,7 @@ def test_batches_padding_and_order_change_nothing(classes):
 
 def test_how_many_shuffles_are_made_at_a_time_changes_nothing():
     model = classifier()
-    made = [Perturb(model, draws=7, cells=cells) for cells in (1, 300, 1 << 20)]
+    made = [FragilityAccumulator(model, draws=7, cells=cells) for cells in (1, 300, 1 << 20)]
     for perturb in made:
         perturb.update(BATCH)
     for perturb in made[1:]:

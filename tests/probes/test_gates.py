@@ -6,7 +6,7 @@ from lexical_examples import encoder_decoder, one_by_one, random_batch, wider
 
 from attnscope import plots
 from attnscope.errors import BadSetting
-from attnscope.probes.gates import Saturate, plot_saturations, saturation
+from attnscope.probes.gates import SaturationAccumulator, plot_saturations, saturation
 
 BATCH = random_batch(5, seed=2, longest=5)
 
@@ -44,11 +44,11 @@ def test_a_stream_equals_its_sentences_one_by_one_and_padding_changes_nothing(ce
     model = encoder_decoder(cell=cell)
     for parameter in model.parameters():
         parameter.data *= 4  # so that some gates saturate
-    whole, single, merged = Saturate(), Saturate(), Saturate()
+    whole, single, merged = SaturationAccumulator(), SaturationAccumulator(), SaturationAccumulator()
     whole.update(model(wider(BATCH), gates=True))
     for i, batch in enumerate(one_by_one(BATCH)):
         single.update(model(batch, gates=True))
-        half = Saturate()
+        half = SaturationAccumulator()
         half.update(model(batch, gates=True))
         merged.merge(half)
         assert i < len(BATCH)
@@ -60,7 +60,7 @@ def test_a_stream_equals_its_sentences_one_by_one_and_padding_changes_nothing(ce
 
 
 def test_steps_are_those_of_their_own_side():
-    gates = Saturate()
+    gates = SaturationAccumulator()
     gates.update(encoder_decoder()(BATCH, gates=True))
     found = gates.result().gates
     assert found["encoder.keep"].steps == int(BATCH.source_mask.sum())
@@ -69,7 +69,7 @@ def test_steps_are_those_of_their_own_side():
 
 def test_in_a_gru_to_keep_is_not_to_write():
     """torch's update gate is `keep`; the paper's sentences are about `write`."""
-    gates = Saturate()
+    gates = SaturationAccumulator()
     gates.update(encoder_decoder(cell="gru")(BATCH, gates=True))
     side = gates.result().side("encoder")
     assert set(side) == {"keep", "write", "reset"}
@@ -77,7 +77,7 @@ def test_in_a_gru_to_keep_is_not_to_write():
 
 
 def test_tables_and_the_picture_of_two_models_beside_each_other():
-    gates = Saturate()
+    gates = SaturationAccumulator()
     gates.update(encoder_decoder()(BATCH, gates=True))
     answer = gates.result()
     assert list(answer.table()["gate"]) == list(answer.gates)
@@ -91,12 +91,12 @@ def test_tables_and_the_picture_of_two_models_beside_each_other():
 
 def test_bad_input_is_refused_in_words():
     with pytest.raises(BadSetting, match="with gates=True"):
-        Saturate().update(encoder_decoder()(BATCH))
+        SaturationAccumulator().update(encoder_decoder()(BATCH))
     with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):
-        Saturate(0.9, 0.1)
+        SaturationAccumulator(0.9, 0.1)
     with pytest.raises(BadSetting, match="nothing has come by yet"):
-        Saturate().result()
+        SaturationAccumulator().result()
     with pytest.raises(BadSetting, match="different thresholds"):
-        Saturate().merge(Saturate(0.2, 0.8))
+        SaturationAccumulator().merge(SaturationAccumulator(0.2, 0.8))
     with pytest.raises(BadSetting, match="the mask leaves no step"):
         saturation(torch.zeros(1, 1, 1), torch.zeros(1, 1, dtype=torch.bool))

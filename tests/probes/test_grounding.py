@@ -8,7 +8,13 @@ from lexical_examples import encoder_decoder, random_batch
 
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build, uniform
-from attnscope.probes.grounding import Ground, PerToken, grounding, grounding_of, plot_sentence
+from attnscope.probes.grounding import (
+    GroundingAccumulator,
+    TokenProbabilities,
+    batch_token_probabilities,
+    plot_sentence,
+    token_probabilities,
+)
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.tasks.batch import END, START
 
@@ -38,7 +44,7 @@ def per_token(tokens, decision, predicted=None, gold=None, classes=2):
     zeros = torch.zeros(len(decision), dtype=torch.long)
     predicted = zeros if predicted is None else torch.tensor(predicted)
     gold = predicted if gold is None else torch.tensor(gold)
-    return PerToken(tokens, decision, predicted, predicted, gold, classes)
+    return TokenProbabilities(tokens, decision, predicted, predicted, gold, classes)
 
 
 def same(one, other):
@@ -49,7 +55,7 @@ def same(one, other):
 @pytest.mark.parametrize("specials_attended", [True, False])
 def test_it_is_what_the_classifier_says_with_its_whole_attention_on_the_token(classes, specials_attended):
     model, batch = made(classes, specials_attended=specials_attended), texts(classes=classes)
-    found = grounding_of(model, batch)
+    found = batch_token_probabilities(model, batch)
     own = model(batch)
     for row, place in (~found.tokens.isnan()).nonzero().tolist():
         alone = torch.zeros_like(own.attention)
@@ -62,36 +68,39 @@ def test_it_is_what_the_classifier_says_with_its_whole_attention_on_the_token(cl
 def test_attention_mixes_the_logits_of_the_tokens_into_that_of_the_decision():  # eq. 9
     model, batch = made(specials_attended=False), texts()
     trace = model(batch)
-    found = grounding(model, trace, number=1)
+    found = token_probabilities(model, trace, number=1)
     mixed = (trace.attention[:, 0, 0] * found.tokens.logit().nan_to_num()).sum(1)
     torch.testing.assert_close(mixed.sigmoid(), found.decision)
 
 
 def test_special_tokens_and_padding_are_left_out():
-    found, batch = grounding_of(made(), texts()), texts()
+    found, batch = batch_token_probabilities(made(), texts()), texts()
     torch.testing.assert_close(~found.tokens.isnan(), batch.source_mask & (batch.source >= len(SPECIALS)))
     assert [len(found.of_text(row)) for row in range(3)] == [5, 2, 7]
 
 
 def test_a_text_without_words_keeps_its_special_tokens():
-    found = grounding_of(made(), texts((3, 0)))
+    found = batch_token_probabilities(made(), texts((3, 0)))
     assert (~found.tokens[1].isnan()).sum() == 2
 
 
 def test_of_a_class_that_is_asked_for():
     model, batch = made(), texts()
-    no, yes = (grounding_of(model, batch, number=number) for number in (0, 1))
+    no, yes = (batch_token_probabilities(model, batch, number=number) for number in (0, 1))
     torch.testing.assert_close(
         no.tokens + yes.tokens, torch.ones_like(no.tokens).masked_fill(no.tokens.isnan(), torch.nan), equal_nan=True
     )
     torch.testing.assert_close(no.decision + yes.decision, torch.ones(3).double())
     with pytest.raises(BadSetting, match="no class 2; they are 0 to 1"):
-        grounding_of(model, batch, number=2)
+        batch_token_probabilities(model, batch, number=2)
 
 
 def test_where_attention_is_intervened_the_decision_changes_and_the_tokens_do_not():
     model, batch = made(), texts()
-    own, even = grounding_of(model, batch, number=1), grounding_of(model, batch, number=1, attention=uniform)
+    own, even = (
+        batch_token_probabilities(model, batch, number=1),
+        batch_token_probabilities(model, batch, number=1, attention=uniform),
+    )
     torch.testing.assert_close(own.tokens, even.tokens, equal_nan=True)
     assert not torch.allclose(own.decision, even.decision)
 
@@ -99,7 +108,7 @@ def test_where_attention_is_intervened_the_decision_changes_and_the_tokens_do_no
 def test_table_3_averages_over_tokens_first_and_over_correct_texts_then():
     nan = float("nan")
     found = per_token([[0.9, 0.7, 0.5], [0.6, nan, nan], [0.99, 0.99, 0.99]], [0.8, 0.6, 0.9], [0, 1, 1], [0, 1, 0])
-    ground = Ground()
+    ground = GroundingAccumulator()
     ground.update(found)
     result = ground.result()
     assert result.probability == pytest.approx((0.7 + 0.6) / 2)
@@ -124,13 +133,13 @@ def test_a_model_whose_tokens_are_all_alike_leaks_everything():
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.fill_(2.0)
-    found = grounding_of(model, batch)
+    found = batch_token_probabilities(model, batch)
     assert found.leakage().tolist() == [1.0] * 3
     torch.testing.assert_close(found.mean, found.decision)
 
 
 def test_means_by_confidence_put_together_are_the_whole():
-    ground, found = Ground(), grounding_of(made(seed=3), texts((4, 6, 2, 3, 8, 5, 1, 2)))
+    ground, found = GroundingAccumulator(), batch_token_probabilities(made(seed=3), texts((4, 6, 2, 3, 8, 5, 1, 2)))
     ground.update(found)
     result, bins = ground.result(), ground.result().by_confidence
     assert (bins["decision"].between(bins["from"], bins["to"])).all()
@@ -141,13 +150,13 @@ def test_means_by_confidence_put_together_are_the_whole():
 
 def test_a_batch_equals_its_texts_one_by_one_and_two_halves_the_whole():
     model, batch = made(), texts((5, 2, 7, 3))
-    whole, first, second = Ground(), Ground(), Ground()
-    whole.update(grounding_of(model, batch))
+    whole, first, second = GroundingAccumulator(), GroundingAccumulator(), GroundingAccumulator()
+    whole.update(batch_token_probabilities(model, batch))
     for row, ground in enumerate((first, first, second, second)):
         length = int(batch.source_mask[row].sum())
         one = {name: value[row : row + 1] for name, value in batch.tensors().items()}
         one |= {name: one[name][:, :length] for name in ("source", "source_mask")}
-        ground.update(grounding_of(model, Batch(**one)))
+        ground.update(batch_token_probabilities(model, Batch(**one)))
     first.merge(second)
     assert first.result().table().to_numpy() == pytest.approx(whole.result().table().to_numpy())
 
@@ -155,22 +164,26 @@ def test_a_batch_equals_its_texts_one_by_one_and_two_halves_the_whole():
 def test_what_cannot_be_averaged_is_refused():
     model, batch = made(), texts()
     with pytest.raises(BadSetting, match="predicted classes"):
-        Ground().update(grounding_of(model, batch, number=1 - int(grounding_of(model, batch).predicted[0])))
-    wrong = Ground()
+        GroundingAccumulator().update(
+            batch_token_probabilities(
+                model, batch, number=1 - int(batch_token_probabilities(model, batch).predicted[0])
+            )
+        )
+    wrong = GroundingAccumulator()
     wrong.update(per_token([[0.9]], [0.9], [1], [0]))
     with pytest.raises(BadSetting, match="no text was classified correctly"):
         wrong.result()
     with pytest.raises(BadSetting, match="merge what measured alike"):
-        Ground().merge(Ground(near=0.2))
+        GroundingAccumulator().merge(GroundingAccumulator(near=0.2))
     translator, sentences = encoder_decoder(), random_batch(2, seed=0)
     with pytest.raises(BadSetting, match="a classifier says one word"):
-        grounding_of(translator, sentences)
+        batch_token_probabilities(translator, sentences)
 
 
 def test_the_model_is_left_as_it_was():
     model = made(dropout=0.5).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    twice = [grounding_of(model, texts()).tokens for _ in range(2)]
+    twice = [batch_token_probabilities(model, texts()).tokens for _ in range(2)]
     torch.testing.assert_close(*twice, equal_nan=True)
     assert model.training
     assert same(model, before)
@@ -203,7 +216,7 @@ def test_a_model_and_its_decision_have_one_colour():
 
 
 def test_the_answer_can_be_drawn():
-    ground = Ground()
+    ground = GroundingAccumulator()
     ground.update(per_token([[0.9, 0.7], [0.6, 0.5]], [0.8, 0.6]))
     ax = ground.result().plot()
     assert ax.get_xlabel() == "probability of the decision"

@@ -13,28 +13,31 @@ from torch.nn.functional import one_hot
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, Attention, ClassifierSettings, Trace, build, uniform
 from attnscope.models.adapters import ablated, by_word, up_to
-from attnscope.models.adapters.interventions import by_layer
+from attnscope.models.adapters.layers import by_layer
 from attnscope.models.attention import masked_softmax
-from attnscope.probes.agreement import Agree
-from attnscope.probes.alignment import GoldLinks
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers
+from attnscope.probes.agreement import AgreementAccumulator
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.decomposition import decompose
-from attnscope.probes.heads import Rank, Sentences, formed, ranked
-from attnscope.probes.heads.again import Again
+from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation, head_ranking
 from attnscope.probes.saliency import influence
+from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
 from attnscope.tasks.task import trimmed
-from attnscope.testing.unchanged import changed, half_in_training, state_of
+from attnscope.testing.clauses import changed, half_in_training, state_of
 from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
 
 WORDS, LONGEST = 15, 8
 ALIGNS, LOOKS_NOWHERE = (1, 0), (0, 1)
 
 
-class Planted(nn.Module):
+class Planted(GivesTrace, EmbedsSource, HasLayers, nn.Module):
     """Two layers of two heads; what is said is what head 0 of layer 1 picks, which looks at the place of the output.
 
     Of the heads that nothing follows from, one looks at all places alike, and two at places from the end.
     """
+
+    depth = 2
 
     def __init__(self):
         super().__init__()
@@ -49,10 +52,16 @@ class Planted(nn.Module):
         fed = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
         layers = tuple(self.layer(i, embedded, batch, changes.get(i, [])) for i in range(2))
         picked = layers[1].weights[:, 0] @ layers[1].values[:, 0]
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, fed, embedded, embedded, picked, layers,
-            picked, 6 * picked,
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            decoder_input=fed,
+            embedded=embedded,
+            encoder=embedded,
+            decoder=picked,
+            layers=layers,
+            context=picked,
+            logits=6 * picked,
+        )
 
     def layer(self, number, embedded, batch, changes):
         source, target = (one_hot(torch.arange(words.shape[1]), LONGEST) for words in (batch.source, batch.target))
@@ -63,7 +72,13 @@ class Planted(nn.Module):
         weights = masked_softmax(alignment, batch.source_mask)
         for change in changes:
             weights = change(weights, batch.source_mask)
-        return Attention(queries.double(), keys, embedded[:, None].expand(-1, 2, -1, -1), alignment, weights)
+        return Attention(
+            queries=queries.double(),
+            keys=keys,
+            values=embedded[:, None].expand(-1, 2, -1, -1),
+            scores=alignment,
+            weights=weights,
+        )
 
 
 def copying(count, seed=0, shortest=2):
@@ -81,7 +96,7 @@ def one_by_one(batch):
 
 
 def diagonal_links(batch):
-    return [GoldLinks.of((i, i) for i in range(int(mask.sum()) - 1)) for mask in batch.source_mask]
+    return [GoldAlignment.of((i, i) for i in range(int(mask.sum()) - 1)) for mask in batch.source_mask]
 
 
 def same(one, other):
@@ -111,7 +126,7 @@ def labelled(batch):
 
 def test_a_head_that_decides_everything_is_first_by_every_criterion():
     batch = copying(6)
-    found = ranked(Planted(), [batch], gold=diagonal_links(batch))
+    found = head_ranking(Planted(), [batch], gold=diagonal_links(batch))
     assert found.alignment_error[ALIGNS] == 0
     assert (found.ranks().loc[ALIGNS] == 1).all()
     assert not (found.ranks().drop([ALIGNS]) <= 1).any(axis=None)  # uniform attention has no τ, and no rank by it
@@ -120,7 +135,7 @@ def test_a_head_that_decides_everything_is_first_by_every_criterion():
 
 
 def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
-    found = ranked(Planted(), [copying(6)])
+    found = head_ranking(Planted(), [copying(6)])
     for effect in (found.ablated, found.uniform):
         others = torch.ones(2, 2, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(False))
         assert (effect.loss[others] == 0).all()
@@ -129,7 +144,7 @@ def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
 
 
 def test_without_the_head_that_decides_every_word_is_as_likely_as_any_other():
-    found = ranked(Planted(), [copying(5)])
+    found = head_ranking(Planted(), [copying(5)])
     own = 6 - math.log(math.exp(6) + WORDS - 1)
     assert found.ablated.loss[ALIGNS].item() == pytest.approx(own + math.log(WORDS))
     assert found.ablated.error[ALIGNS].item() == pytest.approx(0, abs=1e-6)
@@ -138,7 +153,7 @@ def test_without_the_head_that_decides_every_word_is_as_likely_as_any_other():
 
 def test_without_gold_links_heads_are_held_against_ibm_model_1():
     batch = copying(60)
-    found = ranked(Planted(), [batch], saliency=None)
+    found = head_ranking(Planted(), [batch], saliency=None)
     assert found.reference == "IBM Model 1"
     assert found.alignment_error[ALIGNS] < 0.05
     assert found.ranks()["alignment"].idxmin() == ALIGNS
@@ -147,8 +162,8 @@ def test_without_gold_links_heads_are_held_against_ibm_model_1():
 
 def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
     batch, model = copying(6), Planted()
-    found = ranked(model, [batch])
-    agree, trace = Agree(), model(batch)
+    found = head_ranking(model, [batch])
+    agree, trace = AgreementAccumulator(), model(batch)
     words = replace(batch, source_mask=batch.source_mask & (batch.source != END))
     agree.update(trace.layers[0].weights[:, 0].detach(), influence(model, batch).values, words)
     assert found.pointing.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
@@ -161,7 +176,7 @@ def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
 def test_effects_are_those_of_a_pass_with_that_head_changed(kind):
     model = adapter(kind)
     given = texts(model)
-    found, batch = ranked(model, [given], saliency=None), given.batch
+    found, batch = head_ranking(model, [given], saliency=None), given.batch
     for name, change in {"ablated": ablated, "uniform": uniform}.items():
         effect = getattr(found, name)
         for layer, head in [(0, 1), (1, 0)]:
@@ -193,8 +208,8 @@ def test_links_of_texts_are_between_words_and_not_their_pieces():
             best = int(weights[i, j].nan_to_num(-1).argmax())
             if best < len(SOURCES[i].split()):  # and not the end token, which comes last
                 found.add((best, j))
-        gold.append(GoldLinks.of(found))
-    found = ranked(model, [given], gold=gold, saliency=None)
+        gold.append(GoldAlignment.of(found))
+    found = head_ranking(model, [given], gold=gold, saliency=None)
     assert found.alignment_error[1, 1] == 0
     assert found.ranks()["alignment"].loc[1, 1] == 1
 
@@ -205,7 +220,7 @@ def test_a_batch_of_many_is_as_many_batches_of_one(kind, of):
     model = adapter(kind)
     gold = TARGETS if kind == "bart" else [1, 0, 1, 1]
     whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
-    one, other = ranked(model, whole, of=of), ranked(model, single, of=of)
+    one, other = head_ranking(model, whole, of=of), head_ranking(model, single, of=of)
     same(one.table(), other.table())
     assert (one.sentences, one.words) == (other.sentences, other.words)
 
@@ -214,9 +229,9 @@ def test_what_a_model_says_itself_is_asked_about_again():
     model = adapter("bert")
     given = texts(model)
     said = model.replayed(given.batch)
-    same(ranked(model, [given], of="own").table(), ranked(model, [said]).table())
+    same(head_ranking(model, [given], of="own").table(), head_ranking(model, [said]).table())
     ours = translation()
-    found = ranked(ours, [copying(3)], of="own", saliency=None)
+    found = head_ranking(ours, [copying(3)], of="own", saliency=None)
     assert found.of == "own"
     assert found.words != int(copying(3).target_mask.sum())
 
@@ -224,38 +239,38 @@ def test_what_a_model_says_itself_is_asked_about_again():
 @pytest.mark.parametrize("model", [translation(), translation(heads=2, attention="query_key_value")])
 def test_our_own_translator_has_one_layer(model):
     batch = copying(5)
-    one, other = ranked(model, [batch]), ranked(model, one_by_one(batch))
+    one, other = head_ranking(model, [batch]), head_ranking(model, one_by_one(batch))
     same(one.table(), other.table())
     assert one.table().index.get_level_values("layer").unique().tolist() == [0]
-    same(formed(model, [batch]).table(), formed(model, one_by_one(batch)).table())
+    same(head_formation(model, [batch]).table(), head_formation(model, one_by_one(batch)).table())
 
 
 def test_our_own_classifier_has_one_head():
     model, batch = classifier(attention="dot"), labelled(copying(6))
-    table = ranked(model, [batch]).table()
+    table = head_ranking(model, [batch]).table()
     assert len(table) == 1
     assert "alignment error" not in table
     assert (table.filter(like="rank by") == 1).all(axis=None)
-    assert np.isnan(ranked(model, [batch]).agreement_between().loc["ablation", "uniform"])  # of one head
+    assert np.isnan(head_ranking(model, [batch]).agreement_between().loc["ablation", "uniform"])  # of one head
 
 
 def test_only_the_first_sentences_are_used_however_they_come():
     model = adapter("marian")
     whole = [*model.reader.batches(SOURCES, TARGETS, 4)]
     few = [*model.reader.batches(SOURCES[:3], TARGETS[:3], 2)]
-    found = ranked(model, whole, most=3)
+    found = head_ranking(model, whole, most=3)
     assert found.sentences == 3
-    same(found.table(), ranked(model, few).table())
-    same(formed(model, whole, most=3).table(), formed(model, few).table())
+    same(found.table(), head_ranking(model, few).table())
+    same(head_formation(model, whole, most=3).table(), head_formation(model, few).table())
 
 
 def test_two_halves_of_a_stream_merge_into_the_whole():
     model, batch = Planted(), copying(6)
-    halves = [Rank(model), Rank(model)]
+    halves = [HeadRankingAccumulator(model), HeadRankingAccumulator(model)]
     for rank, rows in zip(halves, (slice(0, 2), slice(2, 6)), strict=True):
         rank.update(Sentences(trimmed(batch, rows)))
     halves[0].merge(halves[1])
-    whole = Rank(model)
+    whole = HeadRankingAccumulator(model)
     whole.update(Sentences(batch))
     same(halves[0].result().table(), whole.result().table())
 
@@ -264,7 +279,7 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
     from scipy.stats import kendalltau, spearmanr
 
     model = adapter("marian", decoder_layers=3)
-    found = ranked(model, [texts(model)])
+    found = head_ranking(model, [texts(model)])
     ranks = found.ranks()
     for name, reference in {"kendall": kendalltau, "spearman": spearmanr}.items():
         table = found.agreement_between(name)
@@ -277,13 +292,13 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
 
 
 def test_attention_by_place_is_all_time():
-    found = formed(Planted(), [copying(30)])
+    found = head_formation(Planted(), [copying(30)])
     assert found.parts.of == "nine terms"
     torch.testing.assert_close(found.parts.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
 
 
 def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attention():
-    found = formed(Planted(), [copying(8)]).looking
+    found = head_formation(Planted(), [copying(8)]).looking
     assert found.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
     assert found.specials[LOOKS_NOWHERE].item() == pytest.approx(found.specials_if_uniform)
     assert found.entropy[ALIGNS].item() == pytest.approx(0, abs=1e-6)
@@ -295,7 +310,7 @@ def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attent
 def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
     model = adapter(kind)
     given = texts(model)
-    found, batch = formed(model, [given]).looking, given.batch
+    found, batch = head_formation(model, [given]).looking, given.batch
     with torch.no_grad():
         weights = model(batch).layers[1].weights[:, 1].double()
     entropies, offsets, masses, on_specials = [], [], [], []
@@ -324,7 +339,7 @@ def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
 def test_the_nine_terms_of_each_layer_are_those_of_a_model_that_ends_there(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    found = formed(model, [batch], few=2)
+    found = head_formation(model, [batch], few=2)
     for layer in range(2):
         reference = decompose(lambda b, layer=layer: up_to(model(b), layer), [batch], few=2).in_sample.between
         torch.testing.assert_close(found.parts.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
@@ -335,7 +350,7 @@ def test_the_nine_terms_of_each_layer_are_those_of_a_model_that_ends_there(kind)
 
 def test_without_an_inner_product_the_shares_are_those_of_states():
     model, batch = classifier(attention="additive"), labelled(copying(6))
-    found = formed(model, [batch])
+    found = head_formation(model, [batch])
     assert found.parts.of == "encoder states"
     lengths = decompose(model, [batch], of="states").in_sample.encoder.geometry
     parts = torch.stack([lengths.length(name)[0] for name in ("temporal", "input", "delta")])
@@ -348,8 +363,8 @@ def test_positions_that_may_not_be_attended_to_are_no_choice():
     with torch.no_grad():
         for parameter in model.attend.parameters():
             parameter.zero_()
-    assert formed(model, [batch]).looking.entropy.item() == pytest.approx(1)
-    assert formed(model, [batch]).looking.specials_if_uniform == 0
+    assert head_formation(model, [batch]).looking.entropy.item() == pytest.approx(1)
+    assert head_formation(model, [batch]).looking.specials_if_uniform == 0
 
 
 @pytest.mark.parametrize("kind", ["mbart", "roberta"])
@@ -357,7 +372,7 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
     model = adapter(kind)
     gold = TARGETS if kind == "mbart" else [1, 0, 1, 1]
     whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
-    one, other = formed(model, whole, few=1), formed(model, single, few=1)
+    one, other = head_formation(model, whole, few=1), head_formation(model, single, few=1)
     same(one.table(), other.table())
     assert (one.sentences, one.words) == (4, int(whole[0].batch.target_mask.sum()))
 
@@ -370,9 +385,10 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
 def test_layers_before_a_changed_head_are_not_asked_again(kind):
     model = adapter(kind)
     batch, asked = texts(model).batch, []
-    again = Again(model, batch, {})
+    again = CounterfactualAttention.of(model, batch)
+    again.change_head(1, 0, ablated)  # a plain pass comes first
     handles = [part.register_forward_pre_hook(lambda part, _: asked.append(part)) for part in model.model.modules()]
-    found = again.changed(1, 0, uniform).logits[batch.target_mask]
+    found = again.change_head(1, 0, uniform).logits[batch.target_mask]
     for handle in handles:
         handle.remove()
     first, second = model.family.attentions(model.model)
@@ -384,14 +400,14 @@ def test_layers_before_a_changed_head_are_not_asked_again(kind):
 
 def test_a_pass_that_fails_leaves_all_layers_as_they_were():
     model = adapter("marian")
-    again = Again(model, texts(model).batch, {})
+    again = CounterfactualAttention.of(model, texts(model).batch)
     forwards = [vars(part).get("forward") for part in model.modules()]
 
     def fails(weights, mask):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        again.changed(1, 0, fails)
+        again.change_head(1, 0, fails)
     assert [vars(part).get("forward") for part in model.modules()] == forwards
 
 
@@ -400,10 +416,10 @@ def test_nothing_about_the_model_changes(kind):
     model = translation() if kind == "ours" else adapter(kind)
     given = copying(4) if kind == "ours" else texts(model)
     of = "gold" if kind == "ours" else "own"
-    calm = ranked(model, [given], of=of).table(), formed(model, [given]).table()
+    calm = head_ranking(model, [given], of=of).table(), head_formation(model, [given]).table()
     with half_in_training(model), torch.enable_grad():
         before = state_of(model)
-        excited = ranked(model, [given], of=of).table(), formed(model, [given]).table()
+        excited = head_ranking(model, [given], of=of).table(), head_formation(model, [given]).table()
         assert not [*changed(before, state_of(model), "a probe of heads")]
     for one, other in zip(calm, excited, strict=True):
         same(one, other)
@@ -412,32 +428,38 @@ def test_nothing_about_the_model_changes(kind):
 def test_each_answer_is_drawn_as_layers_and_heads():
     model = adapter("marian")
     given = texts(model)
-    for found, panels in ((formed(model, [given]), 7), (ranked(model, [given]), 4)):
+    for found, panels in ((head_formation(model, [given]), 7), (head_ranking(model, [given]), 4)):
         ax = found.plot()
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
         figure = found.pictures()
         assert len([ax for ax in figure.axes if ax.get_title()]) == panels
         assert len(found.table()) == 4
-    between = ranked(model, [given]).plot_between()
+    between = head_ranking(model, [given]).plot_between()
     assert [text.get_text() for text in between.get_yticklabels()] == ["alignment", "ablation", "uniform", "saliency"]
     with pytest.raises(BadSetting, match="there is no column 'noise'"):
-        formed(model, [given]).plot("noise")
+        head_formation(model, [given]).plot("noise")
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda: formed(Planted(), iter([copying(2)])), "an iterator"),
-        (lambda: formed(Planted(), []), "nothing has come by"),
-        (lambda: ranked(Planted(), []), "nothing has come by"),
-        (lambda: ranked(Planted(), [copying(2)], most=0), "at least one sentence"),
-        (lambda: ranked(Planted(), [copying(3)], gold=diagonal_links(copying(2))), "gold links for 2 sentences only"),
-        (lambda: ranked(Planted(), [copying(2)], gold=diagonal_links(copying(2)), of="own"), "gold links are between"),
-        (lambda: ranked(Planted(), [copying(2)], of="silver"), "there is no output 'silver'"),
-        (lambda: ranked(Planted(), [copying(2)], of="own"), "neither replayed"),
-        (lambda: ranked(Planted(), [copying(2)]).agreement_between("pearson"), "there is no rank correlation"),
-        (lambda: formed(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
-        (lambda: ranked(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
+        (lambda: head_formation(Planted(), iter([copying(2)])), "an iterator"),
+        (lambda: head_formation(Planted(), []), "nothing has come by"),
+        (lambda: head_ranking(Planted(), []), "nothing has come by"),
+        (lambda: head_ranking(Planted(), [copying(2)], most=0), "at least one sentence"),
+        (
+            lambda: head_ranking(Planted(), [copying(3)], gold=diagonal_links(copying(2))),
+            "gold links for 2 sentences only",
+        ),
+        (
+            lambda: head_ranking(Planted(), [copying(2)], gold=diagonal_links(copying(2)), of="own"),
+            "gold links are between",
+        ),
+        (lambda: head_ranking(Planted(), [copying(2)], of="silver"), "there is no output 'silver'"),
+        (lambda: head_ranking(Planted(), [copying(2)], of="own"), "neither replayed"),
+        (lambda: head_ranking(Planted(), [copying(2)]).agreement_between("pearson"), "there is no rank correlation"),
+        (lambda: head_formation(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
+        (lambda: head_ranking(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_a_sentence(ask, sentence):

@@ -17,19 +17,21 @@ from threadpoolctl import threadpool_limits
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
 from attnscope.probes.information import (
-    Occurrences,
-    by_chance,
-    clustered,
+    compute_information,
     entropy,
-    gathered,
     information,
-    measured,
-    most_frequent,
     mutual_information,
-    sampled,
+    shuffled_information,
+)
+from attnscope.probes.occurrences import (
+    Occurrences,
+    cluster_vectors,
+    gather_occurrences,
+    most_frequent_words,
+    sample_mask,
+    sample_words,
     word_counts,
 )
-from attnscope.probes.information.occurrences import drawn
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.tasks.batch import END, START
 from attnscope.tasks.text.corpora import CLASSIFICATIONS
@@ -79,14 +81,14 @@ def test_of_independent_labels_there_is_the_known_bias():
     one, other = RANDOM.integers(0, 10, 20_000), RANDOM.integers(0, 8, 20_000)
     bias = 9 * 7 / (2 * 20_000)
     assert mutual_information(one, other) == pytest.approx(bias, rel=0.5)
-    assert by_chance(one, other, shuffles=50) == pytest.approx(bias, rel=0.1)
+    assert shuffled_information(one, other, shuffles=50) == pytest.approx(bias, rel=0.1)
 
 
 def test_what_chance_gives_is_its_exact_expectation():
     one = RANDOM.integers(0, 10, 200)
     other = one // 2
     exact = expected_mutual_information(contingency_matrix(one, other, sparse=True), 200)
-    assert by_chance(one, other, shuffles=400) == pytest.approx(exact, rel=0.05)
+    assert shuffled_information(one, other, shuffles=400) == pytest.approx(exact, rel=0.05)
 
 
 def test_labels_that_make_no_pairs_are_refused():
@@ -105,7 +107,7 @@ def blobs(tokens=600, words=20, size=5, noise=0.0, seed=0):
 
 def test_far_apart_clouds_are_clusters():
     kinds, vectors = blobs(words=5, noise=0.01)
-    found = clustered(vectors, k=5, starts=10)
+    found = cluster_vectors(vectors, k=5, starts=10)
     assert found.occupied == 5
     assert mutual_information(found.labels, kinds) == pytest.approx(entropy(kinds))
 
@@ -122,56 +124,60 @@ def test_the_clusters_are_as_tight_as_those_of_scikit_learn_by_its_own_draws():
         theirs = [
             MiniBatchKMeans(12, batch_size=100, n_init=3, random_state=seed).fit_predict(vectors) for seed in SEEDS
         ]
-    ours = [clustered(vectors, k=12, seed=seed).labels for seed in SEEDS]
+    ours = [cluster_vectors(vectors, k=12, seed=seed).labels for seed in SEEDS]
     means = [np.mean([spread(vectors, labels) for labels in some]) for some in (ours, theirs)]
     assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
 def test_one_of_each_kind_looked_up_gives_the_labels_of_all():
     kinds, vectors = blobs()
-    np.testing.assert_array_equal(clustered(vectors, k=15, kinds=kinds).labels, clustered(vectors, k=15).labels)
+    np.testing.assert_array_equal(
+        cluster_vectors(vectors, k=15, kinds=kinds).labels, cluster_vectors(vectors, k=15).labels
+    )
 
 
 def test_kinds_that_are_not_alike_are_looked_up_one_by_one():
     kinds, vectors = blobs(noise=5.0)
-    np.testing.assert_array_equal(clustered(vectors, k=15, kinds=kinds).labels, clustered(vectors, k=15).labels)
+    np.testing.assert_array_equal(
+        cluster_vectors(vectors, k=15, kinds=kinds).labels, cluster_vectors(vectors, k=15).labels
+    )
 
 
 def test_more_clusters_than_distinct_vectors_leave_some_empty_without_a_warning():
     kinds, vectors = blobs(words=5)
-    found = clustered(vectors, k=50, kinds=kinds)
+    found = cluster_vectors(vectors, k=50, kinds=kinds)
     assert found.occupied == 5
     assert mutual_information(found.labels, kinds) == pytest.approx(entropy(kinds))
 
 
 def test_too_few_vectors_are_refused():
     with pytest.raises(BadSetting, match="600 vectors do not make k=1000 clusters"):
-        clustered(blobs()[1])
+        cluster_vectors(blobs()[1])
     with pytest.raises(BadSetting, match="no number"):
-        clustered(np.full((3, 2), np.nan, dtype=np.float32), k=2)
+        cluster_vectors(np.full((3, 2), np.nan, dtype=np.float32), k=2)
 
 
 def test_a_cluster_follows_from_the_seed():
     _, vectors = blobs(noise=3.0)
-    again = [clustered(vectors, k=12, seed=seed).labels for seed in (1, 1, 2)]
+    again = [cluster_vectors(vectors, k=12, seed=seed).labels for seed in (1, 1, 2)]
     np.testing.assert_array_equal(again[0], again[1])
     assert (again[0] != again[2]).any()
 
 
 def test_sampled_words_follow_the_unigram_distribution_to_the_three_quarters():
     counts = np.array([0, 0, 0, 81, 16, 1])
-    drawn = [int(sampled(counts, 1, seed=seed)[0]) for seed in range(3000)]
+    drawn = [int(sample_words(counts, 1, seed=seed)[0]) for seed in range(3000)]
     share = np.bincount(drawn, minlength=6)[3:] / 3000
     assert share == pytest.approx(np.array([27, 8, 1]) / 36, abs=0.03)
 
 
 def test_no_word_is_drawn_twice_and_none_that_does_not_occur():
     counts = RANDOM.integers(0, 5, 100)
-    words = sampled(counts, 30, seed=1)
+    words = sample_words(counts, 30, seed=1)
     assert len(set(words.tolist())) == 30
     assert (counts[words] > 0).all()
-    np.testing.assert_array_equal(sampled(counts, 1000), np.flatnonzero(counts))
-    np.testing.assert_array_equal(most_frequent(counts, 1000), np.flatnonzero(counts))
+    np.testing.assert_array_equal(sample_words(counts, 1000), np.flatnonzero(counts))
+    np.testing.assert_array_equal(most_frequent_words(counts, 1000), np.flatnonzero(counts))
 
 
 WORDS = 12
@@ -216,7 +222,7 @@ def test_words_are_counted_without_special_ones():
 @pytest.mark.parametrize("most", [50, 10_000])
 def test_the_batch_size_does_not_change_what_is_gathered(most):
     model, words = classifier(), np.array([3, 5, 6])
-    one, other = (gathered(model, list(cut(SENTENCES, size)), words, most) for size in (1, 16))
+    one, other = (gather_occurrences(model, list(cut(SENTENCES, size)), words, most) for size in (1, 16))
     np.testing.assert_array_equal(one.words, other.words)
     np.testing.assert_array_equal(one.embedded, other.embedded)
     np.testing.assert_allclose(one.states, other.states, atol=1e-6)
@@ -225,7 +231,7 @@ def test_the_batch_size_does_not_change_what_is_gathered(most):
 
 def test_only_the_chosen_words_are_gathered_each_with_its_own_vectors():
     model, batch = classifier(), next(cut(SENTENCES, 60))
-    found = gathered(model, [batch], np.array([3, 5, 6]))
+    found = gather_occurrences(model, [batch], np.array([3, 5, 6]))
     trace = model(batch)
     where = batch.source_mask & torch.isin(batch.source, torch.tensor([3, 5, 6]))
     np.testing.assert_array_equal(found.words, TOKENS[np.isin(TOKENS, [3, 5, 6])])
@@ -234,19 +240,19 @@ def test_only_the_chosen_words_are_gathered_each_with_its_own_vectors():
 
 
 def test_what_is_kept_does_not_favour_the_sentences_that_come_first():
-    kept = np.stack([drawn(40, 20, seed) for seed in range(1000)])
+    kept = np.stack([sample_mask(40, 20, seed) for seed in range(1000)])
     assert set(kept.sum(1).tolist()) == {20}
     assert kept.mean(0) == pytest.approx(np.full(40, 0.5), abs=0.07)
 
 
 def test_batches_that_can_be_gone_through_only_once_are_refused():
     with pytest.raises(BadSetting, match="an iterator"):
-        gathered(classifier(), cut(SENTENCES, 7), np.array([3]))
+        gather_occurrences(classifier(), cut(SENTENCES, 7), np.array([3]))
 
 
 def test_words_that_do_not_occur_are_refused():
     with pytest.raises(BadSetting, match="none of the chosen words occurs"):
-        gathered(classifier(), list(cut(SENTENCES, 7)), np.array([999]))
+        gather_occurrences(classifier(), list(cut(SENTENCES, 7)), np.array([999]))
 
 
 def made_up(states, kinds, embedded):
@@ -256,8 +262,8 @@ def made_up(states, kinds, embedded):
 def test_states_near_their_embeddings_share_more_than_states_of_their_own():
     kinds, embedded = blobs(3000)
     noise = np.random.default_rng(1).standard_normal(embedded.shape)
-    near = measured(made_up(embedded + 0.1 * noise, kinds, embedded), k=25)
-    apart = measured(made_up(noise, kinds, embedded), k=25)
+    near = compute_information(made_up(embedded + 0.1 * noise, kinds, embedded), k=25)
+    apart = compute_information(made_up(noise, kinds, embedded), k=25)
     assert near.embedding.nats > 0.9 * near.embedding.at_most
     assert apart.embedding.nats == pytest.approx(apart.embedding.by_chance, abs=0.05)
 
@@ -318,7 +324,7 @@ def test_of_real_text_the_unknown_word_can_be_left_out_and_a_residual_state_keep
     task = CLASSIFICATIONS["sst"]
     torch.manual_seed(0)
     settings = ClassifierSettings(input_size=8, units=4, hidden=4, grounding="residual")
-    model = build(settings, len(task.source_words), len(task.target_words)).eval()
+    model = build(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
     known = information(model, partial(task.batches, "validation"), number=50, k=60, without=(UNKNOWN,))
     counts = word_counts(task.batches("validation"))
     assert known.total == np.sort(np.delete(counts, UNKNOWN))[-50:].sum()

@@ -1,6 +1,6 @@
 """No probe reads what stands under padding, and none minds in which order sentences come: all of them in one table.
 
-That more padding and smaller batches change nothing is tested probe by probe, beside each.
+That more padding and smaller batches change nothing is tested probe by probe, on_device_of each.
 """
 
 from dataclasses import replace
@@ -13,26 +13,27 @@ from lexical_examples import WORDS, encoder_decoder, random_batch
 from reweighing_examples import classifier, texts
 
 from attnscope.probes.activations import activations
-from attnscope.probes.adversary import Search, farthest, imitation, search
-from attnscope.probes.adversary.search import search_words
-from attnscope.probes.agreement import Agree, attention_scores
+from attnscope.probes.adversarial_training import imitation
+from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries, search_token_adversaries
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.decomposition import decompose
-from attnscope.probes.diagnostic import DiagnosticSettings, Samples, last_words, read
-from attnscope.probes.erasure import Comprehend, Erase
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic, last_tokens
+from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import fragility
-from attnscope.probes.gates import Saturate
-from attnscope.probes.grounding import Ground, grounding_of
-from attnscope.probes.heads import formed, ranked
-from attnscope.probes.information import gathered, most_frequent, word_counts
+from attnscope.probes.gates import SaturationAccumulator
+from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
+from attnscope.probes.heads import head_formation, head_ranking
 from attnscope.probes.lexical import lexical_of
+from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.optimal import optimal
-from attnscope.probes.plausibility import Plausible
+from attnscope.probes.plausibility import PlausibilityAccumulator
 from attnscope.probes.saliency import METHODS
+from attnscope.probes.scores import attention_scores
 
 TRANSLATOR = encoder_decoder(inputs="learned", heads=2, attention="query_key_value")
 CLASSIFIER, OTHER = classifier(seed=0), classifier(seed=1)
 SENTENCES, TEXTS = random_batch(5, seed=3, longest=5), texts(6)
-SHORT = Search(steps=2, restarts=2)
+SHORT = SearchSettings(steps=2, restarts=2)
 POINTS = {"integrated_gradients": {"points": 3}}  # few will do
 
 
@@ -52,26 +53,32 @@ def salient(method, batch, **more):
 
 
 def agreed(batch):
-    return told(Agree(), attention_scores(TRANSLATOR(batch)).values, lexical_of(TRANSLATOR, batch).values, batch)
+    return told(
+        AgreementAccumulator(), attention_scores(TRANSLATOR(batch)).values, lexical_of(TRANSLATOR, batch).values, batch
+    )
 
 
 def collected(batch):
-    found = gathered(CLASSIFIER, [batch], most_frequent(word_counts([batch]), 4))
+    found = gather_occurrences(CLASSIFIER, [batch], most_frequent_words(word_counts([batch]), 4))
     return np.concatenate([found.states.sum(0), found.embedded.sum(0), [found.total, found.words.sum()]])
 
 
 def read_off(batch):
     """Which steps are learned from depends on the order of sentences: here all that are kept, put in order."""
-    kinds = last_words(batch.source, batch.source_mask, WORDS)
+    kinds = last_tokens(batch.source, batch.source_mask, WORDS)
     samples = Samples.of(TRANSLATOR(batch).encoder, batch.source, batch.source_mask, kinds)
     order = np.lexsort(samples.states.T)
     kept = Samples(samples.states[order], samples.labels[order] % 2, np.arange(len(samples)), samples.kinds[order])
-    return read(kept, DiagnosticSettings(penalty="l2", repeats=2)).weights.ravel()
+    return fit_diagnostic(kept, DiagnosticSettings(penalty="l2", repeats=2)).weights.ravel()
 
 
 def plausible(batch):
     rationale = (batch.source % 2 * batch.source_mask).float()
-    return told(Plausible(draws=2), replace(batch, rationale=rationale), {"α": attention_scores(CLASSIFIER(batch))})
+    return told(
+        PlausibilityAccumulator(draws=2),
+        replace(batch, rationale=rationale),
+        {"α": attention_scores(CLASSIFIER(batch))},
+    )
 
 
 OF_SENTENCES = {
@@ -80,22 +87,22 @@ OF_SENTENCES = {
     "decomposition": lambda batch: decompose(TRANSLATOR, [batch]).table(),
     "decomposition of states": lambda batch: decompose(TRANSLATOR, [batch], of="states").table(),
     "diagnostic": read_off,
-    "gates": lambda batch: told(Saturate(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(columns="gate"),
-    "heads, formed": lambda batch: formed(TRANSLATOR, [batch]).table(),
-    "heads, ranked": lambda batch: ranked(TRANSLATOR, [batch]).table(),
+    "gates": lambda batch: told(SaturationAccumulator(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(columns="gate"),
+    "heads, formed": lambda batch: head_formation(TRANSLATOR, [batch]).table(),
+    "heads, ranked": lambda batch: head_ranking(TRANSLATOR, [batch]).table(),
     "lexical": lambda batch: total(lexical_of(TRANSLATOR, batch)),
     "optimal": lambda batch: optimal(TRANSLATOR, TRANSLATOR(batch), 1e-9).table()[["loss", "own loss"]].sum(),
-    "adversary of words": lambda batch: search_words(TRANSLATOR, batch, batch.target_mask, SHORT).jsd.sum(),
+    "adversary of words": lambda batch: search_token_adversaries(TRANSLATOR, batch, batch.target_mask, SHORT).jsd.sum(),
     **{name: partial(salient, method, **POINTS.get(name, {})) for name, method in METHODS.items()},
 }
 OF_TEXTS = {
-    "adversary": lambda batch: search(CLASSIFIER, [batch], SHORT).table(),
-    "adversary, farthest": lambda batch: farthest(CLASSIFIER, [batch]).table(),
+    "adversary": lambda batch: search_adversaries(CLASSIFIER, [batch], SHORT).table(),
+    "adversary, farthest": lambda batch: exact_adversaries(CLASSIFIER, [batch]).table(),
     "adversary, trained": lambda batch: imitation(CLASSIFIER, OTHER, [batch]).table(),
-    "comprehensiveness": lambda batch: told(Comprehend(draws=2), CLASSIFIER, batch),
-    "erasure": lambda batch: told(Erase(draws=2), CLASSIFIER, batch),
+    "comprehensiveness": lambda batch: told(ComprehensivenessAccumulator(draws=2), CLASSIFIER, batch),
+    "erasure": lambda batch: told(FlipAccumulator(draws=2), CLASSIFIER, batch),
     "fragility": lambda batch: fragility(CLASSIFIER, [batch], draws=3).table(),
-    "grounding": lambda batch: told(Ground(), grounding_of(CLASSIFIER, batch)),
+    "grounding": lambda batch: told(GroundingAccumulator(), batch_token_probabilities(CLASSIFIER, batch)),
     "information": collected,
     "plausibility": plausible,
 }

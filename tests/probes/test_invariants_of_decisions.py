@@ -17,18 +17,24 @@ from lexical_examples import Added, encoder_decoder, random_batch
 from reweighing_examples import FIRST, by_hand, classifier, texts
 from torch.testing import assert_close
 
-from attnscope.models.asking import device_of, traced
-from attnscope.probes.adversary import farthest_batch, imitation, jsd, kl, tvd
-from attnscope.probes.agreement import attention_scores
-from attnscope.probes.erasure import Comprehend, Erase, Grid, by_score, drops, random_score, until_flip
-from attnscope.probes.erasure.comprehensiveness import top_counts
-from attnscope.probes.erasure.erased import Erased
-from attnscope.probes.fragility import fragility, shuffle
-from attnscope.probes.grounding import Ground, grounding_of
-from attnscope.probes.optimal import optimal
-from attnscope.probes.optimal.problem import as_problem
-from attnscope.probes.reweighing import Reweighing
-from attnscope.probes.word_by_word import WordByWord
+from attnscope.models.inference import device_of, traces
+from attnscope.probes.adversarial_training import imitation
+from attnscope.probes.adversary import exact_adversaries_in_batch
+from attnscope.probes.counterfactual import CounterfactualAttention
+from attnscope.probes.divergences import jsd, kl, tvd
+from attnscope.probes.erasure import (
+    ComprehensivenessAccumulator,
+    FlipAccumulator,
+    RemovalGrid,
+    erase_until_flip,
+    probability_drops,
+    top_counts,
+)
+from attnscope.probes.fragility import fragility, permute_weights
+from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
+from attnscope.probes.optimal import as_problem, optimal
+from attnscope.probes.removal import ErasedTexts, random_score, rank_by_score
+from attnscope.probes.scores import attention_scores
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 5))
 SEEDS = st.integers(0, 10_000)
@@ -62,7 +68,7 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
     model = classifier().train()
     seen = []
     model.register_forward_pre_hook(lambda module, _: seen.append((module.training, torch.is_grad_enabled())))
-    for _, trace in traced(model, [BATCH, BATCH]):
+    for _, trace in traces(model, [BATCH, BATCH]):
         assert model.training
         assert torch.is_grad_enabled()
         assert not trace.logits.requires_grad
@@ -70,19 +76,19 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
     assert device_of(lambda batch: batch) == device_of(torch.nn.ReLU()) == torch.device("cpu")
 
 
-# Reweighing and fragility
+# CounterfactualAttention and fragility
 
 
 def test_with_its_own_attention_a_model_says_what_it_said():
-    asked = Reweighing.of(classifier(), BATCH)
-    assert_close(asked.probabilities(asked.own[None])[0], asked.said)
-    assert_close(asked.measured(asked.own), asked.said)
+    asked = CounterfactualAttention.of_classifier(classifier(), BATCH)
+    assert_close(asked.probabilities(asked.own[None])[0], asked.own_probabilities)
+    assert_close(asked.verified_probabilities(asked.own), asked.own_probabilities)
     for model in (encoder_decoder(), encoder_decoder(context="input")):
         batch = random_batch(3, seed=2, longest=4)
-        words = WordByWord.of(model, batch, batch.target_mask)
-        assert_close(words.placed(words.own[None])[0], words.trace.attention)
-        assert_close(words.probabilities(words.own[None])[0], words.said)
-        assert_close(words.measured(words.own), words.said)
+        words = CounterfactualAttention.of(model, batch, tokens=batch.target_mask)
+        assert_close(words.in_passes(words.own[None])[0], words.trace.attention)
+        assert_close(words.probabilities(words.own[None])[0], words.own_probabilities)
+        assert_close(words.verified_probabilities(words.own), words.own_probabilities)
 
 
 @few
@@ -90,8 +96,10 @@ def test_with_its_own_attention_a_model_says_what_it_said():
 def test_a_shuffle_that_keeps_the_order_changes_nothing_and_any_other_keeps_the_weights(seed):
     random = torch.Generator().manual_seed(seed)
     weights, mask = torch.rand(3, 2, 7, generator=random), torch.rand(3, 7, generator=random) < 0.7
-    assert torch.equal(shuffle(weights, mask, torch.arange(7).expand(4, 3, 2, 7)), weights.expand(4, -1, -1, -1))
-    drawn = shuffle(weights, mask, torch.randint(1 << 40, (4, 3, 2, 7), generator=random))
+    assert torch.equal(
+        permute_weights(weights, mask, torch.arange(7).expand(4, 3, 2, 7)), weights.expand(4, -1, -1, -1)
+    )
+    drawn = permute_weights(weights, mask, torch.randint(1 << 40, (4, 3, 2, 7), generator=random))
     assert torch.equal(drawn.sort().values, weights.sort().values.expand(4, -1, -1, -1))
     assert torch.equal(drawn * ~mask[:, None], (weights * ~mask[:, None]).expand(4, -1, -1, -1))
 
@@ -134,11 +142,11 @@ def test_distances_are_distances(seed):
 @given(SEEDS, st.floats(0.002, 0.3), st.floats(0.002, 0.3))
 def test_where_the_output_may_move_more_attention_goes_no_less_far_and_classes_are_only_names(seed, one, other):
     model, batch = classifier(seed=seed), texts(6, seed=seed)
-    near, far = (farthest_batch(model, batch, epsilon) for epsilon in sorted((one, other)))
+    near, far = (exact_adversaries_in_batch(model, batch, epsilon) for epsilon in sorted((one, other)))
     assert (near.jsd <= far.jsd + 1e-6).all()
     assert ((far.jsd >= 0) & (far.jsd <= math.log(2)) & (far.tvd <= max(one, other))).all()
     assert_close(far.weights.sum(-1), torch.ones_like(far.jsd)[:, None])
-    assert_close(farthest_batch(exchanged(model), as_other_class(batch), max(one, other)).jsd, far.jsd)
+    assert_close(exact_adversaries_in_batch(exchanged(model), as_other_class(batch), max(one, other)).jsd, far.jsd)
 
 
 def test_base_and_adversary_are_as_far_from_each_other_as_the_other_way_round():
@@ -155,7 +163,7 @@ def test_base_and_adversary_are_as_far_from_each_other_as_the_other_way_round():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_classes_that_a_token_could_speak_for_share_a_probability_of_one(classes):
     model, batch = classifier(classes=classes), texts(6, classes=classes)
-    each = [grounding_of(model, batch, number) for number in range(classes)]
+    each = [batch_token_probabilities(model, batch, number) for number in range(classes)]
     words = ~each[0].tokens.isnan()
     assert_close(sum(one.tokens for one in each)[words], torch.ones(int(words.sum())).double())
     assert_close(sum(one.decision for one in each), torch.ones(6).double())
@@ -164,14 +172,14 @@ def test_the_classes_that_a_token_could_speak_for_share_a_probability_of_one(cla
 @few
 @given(SEEDS, st.floats(0, 0.9), st.floats(0, 0.9))
 def test_leakage_is_a_share_that_grows_with_what_counts_as_near(seed, one, other):
-    found = grounding_of(classifier(seed=seed), BATCH)
+    found = batch_token_probabilities(classifier(seed=seed), BATCH)
     near, far = (found.leakage(distance) for distance in sorted((one, other)))
     assert ((near >= 0) & (near <= far) & (far <= 1)).all()
 
 
 def test_the_only_word_of_a_text_speaks_for_the_decision_as_the_text_does():
     model, batch = classifier(), texts(8, shortest=1, longest=1)
-    found, ground = grounding_of(model, batch), Ground()
+    found, ground = batch_token_probabilities(model, batch), GroundingAccumulator()
     assert_close(found.tokens.nansum(1), found.decision)
     ground.update(replace(found, gold=found.predicted))
     assert ground.result().probability == pytest.approx(ground.result().decision)
@@ -203,7 +211,7 @@ def test_the_optimum_follows_its_words_and_no_mixture_costs_more_than_its_parts(
 @pytest.mark.parametrize("way", ["attention", "text"])
 def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(way):
     score = random_score(BATCH, 1)
-    found = Erased.of(classifier(), BATCH, score, way)
+    found = ErasedTexts.of(classifier(), BATCH, score, way)
     rows = torch.arange(len(found.texts))
     assert_close(found.without(rows, torch.zeros_like(rows)[:, None])[:, 0], found.whole)
     assert_close(found.alone(rows, found.lengths[:, None])[:, 0], found.whole)
@@ -212,18 +220,21 @@ def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(
 @pytest.mark.parametrize("way", ["attention", "text"])
 def test_erasure_sees_the_order_of_a_score_alone_and_its_answers_are_shares(way):
     model, score = classifier(), random_score(BATCH, 1)
-    flips, lost = until_flip(model, BATCH, score, way), drops(model, BATCH, score, way)
-    again, once_more = until_flip(model, BATCH, score.exp(), way), drops(model, BATCH, 7 * score - 3, way)
+    flips, lost = erase_until_flip(model, BATCH, score, way), probability_drops(model, BATCH, score, way)
+    again, once_more = (
+        erase_until_flip(model, BATCH, score.exp(), way),
+        probability_drops(model, BATCH, 7 * score - 3, way),
+    )
     assert torch.equal(again.fraction, flips.fraction)
     assert torch.equal(once_more.comprehensiveness, lost.comprehensiveness)
     assert ((flips.fraction > 0) & (flips.fraction <= 1) & (flips.mass >= 0) & (flips.mass <= 1 + 1e-9)).all()
     assert (lost.comprehensiveness.abs() <= 1).all()
-    other = drops(exchanged(model), as_other_class(BATCH), score, way)
+    other = probability_drops(exchanged(model), as_other_class(BATCH), score, way)
     assert_close(other.sufficiency, lost.sufficiency)
 
 
 def test_more_words_gone_flip_no_fewer_decisions_and_a_score_wins_as_often_as_it_loses_against_itself():
-    erase, comprehend = Erase(draws=2), Comprehend(draws=2)
+    erase, comprehend = FlipAccumulator(draws=2), ComprehensivenessAccumulator(draws=2)
     for made in (erase, comprehend):
         made.update(classifier(), BATCH, {"again": attention_scores(classifier()(BATCH))})
     curves = erase.result().curves()
@@ -239,10 +250,10 @@ def test_places_are_all_different_and_numbers_of_words_only_rise(seed, exact, st
     random = torch.Generator().manual_seed(seed)
     values, lengths = torch.randint(4, (3, 9), generator=random).double(), torch.randint(2, 40, (5,), generator=random)
     words = torch.rand(3, 9, generator=random) < 0.7
-    places = by_score(values, words, torch.rand(3, 9, generator=random))
+    places = rank_by_score(values, words, torch.rand(3, 9, generator=random))
     assert (places.sort().values == torch.arange(9)).all()
     assert (places[words] < words.sum(1, keepdim=True).expand(-1, 9)[words]).all()
-    for row, length in zip(Grid(exact, steps).counts(lengths).tolist(), lengths.tolist(), strict=True):
+    for row, length in zip(RemovalGrid(exact, steps).counts(lengths).tolist(), lengths.tolist(), strict=True):
         counts = [count for count in row if count]
         assert counts == sorted(set(counts))
         assert counts[-1] == length - 1

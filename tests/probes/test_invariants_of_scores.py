@@ -15,24 +15,26 @@ from lexical_examples import WORDS, Classifier, encoder_decoder, labelled, rando
 from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
-from attnscope.probes.agreement import Agree, LearningCurve, agreement, attention_scores, chance, in_top, kendall
-from attnscope.probes.alignment import (
-    Align,
-    GoldLinks,
-    argmax_links,
-    flipped,
-    intersections,
-    threshold_links,
-    word_links,
-)
+from attnscope.probes.agreement import AgreementAccumulator, agreement, chance, in_top, kendall
+from attnscope.probes.learning_curve import LearningCurve
 from attnscope.probes.lexical import lexical
-from attnscope.probes.plausibility import area_under_curve, average_precision, iou_f1, marked_mass, token_f1
+from attnscope.probes.plausibility import average_precision, iou_f1, precision_recall_auc, rationale_mass, token_f1
 from attnscope.probes.saliency import (
     gold_log_probability,
     gradient_norm,
     influence,
     integrated_gradients,
     leave_one_out,
+)
+from attnscope.probes.scores import attention_scores
+from attnscope.probes.word_alignment import (
+    AlignmentAccumulator,
+    GoldAlignment,
+    argmax_alignment,
+    intersect_alignments,
+    subword_to_word_alignment,
+    threshold_alignment,
+    transpose_alignment,
 )
 
 few = settings(max_examples=20, deadline=None)
@@ -94,7 +96,7 @@ def test_a_wider_top_holds_the_narrower_one_and_chance_grows_with_it(seed, one_i
 def test_the_order_of_the_sentences_does_not_matter_and_tau_does_not_mind_which_score_comes_first(seed):
     batch = random_batch(6, seed=seed, longest=5)
     u, v = torch.randn(2, *batch.target.shape, batch.source.shape[1], generator=torch.Generator().manual_seed(seed))
-    made = [Agree() for _ in range(3)]
+    made = [AgreementAccumulator() for _ in range(3)]
     for i in reversed(range(6)):
         row = replace(batch, **{name: getattr(batch, name)[i : i + 1] for name in vars(batch) if name != "rationale"})
         made[0].update(u[i : i + 1], v[i : i + 1], row)
@@ -120,7 +122,7 @@ def test_more_agreement_is_never_reached_earlier(reached, one, other):
 
 
 def quality(links, gold):
-    align = Align()
+    align = AlignmentAccumulator()
     align.update(links, gold)
     return align.result()
 
@@ -128,8 +130,11 @@ def quality(links, gold):
 @few
 @given(LINKS, LINKS.filter(bool), LINKS)
 def test_error_rates_lie_between_0_and_1_and_do_not_mind_the_direction(found, sure, possible):
-    gold, turned = GoldLinks.of(sure, possible), GoldLinks.of(flipped(sure), flipped(possible))
-    here, there = quality(found, gold), quality(flipped(found), turned)
+    gold, turned = (
+        GoldAlignment.of(sure, possible),
+        GoldAlignment.of(transpose_alignment(sure), transpose_alignment(possible)),
+    )
+    here, there = quality(found, gold), quality(transpose_alignment(found), turned)
     assert here == there
     assert -1e-12 <= here.error_rate <= 1
     assert quality(gold.sure, gold).error_rate == quality(gold.possible, gold).error_rate == 0
@@ -139,7 +144,7 @@ def test_error_rates_lie_between_0_and_1_and_do_not_mind_the_direction(found, su
 @few
 @given(LINKS, LINKS.filter(bool), LINKS)
 def test_a_right_link_more_is_never_worse_and_a_wrong_one_never_better(found, sure, possible):
-    gold = GoldLinks.of(sure, possible)
+    gold = GoldAlignment.of(sure, possible)
     before = quality(found, gold).error_rate
     assert all(quality(found | {link}, gold).error_rate <= before + 1e-12 for link in gold.sure)
     assert quality(found | {(9, 9)}, gold).error_rate >= before - 1e-12
@@ -150,11 +155,13 @@ def test_a_right_link_more_is_never_worse_and_a_wrong_one_never_better(found, su
 def test_links_follow_their_words_and_a_higher_threshold_links_less(seed):
     scores = torch.rand(3, 5, 12, generator=torch.Generator().manual_seed(seed))
     source, target, order = torch.ones(3, 12).bool(), torch.ones(3, 5).bool(), shuffled(seed)
-    moved = argmax_links(scores[:, :, order], source, target)
-    assert [word_links(links, order.tolist(), range(5)) for links in moved] == argmax_links(scores, source, target)
-    low, high = (threshold_links(scores, source, target, threshold) for threshold in (0.3, 0.7))
+    moved = argmax_alignment(scores[:, :, order], source, target)
+    assert [subword_to_word_alignment(links, order.tolist(), range(5)) for links in moved] == argmax_alignment(
+        scores, source, target
+    )
+    low, high = (threshold_alignment(scores, source, target, threshold) for threshold in (0.3, 0.7))
     assert all(more >= fewer for more, fewer in zip(low, high, strict=True))
-    assert intersections(low, high) == high
+    assert intersect_alignments(low, high) == high
 
 
 # Saliency
@@ -211,13 +218,13 @@ def test_the_length_of_a_gradient_has_no_sign_and_grows_with_the_output():
 def test_plausibility_sees_the_order_of_scores_alone_and_not_where_words_stand(seed):
     values, other, words = scored(seed)
     marked, order = (other > 2) & words, shuffled(seed)
-    for measure in (average_precision, area_under_curve):
+    for measure in (average_precision, precision_recall_auc):
         found = measure(values, marked, words)
         real = found[marked.any(1)]
         assert ((real > 0) & (real <= 1 + 1e-12)).all()
         assert_close(measure(values.exp() * 3, marked, words), found, equal_nan=True)
         assert_close(measure(values[:, order], marked[:, order], words[:, order]), found, equal_nan=True)
-    perfect = average_precision(marked.double(), marked, words), area_under_curve(marked.double(), marked, words)
+    perfect = average_precision(marked.double(), marked, words), precision_recall_auc(marked.double(), marked, words)
     assert all((one[marked.any(1)] == 1).all() for one in perfect)
 
 
@@ -232,5 +239,5 @@ def test_f1_does_not_mind_which_of_two_rationales_is_the_chosen_one_and_mass_is_
         assert ((found >= 0) & (found <= 1)).all()
         assert_close(measure(two, one), found)
         assert (measure(one, one) == 1).all()
-    parts = [marked_mass(values + 1, marked, words) for marked in (two, ~two & words)]
+    parts = [rationale_mass(values + 1, marked, words) for marked in (two, ~two & words)]
     assert_close(sum(parts), torch.ones(5).double())

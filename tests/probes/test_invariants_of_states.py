@@ -17,11 +17,18 @@ from lexical_examples import Added, encoder_decoder
 from torch.testing import assert_close
 
 from attnscope.probes.activations import activations
-from attnscope.probes.alignment import GoldLinks
-from attnscope.probes.decomposition import Fit, Measure, decompose, offset_profile, principal_axes, readout_alignment
+from attnscope.probes.decomposition import (
+    ComponentAccumulator,
+    MeasureAccumulator,
+    decompose,
+    offset_profile,
+    principal_axes,
+    readout_alignment,
+)
 from attnscope.probes.gates import saturation
-from attnscope.probes.heads import Rank, Sentences, formed
+from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation
 from attnscope.probes.lexical import lexical
+from attnscope.probes.word_alignment import GoldAlignment
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 4))
 SEEDS = st.integers(0, 10_000)
@@ -33,17 +40,17 @@ def orthogonal(size, seed):
 
 
 def taken_apart(traces):
-    fit = Fit()
+    fit = ComponentAccumulator()
     for trace in traces:
         fit.update(trace)
-    measure = Measure(fit.result())
+    measure = MeasureAccumulator(fit.result())
     for trace in traces:
         measure.update(trace)
     return fit.result(), measure.result()
 
 
 def with_vectors(trace, queries, keys):
-    layer = replace(trace.last, queries=queries, keys=keys, alignment=queries @ keys.mT)
+    layer = replace(trace.last, queries=queries, keys=keys, scores=queries @ keys.mT)
     return replace(trace, layers=(layer,))
 
 
@@ -75,7 +82,7 @@ def test_what_is_left_over_is_nothing_on_average_over_a_word_and_over_a_time_ste
     trace = Tiny(seed=seed)(random_batch(sentences, seed=seed))
     fitted, _ = taken_apart([trace])
     encoder = fitted.encoder, trace.last.keys, trace.source, trace.source_mask
-    decoder = fitted.decoder, trace.last.queries, trace.fed, trace.target_mask
+    decoder = fitted.decoder, trace.last.queries, trace.decoder_input, trace.target_mask
     for side, vectors, words, mask in (encoder, decoder):
         parts = side.split(vectors, words)
         delta, input_delta = (part.transpose(1, 2) for part in (parts.delta, parts.input_delta))
@@ -107,7 +114,7 @@ def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_mat
     names = torch.tensor([0, 1, 2, *order])
     fitted, plain = taken_apart(traces)
     renamed, other = taken_apart(
-        [replace(one, source=names[one.source], fed=names[one.fed]) for one in reversed(traces)]
+        [replace(one, source=names[one.source], decoder_input=names[one.decoder_input]) for one in reversed(traces)]
     )
     assert_alike(other, plain)
     assert_close(renamed.encoder.temporal, fitted.encoder.temporal)
@@ -150,7 +157,7 @@ def translator():
 
 def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are_only_names():
     model, names = translator(), torch.tensor([0, 1, 2, 6, 3, 5, 4])
-    found, rank = formed(model, BATCHES), Rank(model)
+    found, rank = head_formation(model, BATCHES), HeadRankingAccumulator(model)
     for batch in BATCHES:
         rank.update(Sentences(batch))
     table = found.table()
@@ -165,13 +172,15 @@ def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are
     assert (ranked.ranks() >= 1).all(axis=None)
     other = translator()
     other.source_inputs.table.data[names] = model.source_inputs.table.data
-    renamed = formed(other, [replace(batch, source=names[batch.source]) for batch in BATCHES])
+    renamed = head_formation(other, [replace(batch, source=names[batch.source]) for batch in BATCHES])
     pd.testing.assert_frame_equal(renamed.table(), table)
 
 
 def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
     model = translator()
-    one, other = (Rank(model, lambda some: [GoldLinks.of([(0, 0)])] * len(some)) for _ in range(2))
+    one, other = (
+        HeadRankingAccumulator(model, lambda some: [GoldAlignment.of([(0, 0)])] * len(some)) for _ in range(2)
+    )
     other.update(Sentences(BATCHES[0]))
     before = other.result().table()
     one.merge(other)

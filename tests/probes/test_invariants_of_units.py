@@ -12,20 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lexical_examples import encoder_decoder
 
-from attnscope.probes.diagnostic import (
-    DiagnosticSettings,
-    Samples,
-    control,
-    functional_group,
-    last_words,
-    overlap,
-    read,
-    shapley_values,
-)
-from attnscope.probes.diagnostic.samples import splits
-from attnscope.probes.information import by_chance, clustered, entropy, mutual_information, sampled, word_counts
-from attnscope.probes.surgery import COMPONENTS, substituted, with_neurons
-from attnscope.probes.weights import Embedding, polarity, pooled_threshold, strengths, strongest, weight_graph
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_task, fit_diagnostic, last_tokens, splits
+from attnscope.probes.functional_group import functional_group, overlap, shapley_values
+from attnscope.probes.information import entropy, mutual_information, shuffled_information
+from attnscope.probes.occurrences import cluster_vectors, sample_words, word_counts
+from attnscope.probes.transplant import COMPONENTS, keep_neurons, transplant_component
+from attnscope.probes.weight_graph import pooled_threshold, weight_graph
+from attnscope.probes.weights import EmbeddingTable, polarity, strengths, strongest_units
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)
@@ -50,7 +43,7 @@ def test_labels_that_are_put_together_never_tell_more_and_a_constant_tells_nothi
     assert mutual_information(one, one) == pytest.approx(entropy(one), abs=1e-12)
     assert mutual_information(one[order], other[order]) == pytest.approx(shared, abs=1e-12)
     assert mutual_information(np.tile(one, 3), np.tile(other, 3)) == pytest.approx(shared, abs=1e-12)
-    assert 0 <= by_chance(one, other) <= min(entropy(one), entropy(other)) + 1e-12
+    assert 0 <= shuffled_information(one, other) <= min(entropy(one), entropy(other)) + 1e-12
 
 
 @few
@@ -66,7 +59,7 @@ def test_two_labels_together_are_as_uncertain_as_both_apart_less_what_they_share
 @given(SEEDS)
 def test_equal_vectors_are_in_one_cluster_and_no_more_clusters_are_used_than_there_are(seed):
     vectors = np.random.default_rng(seed).normal(size=(30, 3)).astype(np.float32)
-    found = clustered(np.concatenate([vectors, vectors]), k=7, batch_size=10)
+    found = cluster_vectors(np.concatenate([vectors, vectors]), k=7, batch_size=10)
     assert (found.labels[:30] == found.labels[30:]).all()
     assert found.occupied <= 7
     assert ((found.labels >= 0) & (found.labels < 7)).all()
@@ -80,7 +73,7 @@ def test_counts_of_two_batches_add_up_and_no_more_words_are_drawn_than_there_are
     width = len(both)
     assert (both == sum(np.pad(counts, (0, width - len(counts))) for counts in apart)).all()
     assert (both == word_counts(reversed(batches))).all()
-    drawn = sampled(both, number, seed)
+    drawn = sample_words(both, number, seed)
     assert len(drawn) == min(number, np.count_nonzero(both))
     assert (both[drawn] > 0).all()
 
@@ -103,8 +96,8 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
     samples, setting = samples_of(seed), DiagnosticSettings(penalty="l2", repeats=2)
     random = np.random.default_rng(seed)
     names, order = random.permutation([4, 17, -2]), random.permutation(samples.units)
-    renamed = Samples(samples.states[:, order], names[samples.labels], samples.sequences, samples.kinds)
-    one, other = read(samples, setting), read(renamed, setting)
+    renamed = Samples(samples.states[:, order], names[samples.labels], samples.sequences, samples.types)
+    one, other = fit_diagnostic(samples, setting), fit_diagnostic(renamed, setting)
     assert other.accuracies == one.accuracies
     assert renamed.majority == samples.majority
     groups = functional_group(one), functional_group(other)
@@ -112,8 +105,8 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
     assert groups[0].full == one.accuracies
     assert 1 <= groups[0].size <= samples.units
     assert groups[0].accuracy >= 0.95 * one.accuracy - 1e-12
-    assert control(one).selectivity == pytest.approx(one.accuracy - np.mean(control(one).control))
-    assert control(one, tuple(range(samples.units))) == control(one)
+    assert control_task(one).selectivity == pytest.approx(one.accuracy - np.mean(control_task(one).control))
+    assert control_task(one, tuple(range(samples.units))) == control_task(one)
 
 
 @few
@@ -121,7 +114,7 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
 def test_every_step_is_learned_from_or_held_out_and_never_both(seed, by, held_out):
     samples = samples_of(seed)
     for split in splits(samples, by, held_out, repeats=3, seed=seed):
-        assert sorted([*split.seen, *split.unseen]) == list(range(len(samples)))
+        assert sorted([*split.train, *split.test]) == list(range(len(samples)))
 
 
 @few
@@ -139,10 +132,12 @@ def test_shapley_values_of_two_classifiers_together_are_the_sum_of_each(seed):
 @given(SEEDS, st.integers(1, 3))
 def test_a_longer_memory_tells_no_steps_apart_less(seed, span):
     batch = random_batch(4, seed=seed)
-    short, long = (last_words(batch.source, batch.source_mask, 7, many)[batch.source_mask] for many in (span, span + 1))
+    short, long = (
+        last_tokens(batch.source, batch.source_mask, 7, many)[batch.source_mask] for many in (span, span + 1)
+    )
     assert all(len(short[long == kind].unique()) == 1 for kind in long.unique())
     assert torch.equal(
-        last_words(batch.source, batch.source_mask, 7, 1)[batch.source_mask], batch.source[batch.source_mask]
+        last_tokens(batch.source, batch.source_mask, 7, 1)[batch.source_mask], batch.source[batch.source_mask]
     )
 
 
@@ -171,7 +166,7 @@ def test_strength_follows_its_unit_and_does_not_mind_signs(seed, one, other):
     incoming, outgoing, order = random.normal(size=(6, 4)), random.normal(size=(5, 6)), random.permutation(6)
     found = strengths({"in": incoming}, {"out": outgoing})
     assert np.allclose(strengths({"in": -3 * incoming[order]}, {"out": 3 * outgoing[:, order]}), 3 * found[order])
-    few_, many = (strongest(found, share) for share in sorted((one, other)))
+    few_, many = (strongest_units(found, share) for share in sorted((one, other)))
     assert many[: len(few_)] == few_
     assert overlap(many, found, share=1.0).share == 1
     assert overlap(few_, found, share=max(one, other)).share == 1
@@ -187,9 +182,9 @@ def test_polarities_turn_their_sign_with_a_gate_and_dimensions_have_no_order(see
     assert minus.correlation == pytest.approx(-found.correlation)
     assert polarity(update, update).correlation == pytest.approx(1)
     assert polarity(update.T, reset.T, "previous").correlation == pytest.approx(found.correlation)
-    dimensions = Embedding(words, tuple("abcdefgh"))
+    dimensions = EmbeddingTable(words, tuple("abcdefgh"))
     assert 1 / 6 - 1e-12 <= dimensions.strong_dimensions <= 1
-    other = Embedding(-words[:, random.permutation(6)], dimensions.words)
+    other = EmbeddingTable(-words[:, random.permutation(6)], dimensions.words)
     assert other.strong_dimensions == pytest.approx(dimensions.strong_dimensions)
 
 
@@ -204,14 +199,14 @@ def said(model):
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_models_own_part_put_into_it_changes_nothing(component):
     model = encoder_decoder(inputs="learned")
-    assert torch.equal(said(substituted(model, model, component).model), said(model))
+    assert torch.equal(said(transplant_component(model, model, component).model), said(model))
 
 
 def test_encoder_and_decoder_of_a_donor_together_are_the_donor():
     receiver, donor = (encoder_decoder(seed, inputs="learned") for seed in (0, 1))
-    half = substituted(receiver, donor, "encoder").model
+    half = transplant_component(receiver, donor, "encoder").model
     assert not torch.equal(said(half), said(donor))
-    assert torch.equal(said(substituted(half, donor, "decoder").model), said(donor))
+    assert torch.equal(said(transplant_component(half, donor, "decoder").model), said(donor))
 
 
 @few
@@ -220,7 +215,7 @@ def test_to_cut_out_twice_is_to_cut_out_once_and_cuts_add_up(one, other, cell):
     model = encoder_decoder(inputs="learned", attention="mlp", cell=cell)
 
     def kept(of, units):
-        return with_neurons(of, dict.fromkeys(("encoder", "decoder"), tuple(units))).model
+        return keep_neurons(of, dict.fromkeys(("encoder", "decoder"), tuple(units))).model
 
     once = kept(model, one)
     assert torch.equal(said(kept(once, one)), said(once))

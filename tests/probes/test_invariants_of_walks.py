@@ -15,17 +15,17 @@ from lexical_examples import encoder_decoder
 from torch.testing import assert_close
 
 from attnscope.errors import AttnscopeError
-from attnscope.probes.decomposition import Fit
-from attnscope.probes.decomposition.simplex import distance_from_simplex
-from attnscope.probes.decomposition.walks import Walks
-from attnscope.probes.decomposition.word_in_time import (
-    TakenApart,
-    explained_by_group,
-    falling_back,
-    leaning,
-    states_after,
+from attnscope.probes.decomposition import ComponentAccumulator
+from attnscope.probes.decomposition.trajectories import TemporalTrajectories
+from attnscope.probes.decomposition.words import (
+    DecomposedBatch,
+    max_deviation_from_simplex,
+    scores_around_word,
+    states_by_preceding_word,
+    variance_between_groups,
+    word_time_products,
 )
-from attnscope.probes.guidance import followed, guided_attention
+from attnscope.probes.word_alignment import attention_on_gold, mean_attention_on_gold
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)
@@ -42,8 +42,8 @@ def orthogonal(size, seed):
 def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(seed):
     random, turn = torch.Generator().manual_seed(seed), orthogonal(5, seed)
     encoder, decoder = torch.randn(2, 7, 5, generator=random).double()
-    found, turned = Walks(encoder, decoder, 6), Walks(encoder @ turn, decoder @ turn, 6)
-    shifted = Walks(3 * encoder + 1, 3 * decoder + 1, 6)
+    found, turned = TemporalTrajectories(encoder, decoder, 6), TemporalTrajectories(encoder @ turn, decoder @ turn, 6)
+    shifted = TemporalTrajectories(3 * encoder + 1, 3 * decoder + 1, 6)
     for name in ("matching", "adjacent", "meeting_step"):
         assert getattr(turned, name) == pytest.approx(getattr(found, name))
         assert getattr(shifted, name) == pytest.approx(getattr(found, name))
@@ -51,9 +51,9 @@ def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(see
     np.testing.assert_allclose(found.attention.sum(1), 1)
     assert ((found.near_the_diagonal >= 0) & (found.near_the_diagonal <= 1 + 1e-12)).all()
     assert -1 <= found.matching <= 1
-    assert Walks(decoder, encoder, 6).matching == pytest.approx(found.matching)
-    assert Walks(encoder, encoder, 7).matching == pytest.approx(1)
-    assert Walks(encoder, encoder, 7).meeting_step == 0
+    assert TemporalTrajectories(decoder, encoder, 6).matching == pytest.approx(found.matching)
+    assert TemporalTrajectories(encoder, encoder, 7).matching == pytest.approx(1)
+    assert TemporalTrajectories(encoder, encoder, 7).meeting_step == 0
     shares = [found.in_few_directions(axes) for axes in range(1, 6)]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
@@ -64,10 +64,10 @@ def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(see
 def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or_order(seed, count):
     random, turn = np.random.default_rng(seed), orthogonal(6, seed).numpy()
     words = random.normal(size=(count, 6))
-    found = distance_from_simplex(words)
+    found = max_deviation_from_simplex(words)
     assert 0 <= found <= 2
-    assert distance_from_simplex(4 * random.permutation(words) @ turn + 1) == pytest.approx(found)
-    assert distance_from_simplex(3 * turn[:count] + 2) == pytest.approx(0, abs=1e-9)
+    assert max_deviation_from_simplex(4 * random.permutation(words) @ turn + 1) == pytest.approx(found)
+    assert max_deviation_from_simplex(3 * turn[:count] + 2) == pytest.approx(0, abs=1e-9)
 
 
 @few
@@ -75,30 +75,33 @@ def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or
 def test_what_a_group_explains_is_a_share_and_fewer_groups_explain_no_more(seed):
     random, turn = np.random.default_rng(seed), orthogonal(3, seed).numpy()
     one, two, three = (random.normal(size=(size, 3)) for size in (4, 5, 6))
-    found = explained_by_group({"one": one, "two": two, "three": three})
-    assert 0 <= explained_by_group({"one": one, "others": np.concatenate([two, three])}) <= found + 1e-12 <= 1
-    assert explained_by_group({"all": one}) == pytest.approx(0)
+    found = variance_between_groups({"one": one, "two": two, "three": three})
+    assert 0 <= variance_between_groups({"one": one, "others": np.concatenate([two, three])}) <= found + 1e-12 <= 1
+    assert variance_between_groups({"all": one}) == pytest.approx(0)
     turned = {"a": 2 * one @ turn - 1, "b": 2 * two @ turn - 1, "c": 2 * three @ turn - 1}
-    assert explained_by_group(turned) == pytest.approx(found)
+    assert variance_between_groups(turned) == pytest.approx(found)
 
 
 def taken_apart(batch, turn=None):
     trace = Tiny(heads=1)(batch)
     layer = trace.last
-    fit = Fit()
+    fit = ComponentAccumulator()
     turn = torch.eye(layer.keys.shape[-1]).double() if turn is None else turn
     layer = replace(layer, queries=layer.queries.detach() @ turn, keys=layer.keys.detach() @ turn)
     fit.update(replace(trace, layers=(layer,)))
     fitted = fit.result()
-    parts = fitted.decoder.split(layer.queries, trace.fed), fitted.encoder.split(layer.keys, trace.source)
-    return TakenApart(trace.source, trace.source_mask, trace.target_mask, *parts)
+    parts = fitted.decoder.split(layer.queries, trace.decoder_input), fitted.encoder.split(layer.keys, trace.source)
+    return DecomposedBatch(trace.source, trace.source_mask, trace.target_mask, *parts)
 
 
 def answers(sentences):
     """What is asked about words in time, as one row of numbers."""
-    after = states_after(sentences, WORD, {"other": OTHER, "itself": WORD})
-    back, lean = falling_back(sentences, WORD, range(-1, 2)), leaning(sentences, {"word": WORD}, range(-2, 3))
-    numbers = [explained_by_group(after), *map(len, after.values()), back.share, *lean.curves["word"]]
+    after = states_by_preceding_word(sentences, WORD, {"other": OTHER, "itself": WORD})
+    back, lean = (
+        scores_around_word(sentences, WORD, range(-1, 2)),
+        word_time_products(sentences, {"word": WORD}, range(-2, 3)),
+    )
+    numbers = [variance_between_groups(after), *map(len, after.values()), back.share, *lean.curves["word"]]
     return np.concatenate([numbers, *back.curves.values()])
 
 
@@ -123,17 +126,17 @@ def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
     random = torch.Generator().manual_seed(seed)
     weights = torch.randn(3, 4, 5, generator=random).softmax(-1)
     guide, everywhere = torch.randint(5, (3, 4), generator=random), torch.ones(3, 4).bool()
-    found = guided_attention(weights, guide, everywhere)
+    found = attention_on_gold(weights, guide, everywhere)
     assert ((found >= 0) & (found <= 1)).all()
-    every = [guided_attention(weights, torch.full_like(guide, place), everywhere) for place in range(5)]
+    every = [attention_on_gold(weights, torch.full_like(guide, place), everywhere) for place in range(5)]
     assert_close(sum(every), torch.ones(12))
-    assert_close(guided_attention(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))
+    assert_close(attention_on_gold(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))
 
 
 def test_guidance_is_followed_alike_in_any_order_and_not_at_all_without_a_guide():
     model = encoder_decoder().train()
-    batches = [replace(batch, guide=batch.guide.clamp(max=1)) for batch in BATCHES]
-    assert followed(model, reversed(batches)) == pytest.approx(followed(model, batches))
+    batches = [replace(batch, gold_attention=batch.gold_attention.clamp(max=1)) for batch in BATCHES]
+    assert mean_attention_on_gold(model, reversed(batches)) == pytest.approx(mean_attention_on_gold(model, batches))
     assert model.training
     with pytest.raises(AttnscopeError, match="without a guide"):
-        followed(model, [replace(BATCHES[0], guide=None)])
+        mean_attention_on_gold(model, [replace(BATCHES[0], gold_attention=None)])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from decomposition_examples import Tiny
 from lexical_examples import (
     WORDS,
     Added,
@@ -17,6 +18,7 @@ from lexical_examples import (
 from attnscope import plots
 from attnscope.errors import AttnscopeError
 from attnscope.models import ATTENTIONS, uniform
+from attnscope.models.capabilities import ReadsOut, needs
 from attnscope.probes.lexical import lexical, lexical_of, log_odds
 
 BATCH = random_batch(4, seed=1, longest=4)
@@ -90,7 +92,7 @@ def test_how_much_is_held_at_a_time_changes_memory_and_nothing_else(cells):
     rows = []
     readout = model.readout
     model.readout = lambda context, decoder: (rows.append(len(context)), readout(context, decoder))[1]
-    probe = lexical(model, (trace := model(BATCH)), cells=cells)
+    probe = lexical(model, (trace := model(BATCH)), max_elements=cells)
     width = WORDS + trace.decoder.shape[-1] + trace.context.shape[-1] + trace.last.values.shape[-1]
     assert max(rows[1:]) <= max(1, cells // width)
     del model.readout
@@ -143,21 +145,11 @@ def test_its_table_names_words_and_its_picture_has_a_cell_for_each_pair():
     assert probe.plot(ax, source=names).get_title() == "lexical probe γ"
 
 
-class Doorless:
-    """Says what it would say, but not how values become a context."""
-
-    def __init__(self, model):
-        self.readout = model.readout
-
-    def __call__(self, batch):
-        raise NotImplementedError
-
-
-def test_a_head_that_is_not_there_and_a_model_without_a_door_are_refused_in_words():
+def test_a_head_that_is_not_there_and_a_model_without_readout_are_refused_in_words():
     model = encoder_decoder()
     with pytest.raises(AttnscopeError, match="no head 1; heads are numbered from 0 to 0"):
         lexical(model, model(BATCH), head=1)
     with pytest.raises(AttnscopeError, match="no attention"):
         lexical_of(encoder_decoder(attention="none", readout="state"), BATCH)
-    with pytest.raises(AttnscopeError, match=r"give it a method context_of\(values\)"):
-        lexical(Doorless(model), model(BATCH))
+    with pytest.raises(AttnscopeError, match=r"Tiny does not declare: .*ReadsOut and give it the methods context_of"):
+        needs(Tiny(), ReadsOut, by="the lexical probe")

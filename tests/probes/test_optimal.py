@@ -10,8 +10,7 @@ from attnscope import plots
 from attnscope.errors import AttnscopeError
 from attnscope.models import ATTENTIONS
 from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import minimise, optimal
-from attnscope.probes.optimal.problem import one_head
+from attnscope.probes.optimal import minimise, one_head, optimal
 
 BATCH = random_batch(3, seed=3, longest=5)
 
@@ -145,7 +144,7 @@ def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
     mask = BATCH.target_mask
     torch.testing.assert_close(more.loss[:, : mask.shape[1]][mask], whole.loss[mask], atol=2e-6, rtol=0)
     assert (more.weights[..., BATCH.source.shape[1] :] == 0).all()
-    chunked = optimal(model, model(BATCH), cells=1)
+    chunked = optimal(model, model(BATCH), max_elements=1)
     torch.testing.assert_close(chunked.loss[mask], whole.loss[mask], atol=2e-6, rtol=0)
 
 

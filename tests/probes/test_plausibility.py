@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement.scores import Scores
-from attnscope.probes.erasure import random_score
 from attnscope.probes.plausibility import (
-    Plausible,
-    area_under_curve,
+    PlausibilityAccumulator,
     average_precision,
-    chance_of_average_precision,
-    chance_of_token_f1,
+    expected_average_precision,
+    expected_token_f1,
     iou_f1,
-    marked_mass,
-    plausible,
-    runs,
+    number_runs,
+    precision_recall_auc,
+    rationale_mass,
+    text_plausibility,
     token_f1,
 )
+from attnscope.probes.removal import random_score
+from attnscope.probes.scores import TokenScores
 from attnscope.tasks import CORPORA, END, PAD, SPECIALS, START, Batch
 
 
@@ -44,7 +44,7 @@ def texts(marks, seed=0, soft=0.0):
 
 @st.composite
 def marked_texts(draw):
-    """Scores with many ties and marks with at least one."""
+    """TokenScores with many ties and marks with at least one."""
     length = draw(st.integers(1, 12))
     values = draw(st.lists(st.integers(-3, 3), min_size=length, max_size=length))
     marks = draw(st.lists(st.booleans(), min_size=length, max_size=length).filter(any))
@@ -65,7 +65,7 @@ def rows_of(examples):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(marked_texts(), min_size=1, max_size=5))
 def test_average_precision_and_area_are_those_of_scikit_learn(examples):
-    precision, area = average_precision(*rows_of(examples)), area_under_curve(*rows_of(examples))
+    precision, area = average_precision(*rows_of(examples)), precision_recall_auc(*rows_of(examples))
     for i, (values, marks) in enumerate(examples):
         assert float(precision[i]) == pytest.approx(average_precision_score(marks, values))
         p, r, _ = precision_recall_curve(marks, values)
@@ -77,7 +77,7 @@ def test_the_chance_of_average_precision_is_the_mean_over_all_orders(size, count
     marks = np.arange(size) < count
     every = [average_precision_score(marks, order) for order in permutations(range(size))]
     words = torch.ones(1, size) > 0
-    found = chance_of_average_precision(torch.from_numpy(marks)[None], words)
+    found = expected_average_precision(torch.from_numpy(marks)[None], words)
     assert float(found) == pytest.approx(np.mean(every))
 
 
@@ -89,7 +89,7 @@ def test_the_chance_of_token_f1_is_the_mean_over_all_choices(size, count, chosen
         mine = torch.zeros(1, size, dtype=torch.bool)
         mine[0, list(some)] = True
         every.append(float(token_f1(mine, marked)))
-    found = chance_of_token_f1(*(torch.tensor([n]) for n in (chosen, count, size)))
+    found = expected_token_f1(*(torch.tensor([n]) for n in (chosen, count, size)))
     assert float(found) == pytest.approx(np.mean(every))
 
 
@@ -147,12 +147,12 @@ def test_f1_of_runs_is_that_of_erasers_loops(examples):
             assert float(found[i]) == pytest.approx(slow_iou_f1(mine, theirs))
         else:
             assert torch.isnan(found[i])
-    assert runs(chosen).amax(1).tolist() == [len(spans(mine)) for mine, _ in examples]
+    assert number_runs(chosen).amax(1).tolist() == [len(spans(mine)) for mine, _ in examples]
 
 
 def test_a_score_that_is_the_rationale_is_perfect():
     batch = texts([[1, 0, 0, 1, 1, 0], [0, 1, 0], [0, 0, 0, 1]])
-    table = plausible(batch, batch.rationale).table()
+    table = text_plausibility(batch, batch.rationale).table()
     for measure in ("average_precision", "area", "token_f1", "iou_f1", "mass"):
         assert (table[measure] == 1).all()
     assert table["mass_chance"].tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 4])
@@ -162,7 +162,9 @@ def test_a_score_that_is_the_rationale_is_perfect():
 def test_random_scores_get_what_chance_says():
     marks = (torch.rand(60, 30, generator=torch.Generator().manual_seed(0)) < 0.3).int().tolist()
     batch = texts(marks)
-    means = pd.DataFrame([plausible(batch, random_score(batch, 100 + i)).table().mean() for i in range(10)]).mean()
+    means = pd.DataFrame(
+        [text_plausibility(batch, random_score(batch, 100 + i)).table().mean() for i in range(10)]
+    ).mean()
     for measure in ("average_precision", "area", "token_f1", "iou_f1", "mass"):
         assert means[measure] == pytest.approx(means[f"{measure}_chance"], abs=0.02)
 
@@ -173,7 +175,7 @@ def test_a_constant_score_gets_what_chance_says():
     batch = replace(
         batch, source=torch.where(batch.source >= 3, torch.randint(3, 50, batch.source.shape), batch.source)
     )
-    table = plausible(batch, torch.ones(batch.source.shape)).table().mean()
+    table = text_plausibility(batch, torch.ones(batch.source.shape)).table().mean()
     assert table["token_f1"] == pytest.approx(1 / 3, abs=0.03)
     assert table["average_precision"] == pytest.approx(1 / 3)  # all words pass the one threshold together
     assert table["mass"] == pytest.approx(1 / 3)
@@ -181,24 +183,24 @@ def test_a_constant_score_gets_what_chance_says():
 
 def test_a_word_that_half_of_the_people_marked_is_marked():
     batch = texts([[0.5, 0.49, 0.0, 1.0]])
-    assert plausible(batch, batch.rationale).mass_chance.tolist() == [0.5]
+    assert text_plausibility(batch, batch.rationale).mass_chance.tolist() == [0.5]
 
 
 def test_the_mass_on_marked_words_is_of_words_alone_and_needs_a_score_without_negative_values():
     values = torch.tensor([[0.5, 0.3, 0.2, 9.0], [0.5, -0.3, 0.2, 0.0]])
     words, marked = torch.tensor([[True, True, True, False]] * 2), torch.tensor([[True, False, False, True]] * 2)
-    assert marked_mass(values, marked & words, words).tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
+    assert rationale_mass(values, marked & words, words).tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
 
 
 def test_a_share_of_each_text_may_be_chosen_in_place_of_as_many_words_as_are_marked():
     batch = texts([[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
-    found = plausible(batch, batch.rationale, share=0.4)
+    found = text_plausibility(batch, batch.rationale, share=0.4)
     assert found.token_f1.tolist() == pytest.approx([2 * 2 / (4 + 2)])
     assert found.token_f1_chance.tolist() == pytest.approx([2 * 4 * 0.2 / (4 + 2)])
 
 
 def test_texts_without_a_marked_word_are_left_out_and_counted():
-    asked = Plausible()
+    asked = PlausibilityAccumulator()
     batch = texts([[1, 0, 0], [0, 0, 0], [0, 1]])
     asked.update(batch, {"attention": random_score(batch, 0)})
     assert (asked.result().texts, asked.result().left_out) == (2, 1)
@@ -207,13 +209,13 @@ def test_texts_without_a_marked_word_are_left_out_and_counted():
 def test_neither_the_batch_nor_padding_changes_anything():
     marks = [[1, 0, 0, 1, 0, 1, 1], [0, 1, 0], [0, 1, 1, 0, 0]]
     batch = texts(marks)
-    whole, wide = plausible(batch, random_score(batch, 1)), batch.widened(15, 1)
-    padded = plausible(wide, random_score(wide, 1))
+    whole, wide = text_plausibility(batch, random_score(batch, 1)), batch.widened(15, 1)
+    padded = text_plausibility(wide, random_score(wide, 1))
     for i, row in enumerate(marks):
         length = len(row) + 2
         tensors = {name: value[i : i + 1, :length] for name, value in batch.tensors().items()}
         one = Batch(**tensors)
-        single = plausible(one, random_score(one, 1))
+        single = text_plausibility(one, random_score(one, 1))
         for name, value in vars(whole).items():
             torch.testing.assert_close(getattr(single, name)[0], value[i])
             torch.testing.assert_close(getattr(padded, name)[i], value[i])
@@ -221,9 +223,9 @@ def test_neither_the_batch_nor_padding_changes_anything():
 
 def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
     batch, other = texts([[1, 0, 0], [0, 1, 1, 0]]), texts([[0, 0, 1, 0, 0]], seed=1)
-    whole, one, two = Plausible(), Plausible(), Plausible()
+    whole, one, two = PlausibilityAccumulator(), PlausibilityAccumulator(), PlausibilityAccumulator()
     for gathered, some in ((whole, batch), (whole, other), (one, batch), (two, other)):
-        score = Scores(random_score(some, 4)[:, None], some.source_mask, some.target_mask, "mine")
+        score = TokenScores(random_score(some, 4)[:, None], some.source_mask, some.target_mask, "mine")
         gathered.update(some, {"mine": score, "theirs": some.rationale})
     one.merge(two)
     table = one.result().table()
@@ -237,16 +239,16 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
 def test_what_cannot_be_asked_is_refused_with_a_sentence():
     batch = texts([[1, 0]])
     with pytest.raises(AttnscopeError, match="these texts come without rationales"):
-        plausible(replace(batch, rationale=None), random_score(batch, 0))
+        text_plausibility(replace(batch, rationale=None), random_score(batch, 0))
     with pytest.raises(BadSetting, match="share must be above 0 and at most 1, not 0"):
-        Plausible(share=0.0)
+        PlausibilityAccumulator(share=0.0)
     with pytest.raises(BadSetting, match="no score was given"):
-        Plausible().update(batch, {})
-    empty, asked = texts([[0, 0]]), Plausible()
+        PlausibilityAccumulator().update(batch, {})
+    empty, asked = texts([[0, 0]]), PlausibilityAccumulator()
     asked.update(empty, {"mine": random_score(empty, 0)})
     with pytest.raises(AttnscopeError, match="all 1 texts had to be left out"):
         asked.result()
-    asked = Plausible()
+    asked = PlausibilityAccumulator()
     asked.update(batch, {"mine": random_score(batch, 0)})
     with pytest.raises(AttnscopeError, match="every text needs the same scores: first mine, then yours"):
         asked.update(batch, {"yours": random_score(batch, 0)})
@@ -255,7 +257,7 @@ def test_what_cannot_be_asked_is_refused_with_a_sentence():
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "share"), [("eraser_movies", 0.314), ("yelp_rationales", 0.125)])
 def test_a_random_score_gets_chance_on_real_rationales(corpus, name, share):
-    asked = Plausible(draws=2)
+    asked = PlausibilityAccumulator(draws=2)
     for batch in CORPORA[name].batches("test", 64):
         asked.update(batch, {"random": random_score(batch, 50)})
     table = asked.result().table().loc["random"]

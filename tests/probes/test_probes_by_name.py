@@ -8,12 +8,12 @@ from attnscope.models import EncoderDecoder, EncoderDecoderSettings
 from attnscope.probes import PROBES, probe
 from attnscope.tasks import OneToOne
 
-TASK = OneToOne(shortest=1, longest=3, test_size=10)
+TASK = OneToOne(min_length=1, max_length=3, test_size=10)
 
 
 def model():
     torch.manual_seed(0)
-    return EncoderDecoder(EncoderDecoderSettings(units=4), len(TASK.source_words), len(TASK.target_words))
+    return EncoderDecoder(EncoderDecoderSettings(units=4), len(TASK.source_vocabulary), len(TASK.target_vocabulary))
 
 
 def test_a_probe_by_name_gives_what_the_probe_gives():

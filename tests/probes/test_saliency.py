@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from decomposition_examples import Tiny
 from lexical_examples import WORDS, Added, Classifier, Proxy, encoder_decoder, labelled, one_by_one, random_batch, wider
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models.capabilities import EmbedsSource, needs
 from attnscope.probes.saliency import (
     METHODS,
     gold_log_probability,
@@ -108,7 +110,7 @@ def copying_proxy():
 def test_it_is_positive_where_the_word_raises_the_gold_output_and_negative_where_it_lowers_it(method):
     batch = replace(
         BATCH, source=torch.tensor([[3, 4, 5]]), source_mask=torch.ones(1, 3, dtype=torch.bool),
-        target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), guide=None,
+        target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), gold_attention=None,
     )  # fmt: skip
     found = METHODS[method](copying_proxy(), batch)
     assert found.values[0, 0].sign().tolist() == [-1, 1, -1]
@@ -150,7 +152,7 @@ def test_a_word_that_is_its_whole_sentence_cannot_be_dropped():
     mask = torch.tensor([[True, False], [True, True]])
     batch = replace(
         BATCH, source=torch.tensor([[3, PAD], [4, 5]]), source_mask=mask, target=BATCH.target[:2],
-        target_mask=BATCH.target_mask[:2], guide=None,
+        target_mask=BATCH.target_mask[:2], gold_attention=None,
     )  # fmt: skip
     values = leave_one_out(encoder_decoder(), batch).values
     assert values[0].isnan().all()
@@ -241,9 +243,8 @@ def test_a_model_whose_embeddings_cannot_be_reached_is_refused_in_words():
         with_embeddings(model, BATCH, lambda e: e),
     ):
         model(copied)
-    model.source_inputs = None
-    with pytest.raises(AttnscopeError, match="has no module source_inputs"):
-        influence(model, BATCH)
+    with pytest.raises(AttnscopeError, match="saliency needs a model that shows its source embedding"):
+        needs(Tiny(), EmbedsSource, by="saliency")
 
 
 def test_a_way_to_leave_out_that_is_not_there_is_refused():

@@ -7,17 +7,14 @@ from lexical_examples import WORDS, encoder_decoder
 
 from attnscope import plots
 from attnscope.errors import BadSetting
+from attnscope.probes.weight_graph import THRESHOLDS, pooled_threshold, weight_graph, weight_graphs
 from attnscope.probes.weights import (
-    THRESHOLDS,
-    embedding,
+    embedding_table,
     gate_matrices,
     polarity,
-    pooled_threshold,
     strengths,
-    strongest,
+    strongest_units,
     unit_strengths,
-    weight_graph,
-    weight_graphs,
 )
 
 #                  previous:  a     b     c     d
@@ -91,8 +88,8 @@ def test_a_units_strength_counts_what_leads_to_it_and_from_it():
 
 
 def test_five_percent_of_512_units_are_26():
-    assert len(strongest(np.random.default_rng(0).normal(size=512))) == 26
-    assert strongest(np.array([1.0, 2.0])) == (1,)
+    assert len(strongest_units(np.random.default_rng(0).normal(size=512))) == 26
+    assert strongest_units(np.array([1.0, 2.0])) == (1,)
 
 
 @pytest.mark.parametrize(("cell", "parts"), [("gru", "rzn"), ("lstm", "ifgo")])
@@ -143,13 +140,13 @@ def test_the_strength_of_a_models_units_is_the_mean_over_its_matrices():
 def test_embeddings_are_words_by_dimensions():
     words = [f"w{i}" for i in range(WORDS)]
     model = encoder_decoder(inputs="learned")
-    found = embedding(model, "decoder", words)
+    found = embedding_table(model, "decoder", words)
     np.testing.assert_array_equal(found.table().to_numpy(), model.target_inputs.table.detach())
     assert list(found.table().index) == words
-    with pytest.raises(BadSetting, match="one-hot words have no embedding"):
-        embedding(encoder_decoder(), "encoder", words)
+    with pytest.raises(BadSetting, match="one-hot tokens have no embedding"):
+        embedding_table(encoder_decoder(), "encoder", words)
     with pytest.raises(BadSetting, match="there are 1 words for the"):
-        embedding(model, "encoder", ["w"])
+        embedding_table(model, "encoder", ["w"])
 
 
 def test_pictures_are_drawn():
@@ -157,7 +154,7 @@ def test_pictures_are_drawn():
     words = [f"w{i}" for i in range(WORDS)]
     answers = (
         graphs, graphs.graphs["guided", "W"], polarity(MATRIX, -MATRIX),
-        embedding(encoder_decoder(inputs="learned"), "encoder", words),
+        embedding_table(encoder_decoder(inputs="learned"), "encoder", words),
     )  # fmt: skip
     for answer in answers:
         _, (ax,) = plots.panels()

@@ -9,6 +9,7 @@ import pytest
 from attnscope.errors import BadSetting
 from attnscope.plots import panels, profiles
 from attnscope.report import write_report
+from attnscope.studies.result import Result
 
 EMPTY = {"meta", "img", "br"}
 
@@ -163,3 +164,15 @@ def test_no_figure_is_left_open(result, tmp_path):
 def test_no_results_are_refused(tmp_path):
     with pytest.raises(BadSetting, match="there are no results"):
         write_report([], draw, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report"])
+def test_a_report_that_is_no_web_page_is_refused(name, make, tmp_path):
+    with pytest.raises(BadSetting, match=rf"a report is written as .html or .md, not as {name}"):
+        write_report([make()], lambda result: None, tmp_path / name)
+
+
+def test_a_finding_without_a_figure_is_reported(make, tmp_path):
+    page = write_report([make(figure=None)], Result.display_figure, tmp_path / "report.html").read_text()
+    assert "<img" not in page
+    assert "This finding makes no claim" not in page

@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 from attnscope.cli import app
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
-from attnscope.report.markdown import MARK
 from attnscope.report.site import write_site
-from attnscope.report.site.gallery import write_study
+from attnscope.report.site.gallery import draw_published, write_study
 from attnscope.report.site.pages import html_of, pages_of, surprises_of
-from attnscope.report.site.published import against
+from attnscope.report.text import MARK
 from attnscope.studies import study
 from attnscope.studies.result import row
 from report.conftest import fake
@@ -159,10 +158,10 @@ def test_each_published_number_is_a_dot_against_ours(make, tmp_path):
         row(what="b", values=[0.5]),
         row(what="c", values=[-1], published=2),
     ]
-    figure = against([write_study("aitken2021", [make(table=lines)], lambda result: None, tmp_path)])
+    figure = draw_published([write_study("aitken2021", [make(table=lines)], lambda result: None, tmp_path)])
     (dots,) = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert dots.get_xydata().tolist() == [[0.4, 0.5]]
-    assert against([write_study("aitken2021", [make(table=[])], lambda result: None, tmp_path)]) is None
+    assert draw_published([write_study("aitken2021", [make(table=[])], lambda result: None, tmp_path)]) is None
 
 
 def test_surprises_are_told_in_the_words_of_the_results_page(site, project):

@@ -10,6 +10,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.studies import study
+from attnscope.studies.aitken2021.analysis import NetworkAnalysis
 from attnscope.studies.aitken2021.experiments import (
     AO,
     PAPER,
@@ -21,9 +22,8 @@ from attnscope.studies.aitken2021.experiments import (
     translation,
     translations,
 )
-from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, facing, numbers, translated
+from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, count_aligned, token_ids, translate
 from attnscope.studies.aitken2021.fig5b import length_ratio
-from attnscope.studies.aitken2021.look import Look
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.tasks import END, START
@@ -44,12 +44,12 @@ def data(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+def analysis(tmp_path_factory):
     """An AO network after a few steps on the small corpus."""
     experiment = translation(AO, replace(TINY, units=16))
     file = write_corpus(tmp_path_factory.mktemp("data")) / experiment.task.file
     experiment = replace(experiment, task=replace(experiment.task, file=str(file)))
-    return Look(train(experiment, Store(tmp_path_factory.mktemp("store"))))
+    return NetworkAnalysis(train(experiment, Store(tmp_path_factory.mktemp("store"))))
 
 
 def carried_out(name, tmp_path):
@@ -95,39 +95,39 @@ def test_networks_of_translation_have_the_sizes_of_the_paper(data):
     write_corpus(data)
     for experiment in translations(PAPER).values():
         assert (experiment.model.inputs, experiment.model.input_size, experiment.model.units) == ("learned", 128, 128)
-        assert experiment.task.vocabulary.most == 30_000
-        assert experiment.task.preparation.longest == 15
+        assert experiment.task.vocabulary.max_size == 30_000
+        assert experiment.task.preparation.max_length == 15
     assert list(of_figure_5(PAPER))[-2:] == list(TRANSLATION)
 
 
-def test_readouts_that_solve_for_a_word_face_it(seen):
+def test_readouts_that_solve_for_a_word_face_it(analysis):
     """Each readout set so that its dot product is 1 with one word and 0 with all others."""
-    inputs = list(numbers(seen.run.task.source_words).values())
-    components = seen.encoder.input[0, inputs]  # fewer words than units, so that it can be solved
+    inputs = list(token_ids(analysis.run.task.source_vocabulary).values())
+    components = analysis.encoder.input[0, inputs]  # fewer words than units, so that it can be solved
     solutions = torch.linalg.pinv(components).T
-    english, french = numbers(seen.run.task.source_words), numbers(seen.run.task.target_words)
-    readout = seen.model.output.weight.detach()
+    english, french = token_ids(analysis.run.task.source_vocabulary), token_ids(analysis.run.task.target_vocabulary)
+    readout = analysis.model.output.weight.detach()
     for article, word in (("la", "the"), ("le", "the"), ("les", "a")):
         readout[french[article]] = solutions[inputs.index(english[word])].to(readout)
-    assert facing(seen, ARTICLES, inputs) == 2
+    assert count_aligned(analysis, ARTICLES, inputs) == 2
     readout[french["les"]] = readout[french["la"]]
-    assert facing(seen, ARTICLES, inputs) == 3
+    assert count_aligned(analysis, ARTICLES, inputs) == 3
 
 
-def test_a_sentence_is_translated_in_the_networks_own_words(seen):
-    trace = translated(seen, "the cat in a zebra")
-    read = [seen.source_words[word] for word in trace.source[0].tolist()]
+def test_a_sentence_is_translated_in_the_networks_own_words(analysis):
+    trace = translate(analysis, "the cat in a zebra")
+    read = [analysis.source_tokens[word] for word in trace.source[0].tolist()]
     assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]
     said = trace.target[0].tolist()
-    assert trace.fed[0].tolist() == [START, *said[:-1]]
+    assert trace.decoder_input[0].tolist() == [START, *said[:-1]]
     assert END not in said[:-1]
     assert trace.predictions[0].tolist() == said
 
 
-def test_words_are_counted_without_end_tokens(seen):
-    test = seen.run.task.part("test")
+def test_words_are_counted_without_end_tokens(analysis):
+    test = analysis.run.task.part("test")
     sources, targets = ([len(row) - 1 for row in side] for side in (test.source, test.target))
-    assert length_ratio(seen) == pytest.approx(sum(targets) / sum(sources))
+    assert length_ratio(analysis) == pytest.approx(sum(targets) / sum(sources))
 
 
 @pytest.mark.corpus
@@ -135,9 +135,9 @@ def test_words_are_counted_without_end_tokens(seen):
 def test_the_real_corpus_is_that_of_the_paper_in_small(corpus):
     task = english_to_french(QUICK)
     try:
-        words = set(task.source_words.words)
+        words = set(task.source_vocabulary.tokens)
         assert set(task.preparation.words(SENTENCE)) <= words
-        assert set(ARTICLES) <= set(task.target_words.words[:50])
+        assert set(ARTICLES) <= set(task.target_vocabulary.tokens[:50])
         training = task.part("training")
         assert training.lengths.max() == 16  # with the end token
         assert len(training) > 150_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnscope.studies.claims import always, at_least, at_most, estimate, more_than, no_lower, untested, welch
-from attnscope.studies.finding import Measurements, OfRuns
+from attnscope.studies.finding import Measurements, SeedMeasurements
 
 VALUES = [0.81, 0.84, 0.79, 0.86, 0.83]
 
@@ -57,7 +57,9 @@ def test_unequal_numbers_of_seeds_are_said_with_the_labels_that_have_them():
 
 def test_the_same_number_of_other_seeds_is_not_compared_seed_by_seed():
     rows = [{"seen": 1.0}, {"seen": 5.0}, {"seen": 9.0}]
-    measured = Measurements({"first failed": OfRuns(rows, (1, 2, 3)), "last failed": OfRuns(rows, (0, 1, 2))})
+    measured = Measurements(
+        {"first failed": SeedMeasurements(rows, (1, 2, 3)), "last failed": SeedMeasurements(rows, (0, 1, 2))}
+    )
     first, last = (measured.values(label, "seen") for label in measured)
     assert "'first failed' has the seeds 1, 2, 3 and 'last failed' has the seeds 0, 1, 2, so difference of means" in (
         more_than("more", first, last).evidence

@@ -1,5 +1,6 @@
 """Measurements by label, the file of a finding, and bars of ours beside what is published."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,8 +9,9 @@ import pytest
 import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
-from attnscope.studies.bars import cell, draw_bars, one_key, panel
-from attnscope.studies.finding import Measurements, Unmeasured
+from attnscope.studies.bars import bar_values, draw_bars, one_key, panel, quantity_panel
+from attnscope.studies.claims import at_least, at_most, more_than, no_lower
+from attnscope.studies.finding import Finding, Measurements, UnknownMeasurement
 
 
 class Pair(NamedTuple):
@@ -43,18 +45,48 @@ def test_a_table_calls_a_label_by_its_text_or_by_columns_of_choice():
     assert MEASURED.table({"accuracy": "a quantity that was not measured"}) == []
 
 
+def test_a_finding_by_its_quantities_has_the_same_table_and_figure_data_as_by_functions():
+    by_quantities = Finding(
+        "f1", "title", "section", dict, dict, {"f1": "F1"}, lambda measured: [], print, ("f1",), published=stated
+    )
+    by_functions = replace(
+        by_quantities,
+        table=lambda measured: measured.table({"f1": "F1"}, stated),
+        figure=lambda measured: {str(label): {"f1": measured.values(label, "f1")} for label in measured},
+    )
+    assert by_quantities.table_rows(MEASURED) == by_functions.table_rows(MEASURED)
+    assert by_quantities.figure_data(MEASURED) == by_functions.figure_data(MEASURED)
+    assert replace(by_quantities, draw=None).figure_data(MEASURED) is None
+
+
+def test_claims_about_labels_are_those_about_their_values():
+    first, second = LABELS[:2]
+    values = MEASURED.values
+    assert MEASURED.at_least("a", first, "f1", 0.5) == at_least("a", values(first, "f1"), 0.5)
+    assert MEASURED.at_most("a", first, "f1", 0.5) == at_most("a", values(first, "f1"), 0.5)
+    assert MEASURED.more_than("a", second, first, "f1", 2) == more_than(
+        "a", values(second, "f1"), values(first, "f1"), 2
+    )
+    assert MEASURED.no_lower("a", first, second, "f1", 2) == no_lower("a", values(first, "f1"), values(second, "f1"), 2)
+    assert MEASURED.always("a", first, "f1", lambda f1: f1 < 3).holds
+    assert MEASURED.always("a", first, "f1").word == "undecided"  # 0 and 2
+
+
 def test_what_was_not_measured_is_told_with_what_was():
-    with pytest.raises(Unmeasured, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
+    with pytest.raises(UnknownMeasurement, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
         MEASURED.values(LABELS[0], "f2")
     with pytest.raises(
-        Unmeasured, match="no experiment 'tied'; the experiments measured are base on sst, mlm on sst, "
+        UnknownMeasurement, match="no experiment 'tied'; the experiments measured are base on sst, mlm on sst, "
     ):
         MEASURED.flags("tied", "f1")
 
 
 def test_bars_are_means_with_a_line_where_the_paper_is_or_with_a_dot_for_every_seed():
     found = panel(MEASURED, "f1", lambda label: label.corpus, lambda label: label.model, stated)
-    assert found["sst"] == {"base": cell([0.0, 2.0]), "mlm": cell([1.0, 3.0], {"published": 2.5})}
+    assert found["sst"] == {"base": bar_values([0.0, 2.0]), "mlm": bar_values([1.0, 3.0], {"published": 2.5})}
+    table = {"base": {"f1": [0.0, 2.0]}, "mlm": {"f1": [1.0, 3.0]}}
+    by_quantity = quantity_panel(table, {"f1": "F1"}, lambda label, name: stated(Pair("sst", label), name))
+    assert by_quantity == {"F1": found["sst"]}
     _, (left, right) = plots.panels(1, 2)
     draw_bars(found, left, "F1")
     draw_bars(found, right, "F1", dots=True)

@@ -12,21 +12,27 @@ from attnscope.cli import _shortened, app, main
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment
 from attnscope.models import EncoderDecoderSettings
+from attnscope.report import write_report
 from attnscope.studies.claims import at_least
 from attnscope.studies.finding import Finding, Profile, Study
 from attnscope.studies.judging import Unjudged
 from attnscope.studies.reproduce import reproduce
+from attnscope.studies.result import Result
 from attnscope.tasks import OneToOne
 from attnscope.training import TrainingSettings
 
 
 def experiments(profile):
-    task = OneToOne(shortest=1, longest=2, test_size=4)
+    task = OneToOne(min_length=1, max_length=2, test_size=4)
     return {"small": Experiment(task, EncoderDecoderSettings(units=4), TrainingSettings(steps=1, batch_size=2))}
 
 
 def measure(run):
     return {"moved": 1.0, "picture": [1.0]}
+
+
+def measure_without_picture(run):
+    return {"moved": 1.0}
 
 
 def measure_a_number(run):
@@ -79,6 +85,17 @@ def test_a_finding_that_cannot_be_judged_is_named_when_the_others_are_written(ou
         outcome(wrong, RIGHT)
     assert isinstance(raised.value.__cause__, KeyError)
     assert written(tmp_path) == ["right"]
+
+
+def test_a_finding_without_a_picture_is_judged_and_reported(outcome, tmp_path):
+    (result,) = outcome(replace(RIGHT, draw=None, measure=measure_without_picture))
+    assert [claim.word for claim in result.claims] == ["undecided"]
+    assert result.figure is None
+    assert result.shown_figure() is None
+    page = write_report([result], Result.shown_figure, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "It moves" in page
+    assert "it moves" in page
+    assert "<img" not in page
 
 
 def test_every_finding_that_cannot_be_judged_is_named(outcome):

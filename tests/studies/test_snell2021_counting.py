@@ -11,13 +11,12 @@ from attnscope.files import Malformed
 from attnscope.lab.engines import LocalEngine
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.probes import gradient_flow
-from attnscope.probes.alignment import Align
+from attnscope.probes.word_alignment import AlignmentAccumulator
 from attnscope.studies import snell2021
-from attnscope.studies.finding import Absent, Study, TrainedCase
+from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
-from attnscope.studies.snell2021 import a1, aligners, count_tables, eq15, fig1, fig4, fig5, hansards, table9
+from attnscope.studies.snell2021 import a1, aligners, counting, eq15, fig1, fig4, fig5, table9
 from attnscope.studies.snell2021.counting import (
     MULTI30K,
     MULTI30K_FRENCH,
@@ -187,14 +186,14 @@ def test_a_small_network_is_not_asked_for_the_published_numbers(results):
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = table9.experiments(replace(PROFILES["quick"], counting=TINY))
-    assert {label for label, case in cases.items() if isinstance(case.settings, Absent)} == {"imdb"}
+    assert {label for label, case in cases.items() if isinstance(case.settings, MissingData)} == {"imdb"}
     assert cases["sst"].settings.fingerprint == CORPORA["sst"].resolved().fingerprint
 
 
 @pytest.mark.corpus
 def test_the_published_medians_are_those_without_punctuation_and_with_headers():
     messages = table9.experiments(replace(PROFILES["quick"], counting=replace(TINY, corpora=("20newsgroups",))))
-    if any(isinstance(case.settings, Absent) for case in messages.values()):
+    if any(isinstance(case.settings, MissingData) for case in messages.values()):
         pytest.skip("ATTNSCOPE_DATA does not name a folder with 20 Newsgroups")
     assert list(messages) == ["20newsgroups", table9.WITH_HEADERS]
     assert table9.spoken_length(messages[table9.WITH_HEADERS].settings) == 183
@@ -218,9 +217,9 @@ def proxy(size=6, seed=0):
 def test_the_first_derivative_is_that_of_a_small_step_downhill():
     model, pairs, step = proxy(), random_pairs(), 1e-6
     before = (model.embedding @ model.output.weight.T).detach()
-    found = gradient_flow.first_derivative(model, pairs)
+    found = eq15.first_derivative(model, pairs)
     assert model.embedding.grad is None
-    for batch in gradient_flow.batches(pairs, 6):
+    for batch in eq15.batches(pairs, 6):
         model.total_loss(batch).backward()
     with torch.no_grad():
         after = (model.embedding - step * model.embedding.grad) @ (
@@ -230,9 +229,9 @@ def test_the_first_derivative_is_that_of_a_small_step_downhill():
 
 
 def test_the_first_derivative_does_not_depend_on_how_many_sentences_memory_holds(monkeypatch):
-    whole = gradient_flow.first_derivative(proxy(), random_pairs())
-    monkeypatch.setattr(gradient_flow, "AT_A_TIME", 1)
-    torch.testing.assert_close(gradient_flow.first_derivative(proxy(), random_pairs()), whole)
+    whole = eq15.first_derivative(proxy(), random_pairs())
+    monkeypatch.setattr(eq15, "AT_A_TIME", 1)
+    torch.testing.assert_close(eq15.first_derivative(proxy(), random_pairs()), whole)
 
 
 def test_a_wide_proxy_has_the_derivative_of_the_counts_and_through_the_softmax_a_share_of_it():
@@ -240,17 +239,15 @@ def test_a_wide_proxy_has_the_derivative_of_the_counts_and_through_the_softmax_a
     counts = torch.from_numpy(Bags.of(pairs, 7, 5).cooccurrences().toarray())
     expected = 2 * (counts - counts.mean(1, keepdim=True))
     model = proxy(size=40_000)
-    logits = gradient_flow.first_derivative(model, pairs)
+    logits = eq15.first_derivative(model, pairs)
     assert eq15.relative_error(logits, expected) < 0.05
-    assert eq15.relative_error(gradient_flow.through_softmax(model.translations(), logits), expected / 5) < 0.05
+    assert eq15.relative_error(eq15.through_softmax(model.translations(), logits), expected / 5) < 0.05
 
 
 def test_through_the_softmax_as_a_small_change_goes():
     logits, change = torch.randn(3, 4).double(), torch.randn(3, 4).double()
     expected = ((logits + 1e-7 * change).softmax(-1) - logits.softmax(-1)) / 1e-7
-    torch.testing.assert_close(
-        gradient_flow.through_softmax(logits.softmax(-1), change), expected, rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(eq15.through_softmax(logits.softmax(-1), change), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_pairs_keep_their_words_under_other_numbers():
@@ -277,21 +274,20 @@ def test_the_worked_row_of_figure_1():
 
 def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
     task = backwards(in_words(MULTI30K))
-    assert fig1.named_words(task, ("haus", "baum")) == task.source_words.encode(["haus", "baum"])
+    assert fig1.named_words(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
     with pytest.raises(BadSetting, match="palast: no source word"):
         fig1.named_words(task, ("haus", "palast"))
-    bags = count_tables.bags_of(task, task.batches("training"))
-    frequent = task.source_words.decode(fig1.frequent_words(task, bags))
+    bags = counting.bags_of(task, task.batches("training"))
+    frequent = task.source_vocabulary.decode(fig1.frequent_words(task, bags))
     assert len(frequent) == 5
     assert set(frequent) <= set(DICTIONARY.values())
-    assert task.target_words.decode(fig1.translated(IBMModel1.fitted(bags), task.source_words.encode(["haus"]))) == [
-        "house"
-    ]
+    translated = fig1.translated(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
+    assert task.target_vocabulary.decode(translated) == ["house"]
 
 
 def test_end_tokens_are_not_counted(data):
     task = in_words(MULTI30K)
-    bags = count_tables.bags_of(task, task.batches("training"))
+    bags = counting.bags_of(task, task.batches("training"))
     assert bags.source[:, [END]].sum() == bags.target[:, [END]].sum() == 0
 
 
@@ -308,14 +304,14 @@ def test_a_word_occurs_with_itself_59_times_as_often_as_39_times_with_another():
 
 
 def test_a_sentence_in_order_has_its_copy_on_the_diagonal():
-    batch = Copying(distribution="sampled", words=60).training_batch(0, 0, 3)
+    batch = Copying(distribution="sampled", num_words=60).training_batch(0, 0, 3)
     ordered = fig4.in_order(batch)
     assert sorted(batch.source[0, :-1].tolist()) == ordered.source[0].tolist() == ordered.target[0].tolist()
 
 
 def test_the_class_of_most_words_is_guessed():
-    task = Keyword(words=5, length=6)
-    model = IBMModel1.counted(count_tables.bags_of(task, [task.training_batch(0, 0, 500)]))
+    task = Keyword(num_words=5, length=6)
+    model = IBMModel1.counted(counting.bags_of(task, [task.training_batch(0, 0, 500)]))
     assert fig5.guessed(model, task)["accuracy"] > 0.95
 
 
@@ -332,11 +328,11 @@ def test_the_counter_example_is_solved():
 
 
 def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
-    side = hansards.Side.of(["Mr.", "Speaker", "can't"], Preparation())
+    side = aligners.Side.of(["Mr.", "Speaker", "can't"], Preparation())
     assert side.pieces == ["mr", ".", "speaker", "ca", "n't"]
     assert side.words == [0, 0, 1, 2, 2]
-    pair = hansards.LinkedPair(side, side, hansards.GoldLinks.of([[0, 0], [2, 2]]))
-    counts = Align()
+    pair = aligners.LinkedPair(side, side, aligners.GoldLinks.of([[0, 0], [2, 2]]))
+    counts = AlignmentAccumulator()
     pair.score(frozenset([(0, 0), (1, 1), (3, 4)]), counts)
     assert counts.result().error_rate == 0
 
@@ -344,21 +340,21 @@ def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
 def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
     (tmp_path / "word_alignments").mkdir()
     row = {"source": "one two", "target": "un deux", "alignment": [], "possible": []}
-    write_jsonl(tmp_path / hansards.FILE, [row])
+    write_jsonl(tmp_path / aligners.FILE, [row])
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     with pytest.raises(Malformed, match="lists of words"):
-        hansards.linked_pairs(Preparation(), 1)
+        aligners.linked_pairs(Preparation(), 1)
 
 
 def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
-    task = replace(MULTI30K_FRENCH, vocabulary=Words(least=1))
-    pairs = hansards.linked_pairs(task.preparation, 12)
+    task = replace(MULTI30K_FRENCH, vocabulary=Words(min_count=1))
+    pairs = aligners.linked_pairs(task.preparation, 12)
     _, known = aligners.numbered(task, pairs)
     _, all_known = aligners.extended(task, pairs)
     for (few, _), (all_, _), pair in zip(known, all_known, pairs, strict=True):
         assert (few == all_).tolist() == [word in DICTIONARY for word in pair.source.pieces]
         assert few[-1] == UNKNOWN
-        assert all_[-1] >= len(task.source_words)
+        assert all_[-1] >= len(task.source_vocabulary)
 
 
 def test_half_of_the_way_and_the_first_tenth():
@@ -378,7 +374,7 @@ def test_the_network_keeps_one_table_of_words_only_where_the_languages_share_one
 
 @pytest.mark.corpus
 def test_there_are_447_gold_sentences(corpus):
-    rows = corpus(hansards.FILE)
-    pairs = hansards.linked_pairs(Preparation(), 1000)
+    rows = corpus(aligners.FILE)
+    pairs = aligners.linked_pairs(Preparation(), 1000)
     assert len(pairs) == len(rows) == 447
     assert sum(len(pair.gold.sure) for pair in pairs) == 4038

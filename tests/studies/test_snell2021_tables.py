@@ -12,19 +12,39 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models import PRESETS, ClassifierSettings
-from attnscope.probes.agreement import Agree, Agreement, attention_scores, classification_checkpoints
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
+from attnscope.probes.learning_curve import classification_checkpoints
 from attnscope.probes.lexical import lexical_of
 from attnscope.probes.saliency import influence
-from attnscope.studies.finding import Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.probes.scores import attention_scores
+from attnscope.studies.finding import Measurements, TrainedCase, published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
-from attnscope.studies.snell2021.agreements import agreed, fixed_scores, measure, most_accurate, sample
-from attnscope.studies.snell2021.experiments import PROFILES
+from attnscope.studies.snell2021.agreements import (
+    METRICS,
+    Answers,
+    Checkpoint,
+    agreed,
+    fixed_scores,
+    measure,
+    most_accurate,
+    readings,
+    sample,
+)
+from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, Sample, TextSizes, case
+from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
-from attnscope.studies.snell2021.readings import METRICS, Answers, Checkpoint, readings
-from attnscope.studies.snell2021.tables import BLEU, CLOSE, FINDINGS, FIVE, KENDALL, LOGISTIC, TWO, bleu_of_multi30k
-from attnscope.studies.snell2021.text import FIRST_SEEDS, PAPER, Sample, TextSizes, case
+from attnscope.studies.snell2021.tables import (
+    A9_SMS,
+    BLEU,
+    CLOSE,
+    FIVE,
+    KENDALL,
+    LOGISTIC,
+    TABLES,
+    TWO,
+    bleu_of_multi30k,
+)
 from attnscope.tasks import CORPORA, END, Classification, Splits, Translation, Words
 from attnscope.training import evaluate
 from studies import well_formed
@@ -41,6 +61,7 @@ TINY = TextSizes(
     pairs=20,
     as_published=False,
 )
+FINDINGS = (*TABLES, FIG2, A9_SMS)
 PUBLISHED = published_by("snell2021")
 
 
@@ -77,7 +98,7 @@ def corpora(tmp_path_factory):
     toys = {
         "toy_reviews": Classification(write(folder / "reviews.jsonl", reviews(random)), splits=splits),
         "toy_pairs": Translation(
-            write(folder / "pairs.jsonl", pairs(random)), splits=splits, vocabulary=Words(least=1, shared=True)
+            write(folder / "pairs.jsonl", pairs(random)), splits=splits, vocabulary=Words(min_count=1, shared=True)
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -156,8 +177,8 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 def test_every_finding_copes_with_a_corpus_that_failed(finding):
     nothing = Measurements({"imdb": [], "sms": [], "multi30k_en_de": []})
     assert all(claim.holds is None for claim in finding.claims(nothing))
-    assert all(row["mean"] is None for row in finding.table(nothing))
-    finding.draw(finding.figure(nothing))
+    assert all(row["mean"] is None for row in finding.table_rows(nothing))
+    finding.draw(finding.figure_data(nothing))
 
 
 # What is trained -----------------------------------------------------------------------------------------------------
@@ -206,7 +227,7 @@ def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
     model = run.model(found["finished"])
     sentences = run.task.draw("validation", subject.settings.sentences)
-    lexical_agree, saliency_agree = Agree(), Agree()
+    lexical_agree, saliency_agree = AgreementAccumulator(), AgreementAccumulator()
     under_uniform = uniform.model(found["validation.top.best_step"])
     for row in range(len(sentences)):
         one = alone(sentences, row)
@@ -260,7 +281,7 @@ def test_a_score_agrees_with_itself_and_not_with_its_opposite(subject):
 @pytest.mark.parametrize("subject", ["toy_reviews"], indirect=True)
 def test_logistic_regression_points_at_the_word_that_decides(subject):
     batches = sample(subject, "validation")
-    telling = [subject.runs["standard"].task.source_words.words.index(word) for word in ("good", "bad")]
+    telling = [subject.runs["standard"].task.source_vocabulary.tokens.index(word) for word in ("good", "bad")]
     for batch, scores in zip(batches, fixed_scores(subject, STEPS, batches)["logistic"], strict=True):
         highest = scores[:, 0].argmax(-1, keepdim=True)
         assert all(word in telling for word in batch.source.gather(1, highest).flatten().tolist())

@@ -17,9 +17,19 @@ from attnscope.studies.snell2021.experiments import PROFILES, Sizes
 from attnscope.studies.snell2021.fig3 import FIG3
 from attnscope.studies.snell2021.fig6 import ALL_BAD, FIG6, ONE_GOOD, RANDOM
 from attnscope.studies.snell2021.fig7 import FIG7
-from attnscope.studies.snell2021.learning import Curve, draw_curves, measure, median, sometimes
 from attnscope.studies.snell2021.sec6_2 import SEC6_2
-from attnscope.studies.snell2021.toys import QUICK, HeadSizes, KeywordSizes, ToySizes, with_heads
+from attnscope.studies.snell2021.toys import (
+    QUICK,
+    Curve,
+    HeadSizes,
+    KeywordSizes,
+    ToySizes,
+    draw_curves,
+    measure,
+    median,
+    sometimes,
+    with_heads,
+)
 from attnscope.tasks import NOWHERE, Batch
 from studies import well_formed
 

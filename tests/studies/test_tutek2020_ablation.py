@@ -14,16 +14,16 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.saliency import gradient_times_input
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
-from attnscope.studies.published import stated_in
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.studies.tutek2020 import ablation, plausible, table1
-from attnscope.studies.tutek2020.ablation import ABLATION, QUANTITIES
-from attnscope.studies.tutek2020.choosing import (
+from attnscope.studies.tutek2020.ablation import (
+    ABLATION,
     CONICITY,
     NOT_SQUARED,
     PER_NUMBER,
+    QUANTITIES,
     WEIGHTS,
     RemedyLabel,
     as_toml,
@@ -182,13 +182,13 @@ def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
 def test_long_reviews_are_left_to_the_profile_paper():
     assert plausible.marked_corpora(PAPER) == (YELP, "eraser_movies")
     assert plausible.marked_corpora(TINY) == (YELP,)
-    assert MARKED["eraser_movies"].preparation.longest == 400
+    assert MARKED["eraser_movies"].preparation.max_length == 400
 
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which.corpus]
     assert len(cases) == len(plausible.MODELS)
-    assert all(isinstance(case.settings, Absent) for case in cases)
+    assert all(isinstance(case.settings, MissingData) for case in cases)
 
 
 # What is measured ----------------------------------------------------------------------------------------------------
@@ -298,14 +298,14 @@ def test_a_result_file_says_what_is_chosen(tmp_path):
 def test_what_is_written_down_is_read_back():
     weights = chosen(grid(BEST_AT))
     assert tomllib.loads(as_toml(weights | {YELP: weights["sst"]})) == weights
-    used = {name: of for name, of in stated_in("tutek2020", "chosen.toml").items() if name in TEXTS}
+    used = {name: of for name, of in study_toml("tutek2020", "chosen.toml").items() if name in TEXTS}
     assert tomllib.loads(as_toml(used)) == used
 
 
 @pytest.mark.parametrize(("delta", "published", "word"), [(0, 1, "holds"), (5, 1, "fails"), (0, 0, "undecided")])
 def test_weights_in_use_are_those_of_the_profile_paper(monkeypatch, delta, published, word):
     used = {"sst": {of: {"delta": 20.0 + delta, "eta": 0.3} for of in ATTENTIONS}}
-    monkeypatch.setattr(ablation, "stated_in", lambda *_: used)
+    monkeypatch.setattr(ablation, "study_toml", lambda *_: used)
     claims = ablation.claims(grid(BEST_AT, as_published=bool(published)))
     assert verdicts(claims, "the weights in chosen.toml") == [word] * 2
 
@@ -364,7 +364,7 @@ def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_see
 def test_every_finding_copes_with_runs_that_failed(data, finding):
     nothing = Measurements({which: [] for which in finding.experiments(TINY)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
-    assert all(row["mean"] is None for row in finding.table(nothing))
+    assert all(row["mean"] is None for row in finding.table_rows(nothing))
 
 
 # What is drawn -------------------------------------------------------------------------------------------------------

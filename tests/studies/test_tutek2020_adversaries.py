@@ -14,16 +14,24 @@ from attnscope.errors import BadSetting
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
-from attnscope.probes.adversary import Search
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
+from attnscope.probes.adversary import SearchSettings
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wallace
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, ModelLabel, Sizes
-from attnscope.studies.tutek2020.faithfulness import blunted, by_range, importance, measure, sample, telling
+from attnscope.studies.tutek2020.faithfulness import (
+    blunted,
+    by_range,
+    heaviest,
+    importance,
+    measure,
+    sample,
+    telling,
+    telling_words,
+)
 from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, newcomer
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
-from attnscope.studies.tutek2020.telling import heaviest, telling_words
 from attnscope.tasks import SPECIALS
 from attnscope.training import CrossEntropy, Hiding
 from attnscope.training.decisions import decide
@@ -49,7 +57,7 @@ def sentences(random):
 @pytest.fixture(scope="module", autouse=True)
 def quick_search():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(faithfulness, "SEARCH", Search(restarts=2, steps=10))
+        patch.setattr(faithfulness, "SEARCH", SearchSettings(restarts=2, steps=10))
         yield
 
 
@@ -100,7 +108,7 @@ def tested(subject):
 
 
 def numbers_of(*words):
-    known = TEXTS["sst"].source_words.words
+    known = TEXTS["sst"].source_vocabulary.tokens
     return tuple(sorted(known.index(word) for word in words))
 
 
@@ -122,7 +130,7 @@ def test_models_are_trained_and_tested_once_and_every_adversary_is_kept(reproduc
 
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
     monkeypatch.setitem(TEXTS, "sst", replace(TEXTS["sst"], file="nowhere/sst.jsonl.gz"))
-    assert all(isinstance(case.settings, Absent) for case in DECEPTION.experiments(TINY).values())
+    assert all(isinstance(case.settings, MissingData) for case in DECEPTION.experiments(TINY).values())
     for result in reproduce(study, FINDINGS, "tiny", 1, tmp_path, LocalEngine(0)):
         assert any("there is no corpus nowhere/sst.jsonl.gz" in note for note in result.notes)
         assert all(claim.holds is None for claim in result.claims)

@@ -16,10 +16,9 @@ from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
 from attnscope.probes.entropy import relative_entropy
-from attnscope.studies.finding import Absent, Measurements, TrainedCase
-from attnscope.studies.published import stated_in
+from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.tutek2020 import appendix_c, licensed, table1, table5, table6
+from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
 from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published
 from attnscope.studies.tutek2020.experiments import (
@@ -29,11 +28,12 @@ from attnscope.studies.tutek2020.experiments import (
     FREE,
     MLM,
     MODELS,
+    REGULARISED,
     TEXTS,
     TYING,
     ModelLabel,
 )
-from attnscope.studies.tutek2020.table1 import REGULARISED, REPRODUCED, SIMILAR, TABLE1
+from attnscope.studies.tutek2020.table1 import REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
 from attnscope.studies.tutek2020.table6 import TABLE6, LayersLabel
 from attnscope.tasks import SPECIALS, MissingCorpus
@@ -197,7 +197,7 @@ def test_table_5_counts_words_texts_and_vectors(data):
     found = table5.measure(TrainedCase({}, settings, 0, "cpu"))
     task = TEXTS["sst"]
     sources = [source for split in ("training", "validation", "test") for source in task.part(split).source]
-    punctuation = sum((source == task.source_words.words.index("!")).sum() for source in sources)
+    punctuation = sum((source == task.source_vocabulary.tokens.index("!")).sum() for source in sources)
     assert found["length"] == pytest.approx(np.mean([len(source) - 2 for source in sources]))
     assert punctuation > 0
     assert found["spoken"] == pytest.approx(found["length"] - punctuation / len(sources))
@@ -216,7 +216,7 @@ def own_copy(data):
     """Summaries of anemia where a user would put them."""
     path = data / "mimic" / "anemia.jsonl.gz"
     write_jsonl(path, summaries(np.random.default_rng(2)))
-    before, weights = dict(TEXTS), stated_in("tutek2020", "chosen.toml")
+    before, weights = dict(TEXTS), study_toml("tutek2020", "chosen.toml")
     yield path
     path.unlink()
     weights.pop("anemia", None)
@@ -240,9 +240,9 @@ def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_pa
 
 
 def test_what_is_not_there_is_not_asked_for(data):
-    assert licensed.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
+    assert experiments.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
     with pytest.raises(MissingCorpus, match=r"JSON lines packed with gzip, with the fields 'text', 'label', 'split'"):
-        licensed.discharge_summaries(licensed.FILES["diabetes"]).resolved()
+        experiments.discharge_summaries(experiments.LICENSED_FILES["diabetes"]).resolved()
 
 
 # What is claimed -----------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = table1.experiments(replace(TINY, corpora=("imdb",), epochs={"imdb": 1}))
     assert len(cases) == 12
-    assert all(isinstance(case.settings, Absent) for case in cases.values())
+    assert all(isinstance(case.settings, MissingData) for case in cases.values())
 
 
 # What is drawn -------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import torch
 from attnscope import plots
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
-from attnscope.studies.finding import Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Measurements, published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.studies.tutek2020 import fig2, table2, table3

@@ -39,4 +39,4 @@ def check_without_runs(finding: Finding, sizes: Profile) -> None:
     """Where every run failed, nothing is claimed and no number is given."""
     nothing = Measurements({label: [] for label in finding.experiments(sizes)})
     assert all(claim.holds is None for claim in finding.claims(nothing))
-    assert all(row["mean"] is None for row in finding.table(nothing))
+    assert all(row["mean"] is None for row in finding.table_rows(nothing))

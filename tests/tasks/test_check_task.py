@@ -48,10 +48,10 @@ class Echo(SyntheticTask):
     change: object = field(default=None, compare=False)
 
     @property
-    def source_words(self):
+    def source_vocabulary(self):
         return Vocabulary.of("ABCDE")
 
-    target_words = source_words
+    target_vocabulary = source_vocabulary
 
     def sample(self, random, size):
         batch = echoed(random, size)
@@ -90,11 +90,11 @@ def test_every_task_by_name_is_in_order(name):
     "task",
     [
         Echo(),
-        Echo(change=lambda batch: replace(batch, guide=None)),
+        Echo(change=lambda batch: replace(batch, gold_attention=None)),
         Keyword(end=False),
         LookupTables(end=False),
-        Copying(distribution="mixture", words=80, evaluation="repeated", reordering=1),
-        OneToOne(shortest=1, longest=1, test_size=1),
+        Copying(distribution="mixture", num_words=80, evaluation_distribution="repeated", permutation_seed=1),
+        OneToOne(min_length=1, max_length=1, test_size=1),
     ],
 )
 def test_a_task_in_order_is_told_nothing(task):
@@ -106,11 +106,11 @@ def test_a_task_in_order_is_told_nothing(task):
 MISTAKES = {
     "a source word beyond the vocabulary": (
         lambda b: tampered(b, source=put(b.source, 1, 0, 8)),
-        "in training batch 0, source has the number 8, but source_words has 8 words, from 0 to 7",
+        "in training batch 0, source has the id 8, but source_vocabulary has 8 tokens, 0 to 7",
     ),
     "a target word beyond the vocabulary": (
         lambda b: tampered(b, target=put(b.target, 1, 0, -3)),
-        "in training batch 0, target has the number -3, but target_words has 8 words, from 0 to 7",
+        "in training batch 0, target has the id -3, but target_vocabulary has 8 tokens, 0 to 7",
     ),
     "no end": (
         lambda b: tampered(b, target=put(b.target, 2, 3, len(SPECIALS))),
@@ -122,22 +122,22 @@ MISTAKES = {
         "in training batch 0, target sentence 2 goes on after END (1)",
     ),
     "a guide of too few columns": (
-        lambda b: tampered(b, guide=b.guide[:, :-1]),
-        "in training batch 0, guide is (32, 4), but target is (32, 5): both are sentences x target words",
+        lambda b: tampered(b, gold_attention=b.gold_attention[:, :-1]),
+        "in training batch 0, gold_attention is (32, 4), but target is (32, 5): both are sentences x target words",
     ),
     "a guide of too few rows": (
-        lambda b: tampered(b, guide=b.guide[:-1]),
-        "in training batch 0, guide is (31, 5), but target is (32, 5): both are sentences x target words",
+        lambda b: tampered(b, gold_attention=b.gold_attention[:-1]),
+        "in training batch 0, gold_attention is (31, 5), but target is (32, 5): both are sentences x target words",
     ),
     "a guide beyond the source": (
-        lambda b: tampered(b, guide=put(b.guide, 3, 0, 5)),
-        "in training batch 0, the guide of sentence 3 points at position 5, but its source has positions from 0 to 4; "
-        "where nothing is known, it is NOWHERE (-1)",
+        lambda b: tampered(b, gold_attention=put(b.gold_attention, 3, 0, 5)),
+        "in training batch 0, gold_attention of sentence 3 points at position 5, but its source has positions from 0 "
+        "to 4; where nothing is known, it is NOWHERE (-1)",
     ),
     "a guide at padding": (
-        lambda b: tampered(b, guide=put(b.guide, 0, 1, 2)),
-        "in training batch 0, the guide of sentence 0 points at position 2, but its source has positions from 0 to 1; "
-        "where nothing is known, it is NOWHERE (-1)",
+        lambda b: tampered(b, gold_attention=put(b.gold_attention, 0, 1, 2)),
+        "in training batch 0, gold_attention of sentence 0 points at position 2, but its source has positions from 0 "
+        "to 1; where nothing is known, it is NOWHERE (-1)",
     ),
     "a mask of another length": (
         lambda b: tampered(b, source_mask=b.source_mask[:, 1:]),
@@ -156,7 +156,7 @@ MISTAKES = {
         "in training batch 0, source sentence 2 has no word at all, not even its end",
     ),
     "fewer targets than sources": (
-        lambda b: tampered(b, **{name: getattr(b, name)[:-1] for name in ("target", "target_mask", "guide")}),
+        lambda b: tampered(b, **{name: getattr(b, name)[:-1] for name in ("target", "target_mask", "gold_attention")}),
         "in training batch 0, there are 32 source sentences, but 31 target sentences",
     ),
     "an empty batch": (
@@ -190,11 +190,11 @@ def test_targets_without_an_end_need_a_task_that_says_so():
 def test_a_vocabulary_without_special_words_is_refused():
     class Bare(Echo):
         @property
-        def target_words(self):
+        def target_vocabulary(self):
             return Vocabulary(("A", "B", "C", "D"))
 
     assert refusal(Bare()) == (
-        "target_words must begin with <pad>, <end>, <start>, as Vocabulary.of makes it, not with A, B, C"
+        "target_vocabulary must begin with <pad>, <end>, <start>, as Vocabulary.of makes it, not with A, B, C"
     )
 
 
@@ -207,7 +207,7 @@ def test_a_training_batch_that_is_drawn_from_elsewhere_is_refused():
 class Read(Task):
     """Not drawn but read: what a person writes who has data of their own."""
 
-    source_words = target_words = Vocabulary.of("ABCDE")
+    source_vocabulary = target_vocabulary = Vocabulary.of("ABCDE")
 
     def __init__(self, splits, training=lambda size: echoed(np.random.default_rng(0), min(size, 9))):
         self.splits, self.training = splits, training
@@ -263,13 +263,15 @@ def test_a_run_of_a_wrong_task_is_refused_before_it_is_begun(tmp_path, seeds):
 
     wrong = Experiment(Lost(), EncoderDecoderSettings(units=4), TrainingSettings(steps=1, batch_size=2))
     experiments = [replace(wrong, seed=seed) for seed in range(seeds)]
-    with pytest.raises(BadSetting, match="Lost cannot be learned from: in training batch 0, the guide of sentence 0 "):
+    with pytest.raises(
+        BadSetting, match="Lost cannot be learned from: in training batch 0, gold_attention of sentence 0 "
+    ):
         train_all(experiments, Store(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_is_finished_is_not_checked_again(tmp_path, monkeypatch):
-    task = OneToOne(shortest=1, longest=2, test_size=4)
+    task = OneToOne(min_length=1, max_length=2, test_size=4)
     experiment = Experiment(task, EncoderDecoderSettings(units=4), TrainingSettings(steps=1, batch_size=2))
     train(experiment, Store(tmp_path))
     monkeypatch.setattr("attnscope.lab.experiment.check_task", None)

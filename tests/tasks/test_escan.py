@@ -24,7 +24,7 @@ def test_the_grammar_gives_scans_own_phrases_and_answers(corpus):
 
 @pytest.mark.parametrize(("shortest", "longest"), [(15, 20), (10, 15)])
 def test_sentences_keep_to_the_length_rules(shortest, longest):
-    task = ExtendedSCAN(shortest=shortest, longest=longest, test_size=500)
+    task = ExtendedSCAN(min_length=shortest, max_length=longest, test_size=500)
     batch = next(task.batches(size=500))
     actions, words = batch.target_mask.sum(1) - 1, batch.source_mask.sum(1) - 1  # without the end token
     assert actions.min() >= shortest
@@ -39,10 +39,10 @@ def test_a_sentence_is_translated_command_by_command():
     answers = {c.words: c.actions for c in commands()}
     batch = next(task.batches(size=200))
     for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True):
-        said = " ".join(task.source_words.decode(source[: source.index(END)]))
+        said = " ".join(task.source_vocabulary.decode(source[: source.index(END)]))
         asked = [tuple(part.split()) for part in said.split(" .") if part]
         expected = " ".join(" ".join([*answers[part], "."]) for part in asked)
-        assert " ".join(task.target_words.decode(target[: target.index(END)])) == expected
+        assert " ".join(task.target_vocabulary.decode(target[: target.index(END)])) == expected
 
 
 def test_the_guide_points_at_the_word_that_called_for_the_action():
@@ -50,8 +50,8 @@ def test_the_guide_points_at_the_word_that_called_for_the_action():
     batch = next(task.batches(size=100))
     for row in range(100):
         for step in range(int(batch.target_mask[row].sum())):
-            action = task.target_words.words[batch.target[row, step]].lower()
-            word = task.source_words.words[batch.source[row, batch.guide[row, step]]]
+            action = task.target_vocabulary.tokens[batch.target[row, step]].lower()
+            word = task.source_vocabulary.tokens[batch.source[row, batch.gold_attention[row, step]]]
             assert word == {"lturn": "left"}.get(action, action) or word == "twice"
 
 
@@ -61,8 +61,8 @@ def test_same_length_keeps_only_sentences_as_long_as_their_translation():
 
 
 def test_a_range_too_narrow_to_end_in_is_refused():
-    with pytest.raises(BadSetting, match="at least 4 more than shortest"):
-        ExtendedSCAN(shortest=15, longest=16)
+    with pytest.raises(BadSetting, match="at least 4 more than min_length"):
+        ExtendedSCAN(min_length=15, max_length=16)
 
 
 def test_all_commands_are_drawn_equally_often_before_the_end_of_a_sentence():

@@ -9,7 +9,7 @@ KEYWORD = len(SPECIALS)  # the word "1"
 
 
 def labels(task, batch):
-    return np.array(task.target_words.decode(batch.target[:, 0].tolist()))
+    return np.array(task.target_vocabulary.decode(batch.target[:, 0].tolist()))
 
 
 def test_a_positive_sentence_has_the_keyword_once_and_a_negative_one_never():
@@ -42,7 +42,7 @@ def test_the_source_is_forty_words_and_an_end_or_forty_words():
 
 def test_the_guide_points_at_the_keyword_where_there_is_one():
     batch = Keyword().training_batch(0, 7, 200)
-    guide = batch.guide[:, 0]
+    guide = batch.gold_attention[:, 0]
     there = (batch.source == KEYWORD).any(1)
     assert torch.equal(guide[there], (batch.source == KEYWORD).int().argmax(1)[there])
     assert (guide[~there] == NOWHERE).all()
@@ -50,8 +50,8 @@ def test_the_guide_points_at_the_keyword_where_there_is_one():
 
 def test_the_keyword_stands_anywhere_and_the_other_words_are_uniform():
     """Given how often the keyword occurs, the paper's rejected draws leave exactly this."""
-    batch = Keyword(words=6, length=5).training_batch(0, 0, 6000)
-    places = batch.guide[batch.guide != NOWHERE]
+    batch = Keyword(num_words=6, length=5).training_batch(0, 0, 6000)
+    places = batch.gold_attention[batch.gold_attention != NOWHERE]
     others = batch.source[:, :-1][batch.source[:, :-1] != KEYWORD] - KEYWORD - 1
     for drawn, kinds in ((places, 5), (others, 5)):
         share = np.bincount(drawn.numpy(), minlength=kinds) / len(drawn)
@@ -59,7 +59,7 @@ def test_the_keyword_stands_anywhere_and_the_other_words_are_uniform():
 
 
 @pytest.mark.parametrize(
-    ("settings_", "message"), [({"words": 1}, "words must be at least 2"), ({"length": 0}, "at least one word")]
+    ("settings_", "message"), [({"num_words": 1}, "num_words must be at least 2"), ({"length": 0}, "at least one word")]
 )
 def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
     with pytest.raises(BadSetting, match=message):

@@ -13,13 +13,13 @@ def sentences(task, count=50):
     batch = next(task.batches(size=count))
     for row in range(count):
         length = int(batch.source_mask[row].sum()) - 1
-        source = task.source_words.decode(batch.source[row, :length].tolist())
-        target = task.target_words.decode(batch.target[row, :length].tolist())
+        source = task.source_vocabulary.decode(batch.source[row, :length].tolist())
+        target = task.target_vocabulary.decode(batch.target[row, :length].tolist())
         yield source, target
 
 
 def test_each_letter_becomes_its_number():
-    for source, target in sentences(OneToOne(words=5)):
+    for source, target in sentences(OneToOne(num_words=5)):
         assert target == [str("ABCDE".index(letter) + 1) for letter in source]
 
 
@@ -29,17 +29,17 @@ def test_reversed_gives_the_numbers_last_first():
 
 
 def test_sorting_gives_the_letters_in_order():
-    for source, target in sentences(Sorting(words=8, shortest=3, longest=9)):
+    for source, target in sentences(Sorting(num_words=8, min_length=3, max_length=9)):
         assert target == sorted(source)
 
 
 @pytest.mark.parametrize("name", LETTERS)
 def test_the_guide_points_at_the_letter_that_is_answered(name):
-    task = LETTERS[name](words=4, shortest=2, longest=7)
+    task = LETTERS[name](num_words=4, min_length=2, max_length=7)
     batch = next(task.batches(size=50))
-    looked_at = batch.source.gather(1, batch.guide.clamp(min=0))
+    looked_at = batch.source.gather(1, batch.gold_attention.clamp(min=0))
     assert (looked_at == batch.target)[batch.target_mask].all()  # same number on both sides, the end token included
-    assert (batch.guide[~batch.target_mask] == NOWHERE).all()
+    assert (batch.gold_attention[~batch.target_mask] == NOWHERE).all()
 
 
 @settings(max_examples=25, deadline=None)
@@ -82,10 +82,10 @@ def test_test_and_validation_sets_differ():
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"shortest": 9, "longest": 3}, "shortest .9. must not be more than longest .3."),
-        ({"shortest": 0}, "at least one word"),
-        ({"words": 0}, "words must be from 1 to 26"),
-        ({"words": 27}, "words must be from 1 to 26"),
+        ({"min_length": 9, "max_length": 3}, "min_length .9. must not be more than max_length .3."),
+        ({"min_length": 0}, "at least one word"),
+        ({"num_words": 0}, "num_words must be from 1 to 26"),
+        ({"num_words": 27}, "num_words must be from 1 to 26"),
         ({"test_size": -1}, "test_size must be positive"),
     ],
 )

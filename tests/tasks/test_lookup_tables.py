@@ -35,8 +35,8 @@ def spelled(task, split):
     """Each sentence of a split as (input, tables, answer), read off the numbers."""
     for batch in task.batches(split, size=50):
         for i in range(len(batch)):
-            source = task.source_words.decode(batch.source[i][batch.source_mask[i]].tolist())
-            target = task.target_words.decode(batch.target[i][batch.target_mask[i]].tolist())
+            source = task.source_vocabulary.decode(batch.source[i][batch.source_mask[i]].tolist())
+            target = task.target_vocabulary.decode(batch.target[i][batch.target_mask[i]].tolist())
             assert source.pop() == "<end>"
             if task.end:
                 assert target.pop() == "<end>"
@@ -80,10 +80,10 @@ def test_a_worked_example():
 def test_the_guide_is_diagonal_and_the_end_attends_to_the_full_stop():
     for end, expected in ((True, [0, 1, 2, 3]), (False, [0, 1, 2])):
         batch = next(LookupTables(end=end).batches("new_compositions", size=4))
-        assert batch.guide.tolist() == [expected] * 4
+        assert batch.gold_attention.tolist() == [expected] * 4
         assert (batch.source[:, 3] == END).all()
     mixed = next(LookupTables(end=False).batches("all", size=576))
-    assert (mixed.guide[~mixed.target_mask] == NOWHERE).all()
+    assert (mixed.gold_attention[~mixed.target_mask] == NOWHERE).all()
 
 
 def test_training_has_every_table_alone_and_the_last_ones_only_alone(task):
@@ -223,7 +223,7 @@ def test_published_splits_have_the_sizes_of_generated_ones(corpus, sample):
     for split in (*PAIRS, "all"):
         assert len(task.part(split)) == len(LookupTables().part(split))
     assert (task.drawn.bits, len(task.drawn.names), task.drawn.alone) == (3, 8, 2)
-    assert len(task.source_words) == len(LookupTables().source_words) == 19
+    assert len(task.source_vocabulary) == len(LookupTables().source_vocabulary) == 19
 
 
 @pytest.mark.corpus
@@ -246,7 +246,7 @@ def test_published_tables_are_bijections_and_published_targets_follow_from_them(
 def test_the_published_alignment_is_the_guide(corpus):
     first = corpus("lookup_tables/lookup_tables.jsonl.gz")[0]
     batch = next(published(first["sample"]).batches(first["split"], size=1))
-    assert " ".join(map(str, batch.guide[0].tolist())) == first["alignment"]
+    assert " ".join(map(str, batch.gold_attention[0].tolist())) == first["alignment"]
 
 
 @pytest.mark.corpus

@@ -38,9 +38,9 @@ PUBLISHED = {
 def spelled(task, split):
     for batch in task.batches(split):
         for i in range(len(batch)):
-            source = task.source_words.decode(batch.source[i][batch.source_mask[i]].tolist())
-            target = task.target_words.decode(batch.target[i][batch.target_mask[i]].tolist())
-            guide = [] if batch.guide is None else batch.guide[i][batch.target_mask[i]].tolist()
+            source = task.source_vocabulary.decode(batch.source[i][batch.source_mask[i]].tolist())
+            target = task.target_vocabulary.decode(batch.target[i][batch.target_mask[i]].tolist())
+            guide = [] if batch.gold_attention is None else batch.gold_attention[i][batch.target_mask[i]].tolist()
             yield " ".join(source), " ".join(target), guide
 
 
@@ -59,17 +59,17 @@ def write(tmp_path, monkeypatch):
 
 def test_a_command_its_actions_and_their_guide(write):
     write("hard_attention_simple", ROWS)
-    task = Scan(guides=True)
+    task = Scan(gold_attention=True)
     expected = ("look opposite left <end>", "I_TURN_LEFT I_TURN_LEFT I_LOOK <end>", [2, 2, 0, 3])
     assert list(spelled(task, "test")) == [expected]
-    assert list(spelled(Scan(guides=True, end=False), "test")) == [
+    assert list(spelled(Scan(gold_attention=True, end=False), "test")) == [
         ("look opposite left <end>", "I_TURN_LEFT I_TURN_LEFT I_LOOK", [2, 2, 0])
     ]
 
 
 def test_without_guides_a_batch_has_none(write):
     write("simple", [{**row, "source": row["source"].removesuffix(" .")} for row in ROWS])
-    assert next(Scan().batches("test")).guide is None
+    assert next(Scan().batches("test")).gold_attention is None
     assert next(spelled(Scan(), "test"))[:2] == ("look opposite left <end>", "I_TURN_LEFT I_TURN_LEFT I_LOOK <end>")
 
 
@@ -89,14 +89,14 @@ def test_validation_is_drawn_from_commands_that_stand_once(write):
 
 def test_a_published_validation_set_is_taken(write):
     write("hard_attention_length", [*ROWS, {**ROWS[0], "split": "validation"}])
-    task = Scan("length", guides=True)
+    task = Scan("length", gold_attention=True)
     assert len(task.part("training")) == 4
     assert [source for source, _, _ in spelled(task, "validation")] == ["jump <end>"]
 
 
 def test_an_epoch_has_each_sentence_once(write):
     write("hard_attention_simple", ROWS)
-    task = Scan(guides=True)
+    task = Scan(gold_attention=True)
     steps = task.steps(2)
     rows = [tuple(row[row > 0].tolist()) for step in range(steps) for row in task.training_batch(0, step, 2).source]
     assert sorted(rows) == sorted(tuple(source) for source in task.part("training").source)
@@ -115,13 +115,13 @@ def test_an_epoch_has_each_sentence_once(write):
 def test_a_malformed_line_is_named(write, change, message):
     write("hard_attention_simple", [{**ROWS[0], **change}, *ROWS])
     with pytest.raises(Malformed, match=message):
-        Scan(guides=True).part("test")
+        Scan(gold_attention=True).part("test")
 
 
 def test_missing_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     with pytest.raises(MissingCorpus, match=r"looked for .*scan/hard_attention_length\.jsonl\.gz .*'alignment'"):
-        Scan("length", guides=True).part("training")
+        Scan("length", gold_attention=True).part("training")
 
 
 def test_another_file_than_that_of_the_settings_is_refused(write):
@@ -136,7 +136,10 @@ def test_another_file_than_that_of_the_settings_is_refused(write):
     ("wrong", "message"),
     [
         ({"commands": "lenght"}, "there is no split of SCAN 'lenght'; choose one of simple"),
-        ({"commands": "filler_num0", "guides": True}, "with guides 'filler_num0'; choose one of simple, addprim_jump"),
+        (
+            {"commands": "filler_num0", "gold_attention": True},
+            "with gold attention 'filler_num0'; choose one of simple, addprim_jump",
+        ),
         ({"validation_share": 1.0}, "validation_share is between 0 and 1"),
     ],
 )
@@ -146,7 +149,7 @@ def test_unknown_splits_are_refused(wrong, message):
 
 
 def test_settings_come_back_from_json():
-    task = Scan("addprim_jump", guides=True, seed=3)
+    task = Scan("addprim_jump", gold_attention=True, seed=3)
     assert rebuild(describe(task)) == task
 
 
@@ -165,7 +168,7 @@ def test_every_published_split_is_read_whole(corpus, commands):
 @pytest.mark.corpus
 @pytest.mark.parametrize("commands", GUIDED, scope="module")
 def test_published_guides_are_the_published_alignments(corpus, commands):
-    task = Scan(commands, guides=True)
+    task = Scan(commands, gold_attention=True)
     rows = [row for row in corpus(task.file) if row["split"] == "test"]
     assert all(row["source"].endswith(f" {STOP}") for row in rows)
     guides = [" ".join(map(str, guide)) for _, _, guide in spelled(task, "test")]
@@ -176,7 +179,7 @@ def test_published_guides_are_the_published_alignments(corpus, commands):
 @pytest.mark.corpus
 @pytest.mark.parametrize("commands", GUIDED, scope="module")
 def test_guided_and_plain_files_have_the_same_commands(corpus, commands):
-    plain, guided = Scan(commands), Scan(commands, guides=True)
+    plain, guided = Scan(commands), Scan(commands, gold_attention=True)
     corpus(plain.file)
     both = zip(plain.part("test").source, guided.part("test").source, strict=True)
     assert all(np.array_equal(*sources) for sources in both)

@@ -92,15 +92,15 @@ def test_a_classification_has_two_classes_and_targets_of_one_word(task, name):
     batch = task.training_batch(0, 0, 32)
     assert batch.target.shape == (32, 1)
     assert set(batch.target.flatten().tolist()) == {len(SPECIALS), len(SPECIALS) + 1}
-    assert len(task.source_words.words) == len(set(task.source_words.words))
+    assert len(task.source_vocabulary.tokens) == len(set(task.source_vocabulary.tokens))
 
 
 @pytest.mark.corpus
 @of_corpora(kind(Translation))
 def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, name):
-    assert len(task.source_words) == 8000  # times 256: the paper's 2,048,000 parameters of embeddings
-    assert task.source_words == task.target_words
-    assert task.source_words.words[: UNKNOWN + 1] == (*SPECIALS, UNKNOWN_WORD)
+    assert len(task.source_vocabulary) == 8000  # times 256: the paper's 2,048,000 parameters of embeddings
+    assert task.source_vocabulary == task.target_vocabulary
+    assert task.source_vocabulary.tokens[: UNKNOWN + 1] == (*SPECIALS, UNKNOWN_WORD)
     batch = next(task.batches("validation", 200))
     said = [task.sentence(row.tolist()) for row in batch.target]
     meant = [" ".join(reference.split()) for reference in task.references("validation")[:200]]
@@ -112,8 +112,8 @@ def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, nam
 @pytest.mark.corpus
 @of_corpora(["20newsgroups"])
 def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
-    assert "organization" in replace(task, preparation=Preparation()).source_words.words[:300]
-    assert "organization" not in task.source_words.words[:300]
+    assert "organization" in replace(task, preparation=Preparation()).source_vocabulary.tokens[:300]
+    assert "organization" not in task.source_vocabulary.tokens[:300]
     kept = statistics(replace(task, preparation=replace(task.preparation, strip_headers=False)))
     assert tuple(kept["sentences"]) == PUBLISHED[name]  # two messages are all header
     assert statistics(task)["empty"].sum() == 2
@@ -122,7 +122,7 @@ def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
 @pytest.mark.corpus
 @of_corpora(["20newsgroups", "ag_news"])
 def test_integers_of_more_than_one_digit_are_unknown(task, name):
-    integers = [word for word in task.source_words.words if word.isdecimal()]
+    integers = [word for word in task.source_vocabulary.tokens if word.isdecimal()]
     assert integers
     assert all(len(word) == 1 for word in integers)
 
@@ -130,7 +130,7 @@ def test_integers_of_more_than_one_digit_are_unknown(task, name):
 @pytest.mark.corpus
 @of_corpora(["20newsgroups"])
 def test_newsgroups_have_no_underscores(task, name):
-    assert not any("_" in word for word in task.source_words.words)
+    assert not any("_" in word for word in task.source_vocabulary.tokens)
 
 
 @pytest.mark.corpus
@@ -144,9 +144,9 @@ def test_amazon_reviews_are_of_fewer_than_400_words(task, name):
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "covered"), [("sst", 0.976), ("ag_news", 0.950), ("amazon", 0.970)])
 def test_word_vectors_cover_as_many_running_words_as_their_publisher_counted(task, name, covered):
-    task = replace(task, vocabulary=Words(least=1), preparation=Preparation())
-    start = initial_embedding(task.source_words, "glove/glove.6B.100d.float16.npz")
-    assert start.matrix.shape == (len(task.source_words), 100)
+    task = replace(task, vocabulary=Words(min_count=1), preparation=Preparation())
+    start = initial_embedding(task.source_vocabulary, "glove/glove.6B.100d.float16.npz")
+    assert start.matrix.shape == (len(task.source_vocabulary), 100)
     assert start.running_coverage(task) == pytest.approx(covered, abs=0.02)
 
 

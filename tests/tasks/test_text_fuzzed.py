@@ -39,9 +39,11 @@ def learnt_from(task):
     for split in ("training", "validation", "test"):
         for batch in task.batches(split, 3):
             assert bool(batch.source_mask.any(1).all()), "a text without any word"
-            assert int(batch.source.max()) < len(task.source_words)
+            assert int(batch.source.max()) < len(task.source_vocabulary)
     if isinstance(task, Classification):
-        model = Classifier(ClassifierSettings(units=3, input_size=4), len(task.source_words), len(task.target_words))
+        model = Classifier(
+            ClassifierSettings(units=3, input_size=4), len(task.source_vocabulary), len(task.target_vocabulary)
+        )
         with torch.no_grad():
             logits = model(task.training_batch(0, 0, 4)).logits
         assert math.isfinite(float(logits[..., 3:].sum()))

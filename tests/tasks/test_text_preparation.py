@@ -67,7 +67,7 @@ def test_tags_are_spaces_and_comparisons_are_no_tags():
     [
         ({"tokeniser": "moses"}, "no tokeniser 'moses'; choose one of words, spaces"),
         ({"too_long": "split"}, "choose one of drop, truncate"),
-        ({"longest": 0}, "longest must be positive or None"),
+        ({"max_length": 0}, "max_length must be positive or None"),
     ],
 )
 def test_impossible_settings_are_refused_with_a_sentence(settings, message):

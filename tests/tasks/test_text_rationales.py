@@ -26,7 +26,7 @@ def rows(count=60, seed=0):
 
 
 def classification(file, **settings):
-    chosen = {"vocabulary": Words(least=1), "preparation": Preparation("whitespace", lower=False)} | settings
+    chosen = {"vocabulary": Words(min_count=1), "preparation": Preparation("whitespace", lower=False)} | settings
     return Classification(file, **{"rationale": "rationale"} | chosen)
 
 
@@ -38,7 +38,7 @@ def file(tmp_path):
 def marked_words(task, batch):
     """Each text as pairs of a word and its mark."""
     for source, mask, marks in zip(batch.source, batch.source_mask, batch.rationale, strict=True):
-        yield list(zip(task.source_words.decode(source[mask].tolist()), marks[mask].tolist(), strict=True))
+        yield list(zip(task.source_vocabulary.decode(source[mask].tolist()), marks[mask].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("special", ["none", "end", "both"])
@@ -55,11 +55,11 @@ def test_marks_are_on_the_words_that_were_marked_and_on_no_special_word(file, sp
 
 @pytest.mark.parametrize(
     "preparation",
-    [Preparation("whitespace", lower=False, longest=4, too_long="truncate"),
-     Preparation("whitespace", lower=False, longest=4), Preparation("trimmed", lower=False)],
+    [Preparation("whitespace", lower=False, max_length=4, too_long="truncate"),
+     Preparation("whitespace", lower=False, max_length=4), Preparation("trimmed", lower=False)],
 )  # fmt: skip
 def test_they_stay_there_when_texts_are_cut_dropped_or_trimmed_and_words_are_unknown(file, preparation):
-    task = classification(file, preparation=preparation, vocabulary=Words(least=8))
+    task = classification(file, preparation=preparation, vocabulary=Words(min_count=8))
     seen = [pair for batch in task.batches("training", 5) for pairs in marked_words(task, batch) for pair in pairs]
     known = [(word, mark) for word, mark in seen if word not in (UNKNOWN_WORD, *SPECIALS)]
     assert known
@@ -172,7 +172,7 @@ def test_movie_reviews_are_marked_as_published(corpus):
 @pytest.mark.corpus
 def test_a_cut_review_keeps_the_marks_of_what_is_left(corpus):
     whole = CORPORA["eraser_movies"]
-    cut = replace(whole, preparation=replace(whole.preparation, longest=100, too_long="truncate"))
+    cut = replace(whole, preparation=replace(whole.preparation, max_length=100, too_long="truncate"))
     for one, other in zip(whole.part("test").rationale, cut.part("test").rationale, strict=True):
         np.testing.assert_array_equal(one[:-1][:100], other[:-1])
 

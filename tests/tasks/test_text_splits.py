@@ -61,7 +61,7 @@ def test_only_what_has_no_name_is_drawn():
 
 def test_validation_may_be_a_sample_of_the_test_set_as_in_the_paper():
     published = ["train"] * 5 + ["test"] * 100
-    options = Splits(("train",), ("test",), ("test",), most_validation=40)
+    options = Splits(("train",), ("test",), ("test",), max_validation=40)
     parts = split(published, [str(i) for i in range(105)], options, "x")
     assert len(parts["validation"]) == 40
     assert set(parts["validation"]) < set(parts["test"])
@@ -69,7 +69,7 @@ def test_validation_may_be_a_sample_of_the_test_set_as_in_the_paper():
 
 
 def test_a_sample_of_the_test_set_is_drawn_at_random():
-    options = Splits(("train",), ("test",), ("test",), most_test=200)
+    options = Splits(("train",), ("test",), ("test",), max_test=200)
     rows = split(["train"] + ["test"] * 1000, [str(i) for i in range(1001)], options, "x")["test"]
     halves = Counter(bool(row > 500) for row in rows)  # a corpus is often sorted by class
     assert 70 < halves[True] < 130
@@ -94,7 +94,7 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(options, message
         ({"training": ()}, "must name the published split to train on"),
         ({"validation_share": 0.0}, "validation_share must be between 0 and 1"),
         ({"validation_share": 0.5, "test_share": 0.5}, "leave nothing to train on"),
-        ({"most_validation": 0}, "most_validation must be positive"),
+        ({"max_validation": 0}, "max_validation must be positive"),
         ({"seed": -1}, "must not be negative"),
         ({"training": ("a", "b"), "test": ("b",)}, "b cannot be trained on and measured on"),
     ],

@@ -26,17 +26,17 @@ def pair_file(tmp_path):
 
 
 def classification(file, **settings_):
-    return Classification(file, **{"vocabulary": Words(least=1)} | settings_)
+    return Classification(file, **{"vocabulary": Words(min_count=1)} | settings_)
 
 
 def translation(file, **settings_):
-    return Translation(file, **{"vocabulary": Words(least=1), "preparation": Preparation(lower=False)} | settings_)
+    return Translation(file, **{"vocabulary": Words(min_count=1), "preparation": Preparation(lower=False)} | settings_)
 
 
 def sentences(task, batch, side="source"):
     """The sentences of a batch in words, special ones included, as a multiset."""
     words, mask = getattr(batch, side), getattr(batch, f"{side}_mask")
-    decode = getattr(task, f"{side}_words").decode
+    decode = getattr(task, f"{side}_vocabulary").decode
     return [tuple(decode(row[there].tolist())) for row, there in zip(words, mask, strict=True)]
 
 
@@ -58,9 +58,9 @@ def test_there_may_be_many_classes_in_the_order_of_their_names_or_of_the_setting
 
 def test_classes_that_are_left_out_leave_no_trace(tmp_path):
     rows = [*reviews(), *({"text": f"other {i}", "label": "other"} for i in range(9))]
-    task = classification(write_jsonl(tmp_path / "a.jsonl", rows), left_out=("other",))
+    task = classification(write_jsonl(tmp_path / "a.jsonl", rows), exclude_labels=("other",))
     assert task.classes == ("0", "1")
-    assert "other" not in task.source_words.words
+    assert "other" not in task.source_vocabulary.tokens
     assert sum(len(task.part(part)) for part in PARTS) == 60
     assert task.corpus.left_out == 9
 
@@ -130,7 +130,7 @@ def test_a_training_batch_follows_from_its_arguments_alone(pair_file):
     for seed, step in ((0, 0), (0, 11), (3, 40)):
         first = translation(pair_file)
         first.training_batch(9, 2, 5)  # whatever was asked for before
-        again = translation(pair_file, preparation=Preparation(lower=False, longest=500))  # the same, but read anew
+        again = translation(pair_file, preparation=Preparation(lower=False, max_length=500))  # the same, but read anew
         assert torch.equal(first.training_batch(seed, step, 8).source, again.training_batch(seed, step, 8).source)
 
 
@@ -139,7 +139,7 @@ def test_batches_are_in_a_fixed_order_whatever_their_size(pair_file):
     one_by_one = [s for batch in task.batches("test", 1) for s in sentences(task, batch, "target")]
     assert one_by_one == [s for batch in task.batches("test", 4) for s in sentences(task, batch, "target")]
     assert [" ".join(s[:-1]) for s in one_by_one] == [
-        " ".join(word if word in task.target_words.words else "<unknown>" for word in reference.split())
+        " ".join(word if word in task.target_vocabulary.tokens else "<unknown>" for word in reference.split())
         for reference in task.references("test")
     ]
 
@@ -160,7 +160,7 @@ def test_a_draw_is_a_random_sample_and_not_the_shortest(review_file):
 
 def test_no_source_of_a_translation_is_in_two_parts(pair_file):
     """Every third source has two translations."""
-    task = translation(pair_file, vocabulary=Words(least=1, shared=True))
+    task = translation(pair_file, vocabulary=Words(min_count=1, shared=True))
     rows = {part: {row.tobytes() for row in task.part(part).source if UNKNOWN not in row} for part in PARTS}
     assert not rows["training"] & rows["validation"]
     assert not rows["training"] & rows["test"]
@@ -170,7 +170,7 @@ def test_no_source_of_a_translation_is_in_two_parts(pair_file):
 
 def test_long_sentences_are_dropped_or_cut_and_both_is_said(review_file):
     for how in ("drop", "truncate"):
-        task = classification(review_file, preparation=Preparation(longest=5, too_long=how))
+        task = classification(review_file, preparation=Preparation(max_length=5, too_long=how))
         table = statistics(task)
         assert (table["source_longest"] <= 5).all()
         whole = len(list(reviews()))
@@ -181,7 +181,7 @@ def test_long_sentences_are_dropped_or_cut_and_both_is_said(review_file):
 
 def test_a_translation_with_one_long_side_is_dropped(tmp_path):
     rows = [{"source": f"s{i}", "target": "t " * (1 + i % 2 * 5)} for i in range(40)]
-    task = translation(write_jsonl(tmp_path / "a.jsonl", rows), preparation=Preparation(longest=3))
+    task = translation(write_jsonl(tmp_path / "a.jsonl", rows), preparation=Preparation(max_length=3))
     assert statistics(task)["dropped"].sum() == 20
 
 
@@ -252,7 +252,7 @@ def test_nothing_is_read_before_it_is_asked_for():
     [
         ([{"text": f"x{i}", "label": "ham"} for i in range(30)], {}, "are of one class, ham"),
         (list(reviews()), {"labels": ("0", "1", "2")}, "no training sentence .* is of the class 2"),
-        (list(reviews()), {"left_out": ("0", "1")}, "has 60 rows, but the settings leave all of them out"),
+        (list(reviews()), {"exclude_labels": ("0", "1")}, "has 60 rows, but the settings leave all of them out"),
         ([{"text": "x", "label": 0, "split": "train"}, {"text": "y", "label": 1, "split": "train"},
           {"text": "z", "label": 2, "split": "test"}],
          {"splits": Splits(("train",), ("test",), ("test",))}, "measured on classes never trained on: 2, beside 0, 1"),
@@ -269,7 +269,7 @@ def test_a_split_that_loses_all_its_sentences_is_refused_with_a_sentence(tmp_pat
     task = classification(
         write_jsonl(tmp_path / "a.jsonl", rows),
         splits=Splits(("train",), ("test",), ("test",)),
-        preparation=Preparation(longest=3),
+        preparation=Preparation(max_length=3),
     )
     with pytest.raises(BadSetting, match=r"the validation split of .* is empty: 1 sentences were too long or"):
         _ = task.corpus
@@ -283,7 +283,7 @@ def test_a_split_that_loses_all_its_sentences_is_refused_with_a_sentence(tmp_pat
         ({"text": ()}, "at least one field of text"),
         ({"labels": ("a",)}, "at least two classes"),
         ({"labels": ("a", "a")}, "a class is named twice"),
-        ({"labels": ("a", "b"), "left_out": ("b",)}, "b cannot be a class and left out"),
+        ({"labels": ("a", "b"), "exclude_labels": ("b",)}, "b cannot be a class and left out"),
         ({"vocabulary": Subwords(), "preparation": Preparation(unknown_integers=True)}, "needs a vocabulary of Words"),
     ],
 )

@@ -60,7 +60,7 @@ def test_coverage_is_told_of_the_vocabulary_and_of_running_words(tmp_path):
     rows = [{"text": f"the the the dog n{i}", "label": i % 2, "split": "test" if i > 3 else "train"} for i in range(6)]
     file = write_jsonl(tmp_path / "a.jsonl", rows)
     task = Classification(file, splits=Splits(("train",), ("test",), ("test",)))
-    start = initial_embedding(task.source_words, written(tmp_path, "txt"))
+    start = initial_embedding(task.source_vocabulary, written(tmp_path, "txt"))
     assert start.coverage == pytest.approx(1 / 3)  # unknown, the, dog
     assert start.running_coverage(task) == pytest.approx(3 / 5)
 

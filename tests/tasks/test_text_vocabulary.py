@@ -18,38 +18,38 @@ def cache(tmp_path, monkeypatch):
 
 def test_words_seen_fewer_than_three_times_are_unknown():
     coder = Words().coder(SENTENCES)
-    assert coder.vocabulary.words == (*SPECIALS, UNKNOWN_WORD, "a", "b")
+    assert coder.vocabulary.tokens == (*SPECIALS, UNKNOWN_WORD, "a", "b")
     assert coder.encode([["a", "c", "b", "never"]])[0].tolist() == [4, UNKNOWN, 5, UNKNOWN]
 
 
 def test_the_most_frequent_words_are_kept_and_come_first():
-    assert Words(least=1, most=3).coder(SENTENCES).vocabulary.words[UNKNOWN + 1 :] == ("a", "b", "c")
+    assert Words(min_count=1, max_size=3).coder(SENTENCES).vocabulary.tokens[UNKNOWN + 1 :] == ("a", "b", "c")
 
 
 def test_special_words_in_the_text_itself_are_unknown_words():
-    coder = Words(least=1).coder([["<pad>", "<end>", "x", "<unknown>"]] * 3)
-    assert coder.vocabulary.words == (*SPECIALS, UNKNOWN_WORD, "x")
+    coder = Words(min_count=1).coder([["<pad>", "<end>", "x", "<unknown>"]] * 3)
+    assert coder.vocabulary.tokens == (*SPECIALS, UNKNOWN_WORD, "x")
     assert coder.encode([["<pad>", "<end>", "<start>", "<unknown>", "x"]])[0].tolist() == [UNKNOWN] * 4 + [4]
 
 
 def test_words_are_read_back_without_the_special_ones():
-    coder = Words(least=1).coder(SENTENCES)
+    coder = Words(min_count=1).coder(SENTENCES)
     assert coder.text([*coder.encode([["a", "e", "c"]])[0].tolist(), END, 0, 0]) == "a e c"
 
 
 def test_only_the_training_split_is_counted(tmp_path):
     rows = [{"text": f"a w{i}", "label": i % 2} for i in range(40)]
-    task = Classification(write_jsonl(tmp_path / "a.jsonl", rows), vocabulary=Words(least=1))
-    assert len(task.source_words) == len(SPECIALS) + 1 + 1 + len(task.part("training"))  # unknown, a, and each w
+    task = Classification(write_jsonl(tmp_path / "a.jsonl", rows), vocabulary=Words(min_count=1))
+    assert len(task.source_vocabulary) == len(SPECIALS) + 1 + 1 + len(task.part("training"))  # unknown, a, and each w
 
 
 def test_the_two_sides_may_share_their_words(tmp_path):
     file = write_jsonl(tmp_path / "a.jsonl", pairs())
     apart = Translation(file, preparation=Preparation(lower=False))
     shared = Translation(file, preparation=Preparation(lower=False), vocabulary=Words(shared=True))
-    assert set(apart.source_words.words) & set(apart.target_words.words) == {*SPECIALS, UNKNOWN_WORD}
-    assert shared.source_words == shared.target_words
-    assert set(shared.source_words.words) == {*apart.source_words.words, *apart.target_words.words}
+    assert set(apart.source_vocabulary.tokens) & set(apart.target_vocabulary.tokens) == {*SPECIALS, UNKNOWN_WORD}
+    assert shared.source_vocabulary == shared.target_vocabulary
+    assert set(shared.source_vocabulary.tokens) == {*apart.source_vocabulary.tokens, *apart.target_vocabulary.tokens}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def phrases():
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_the_special_words_of_subwords_are_those_of_every_vocabulary(phrases, kind):
     coder = Subwords(size=40, kind=kind).coder([phrase.split() for phrase in phrases])
-    assert coder.vocabulary.words[: UNKNOWN + 1] == (*SPECIALS, UNKNOWN_WORD)
+    assert coder.vocabulary.tokens[: UNKNOWN + 1] == (*SPECIALS, UNKNOWN_WORD)
     assert len(coder.vocabulary) == 40
 
 
@@ -123,8 +123,8 @@ def test_subwords_are_shared_between_the_sides_unless_told_otherwise(tmp_path, p
     plain = Preparation("spaces", lower=False)
     shared = Translation(file, preparation=plain, vocabulary=Subwords(size=60))
     apart = Translation(file, preparation=plain, vocabulary=Subwords(size=40, shared=False))
-    assert shared.source_words == shared.target_words
-    assert apart.source_words != apart.target_words
+    assert shared.source_vocabulary == shared.target_vocabulary
+    assert apart.source_vocabulary != apart.target_vocabulary
     batch = next(shared.batches("validation", 5))
     said = [shared.sentence(row.tolist()) for row in batch.target]
     assert said == shared.references("validation")[:5]
@@ -140,8 +140,8 @@ def test_a_missing_library_is_asked_for_by_the_name_of_the_extra(monkeypatch, tm
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Words(least=0), "least must be at least 1"),
-        (lambda: Words(most=0), "most must be positive"),
+        (lambda: Words(min_count=0), "min_count must be at least 1"),
+        (lambda: Words(max_size=0), "max_size must be positive"),
         (lambda: Subwords(kind="wordpiece"), "choose one of unigram, bpe"),
         (lambda: Subwords(size=3), "size must be more than"),
     ],

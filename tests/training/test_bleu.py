@@ -7,6 +7,7 @@ from torch import nn
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
+from attnscope.models.capabilities import Generates
 from attnscope.tasks import END, Preparation, Subwords, Translation, Words, pad
 from attnscope.training.bleu import bleu
 
@@ -21,11 +22,11 @@ def task(request, tmp_path, monkeypatch):
     sentences = [" ".join(random.choice(LETTERS, random.integers(5, 12))) for _ in range(80)]
     file = tmp_path / "pairs.tsv"
     file.write_text("source\ttarget\n" + "".join(f"{text}\t{text.upper()}\n" for text in sentences))
-    vocabulary = Words(least=1) if request.param == "words" else Subwords(size=40)
+    vocabulary = Words(min_count=1) if request.param == "words" else Subwords(size=40)
     return Translation(str(file), preparation=Preparation("spaces", lower=False), vocabulary=vocabulary)
 
 
-class Oracle(nn.Module):
+class Oracle(Generates, nn.Module):
     """Says the reference, through `changed`."""
 
     def __init__(self, task, changed=lambda words: words):
@@ -35,9 +36,9 @@ class Oracle(nn.Module):
         parts = [task.part(name) for name in ("training", "validation", "test")]
         self.answers = {s.tobytes(): t for part in parts for s, t in zip(part.source, part.target, strict=True)}
 
-    def generate(self, source, source_mask, longest):
+    def generate(self, source, source_mask, max_length):
         assert not self.training
-        assert longest >= source.shape[1]
+        assert max_length >= source.shape[1]
         rows = [row[mask].numpy().astype(np.int32) for row, mask in zip(source, source_mask, strict=True)]
         self.seen += [len(row) for row in rows]
         return pad([self.changed(self.answers[row.tobytes()]) for row in rows], fill=END)[0]
@@ -68,7 +69,7 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
     file = tmp_path / "pairs.tsv"
     rows = "".join(f"a b c d e f x{i}\tThe Cat sat on a Mat.\n" for i in range(40))
     file.write_text("source\ttarget\n" + rows)
-    lower = Translation(str(file), vocabulary=Words(least=1))
+    lower = Translation(str(file), vocabulary=Words(min_count=1))
     found = bleu(Oracle(lower), lower)
     assert found.score == pytest.approx(100)
     assert "case:lc" in found.signature
@@ -76,7 +77,7 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
 
 def test_a_network_translates_and_is_left_in_its_mode(task):
     settings = EncoderDecoderSettings(units=8)
-    model = EncoderDecoder(settings, len(task.source_words), len(task.target_words)).train()
+    model = EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).train()
     assert 0 <= bleu(model, task, most=5).score < 50
     assert model.training
 

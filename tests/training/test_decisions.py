@@ -36,9 +36,11 @@ def test_a_class_that_is_never_chosen_has_an_f1_of_zero():
 
 
 def test_decisions_are_those_of_the_model_under_any_attention():
-    task = Keyword(words=8, length=6, test_size=50)
+    task = Keyword(num_words=8, length=6, test_size=50)
     torch.manual_seed(0)
-    model = build(ClassifierSettings(input_size=5, units=4, hidden=3), len(task.source_words), len(task.target_words))
+    model = build(
+        ClassifierSettings(input_size=5, units=4, hidden=3), len(task.source_vocabulary), len(task.target_vocabulary)
+    )
     for forward in ({}, {"attention": uniform}):
         made = decide(model, task.batches("test", 16), **forward)
         assert made.probabilities.shape == (50, 2)

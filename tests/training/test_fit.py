@@ -13,13 +13,15 @@ from attnscope.tasks import OneToOne
 from attnscope.training import L2, CrossEntropy, TrainingDiverged, TrainingSettings, evaluate, fit
 from attnscope.training.progress import read
 
-TASK = OneToOne(shortest=3, longest=5, test_size=20)
+TASK = OneToOne(min_length=3, max_length=5, test_size=20)
 SETTINGS = TrainingSettings(steps=30, batch_size=8, evaluate_every=10)
 
 
 def new_model(seed=0, units=16):
     torch.manual_seed(seed)
-    return EncoderDecoder(replace(PRESETS["aed"], units=units), len(TASK.source_words), len(TASK.target_words))
+    return EncoderDecoder(
+        replace(PRESETS["aed"], units=units), len(TASK.source_vocabulary), len(TASK.target_vocabulary)
+    )
 
 
 def same(a, b):
@@ -68,7 +70,13 @@ def test_objectives_add_up():
 def test_adam_follows_torchs_own_with_the_papers_options():
     """One step by hand: gradient of the whole objective, clipped, at the scheduled rate."""
     settings = replace(
-        SETTINGS, steps=3, learning_rate=0.1, epsilon=0.1, schedule="exponential", clip=0.5, teacher_forcing=1.0
+        SETTINGS,
+        steps=3,
+        learning_rate=0.1,
+        epsilon=0.1,
+        schedule="exponential",
+        max_grad_norm=0.5,
+        teacher_forcing=1.0,
     )
     ours, twin = new_model(), new_model()
     fit(ours, TASK, CrossEntropy() + L2(1e-3), settings, seed=3)
@@ -121,13 +129,13 @@ def test_probes_are_watched_during_training():
 
 
 def test_training_stops_when_it_is_good_enough():
-    progress = fit(new_model(), TASK, settings=replace(SETTINGS, enough=0.0))
+    progress = fit(new_model(), TASK, settings=replace(SETTINGS, stop_at_accuracy=0.0))
     assert progress.step == 0
     assert progress.stopped
 
 
 def test_training_stops_when_the_loss_does_not_fall_and_keeps_the_best():
-    settings = replace(SETTINGS, steps=200, evaluate_every=5, learning_rate=0.5, patience=3, keep="best")
+    settings = replace(SETTINGS, steps=200, evaluate_every=5, learning_rate=0.5, patience=3, keep_weights="best")
     model = new_model()
     log = fit(model, TASK, settings=settings).log
     losses = [row["loss"] for row in log]
@@ -153,7 +161,7 @@ def test_a_loss_that_is_no_number_stops_training_with_a_sentence():
         ({"schedule": "stairs"}, "choose one of constant, exponential, linear, cosine"),
         ({"checkpoints": (99999,)}, r"checkpoints \[99999\] lie outside"),
         ({"teacher_forcing": 2.0}, "from 0 to 1"),
-        ({"keep": "all"}, "choose one of last, best"),
+        ({"keep_weights": "all"}, "choose one of last, best"),
     ],
 )
 def test_impossible_settings_are_refused_with_a_sentence(settings, message):
@@ -180,11 +188,11 @@ from attnscope.training import L2, CrossEntropy, TrainingSettings, fit
 torch.set_num_threads(1)
 
 def train(folder):
-    task = OneToOne(shortest=3, longest=8, test_size=20)
+    task = OneToOne(min_length=3, max_length=8, test_size=20)
     torch.manual_seed(0)
-    model = EncoderDecoder(replace(PRESETS["aed"], units=24), len(task.source_words), len(task.target_words))
-    settings = TrainingSettings(steps=400, batch_size=16, evaluate_every=20, checkpoints=(100, 300), keep="best",
-                                teacher_forcing=0.5)
+    model = EncoderDecoder(replace(PRESETS["aed"], units=24), len(task.source_vocabulary), len(task.target_vocabulary))
+    settings = TrainingSettings(steps=400, batch_size=16, evaluate_every=20, checkpoints=(100, 300),
+                                keep_weights="best", teacher_forcing=0.5)
     progress = fit(model, task, CrossEntropy() + L2(), settings, 5, folder, save_every=0.05)
     (folder / "log.json").write_text(json.dumps(progress.log))
 

@@ -14,13 +14,13 @@ from attnscope.training import Conicity, CrossEntropy, Hiding, MaskedWords, Trai
 from attnscope.training.fit import Fit, carry_out
 from attnscope.training.replicas import fit_together
 
-TASK = Keyword(words=20, length=12, test_size=100)
+TASK = Keyword(num_words=20, length=12, test_size=100)
 SETTINGS = ClassifierSettings(input_size=12, units=6, hidden=8, attention="additive")
 
 
 def network(settings=SETTINGS, seed=0):
     torch.manual_seed(seed)
-    return build(settings, len(TASK.source_words), len(TASK.target_words))
+    return build(settings, len(TASK.source_vocabulary), len(TASK.target_vocabulary))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_tying_is_the_mean_squared_distance_over_real_words(batch):
     apart = (trace.encoder - trace.embedded)[batch.source_mask]
     torch.testing.assert_close(Tying(10.0)(model, batch, trace), 10 * apart.square().sum(-1).mean())
     torch.testing.assert_close(Tying(10.0, squared=False)(model, batch, trace), 10 * apart.norm(dim=-1).mean())
-    torch.testing.assert_close(Tying(10.0, per_number=True)(model, batch, trace), 10 * apart.square().mean())
+    torch.testing.assert_close(Tying(10.0, per_dimension=True)(model, batch, trace), 10 * apart.square().mean())
 
 
 def test_a_state_that_is_its_word_costs_nothing_and_has_a_slope(batch):
@@ -74,7 +74,7 @@ def test_masked_words_are_guessed_by_a_frozen_table(batch):
     model = network()
     price = MaskedWords(2.0)(model, batch, model(batch))
     price.backward()
-    words = len(TASK.source_words)
+    words = len(TASK.source_vocabulary)
     assert 0 < price.item() < 2 * 5 * math.log(words)
     assert all(torch.isfinite(p.grad).all() for p in model.encoder.parameters())
     blind = MaskedWords(2.0, p=0.999)
@@ -98,7 +98,7 @@ def test_masked_words_can_be_learnt_where_context_tells_them():
             first = made.source[:, :1].expand_as(made.source)
             return replace(made, source=torch.where(made.source_mask & (made.source > 2), first, made.source))
 
-    model, task = network(), Repeated(words=20, length=12, test_size=50)
+    model, task = network(), Repeated(num_words=20, length=12, test_size=50)
     made = task.training_batch(1, 0, 50)
     before = MaskedWords(1.0)(model, made, model(made)).item()
     settings = TrainingSettings(steps=200, batch_size=32, learning_rate=1e-2, evaluate_every=200)
@@ -155,9 +155,9 @@ def test_what_cannot_be_compared_is_refused_with_a_sentence(batch):
     for objective in (Tying(1.0), MaskedWords(1.0)):
         with pytest.raises(BadSetting, match="states have 14 numbers and words 12"):
             objective(wide, batch, wide(batch))
-    copying = Copying(words=6, length=5, test_size=20)
+    copying = Copying(num_words=6, length=5, test_size=20)
     made = copying.training_batch(0, 0, 2)
-    other = build(PRESETS["copying"], len(copying.source_words), len(copying.target_words))
+    other = build(PRESETS["copying"], len(copying.source_vocabulary), len(copying.target_vocabulary))
     with pytest.raises(BadSetting, match="need a classifier"):
         MaskedWords(1.0)(other, made, other(made))
     with pytest.raises(BadSetting, match="between 0 and 1"):

@@ -9,6 +9,7 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.models import PRESETS, Attention, Trace, build
+from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import END, NOWHERE, Batch, Copying, Keyword, LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate, fit
 from attnscope.training.fit import Fit, carry_out
@@ -29,10 +30,20 @@ def given(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
     source = torch.tensor([[3, 4, 1], [5, 1, 0]])
     target = torch.tensor([[3, 4], [5, 0]])
     batch = Batch(source, source > 0, target, target > 0, torch.tensor(guide))
-    layer = Attention(None, None, torch.zeros(2, 2, 3, 1), weights, weights)
+    layer = Attention(queries=None, keys=None, values=torch.zeros(2, 2, 3, 1), scores=weights, weights=weights)
     states, context = torch.zeros(2, 3, 1), torch.zeros(2, 2, 1)
     trace = Trace(
-        source, source > 0, target, target > 0, target, states, states, context, (layer,), context, torch.zeros(2, 2, 6)
+        source=source,
+        source_mask=source > 0,
+        target=target,
+        target_mask=target > 0,
+        decoder_input=target,
+        embedded=states,
+        encoder=states,
+        decoder=context,
+        layers=(layer,),
+        context=context,
+        logits=torch.zeros(2, 2, 6),
     )
     return batch, trace
 
@@ -84,14 +95,14 @@ def test_it_guides_every_attention_with_any_number_of_heads(attention):
     trace = model(batch)
     expected = 0.0
     for b, t in batch.target_mask.nonzero().tolist():
-        expected -= sum(trace.attention[b, k, t, batch.guide[b, t]].log().item() for k in range(2)) / 2
+        expected -= sum(trace.attention[b, k, t, batch.gold_attention[b, t]].log().item() for k in range(2)) / 2
     assert price(Guidance(total=True), batch, trace) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_cannot_be_guided_is_refused():
     batch, trace = given()
     with pytest.raises(BadSetting, match="a task that says where to look"):
-        Guidance()(torch.nn.Identity(), replace(batch, guide=None), trace)
+        Guidance()(torch.nn.Identity(), replace(batch, gold_attention=None), trace)
     with pytest.raises(BadSetting, match=r"a model with attention; this one has none \(attention='none'\)"):
         Guidance()(torch.nn.Identity(), batch, replace(trace, layers=()))
     with pytest.raises(BadSetting, match="the share of guided words is from 0 to 1"):
@@ -138,7 +149,7 @@ def test_which_words_are_guided_does_not_depend_on_their_batch():
 
 
 def test_many_seeds_are_guided_together_as_they_are_alone():
-    task = Copying(words=6, length=5, test_size=20)
+    task = Copying(num_words=6, length=5, test_size=20)
     settings = TrainingSettings(steps=6, batch_size=4, teacher_forcing=1.0, evaluate_every=3)
     objective = CrossEntropy() + Guidance(0.7, share=0.5)
 
@@ -156,28 +167,24 @@ def test_many_seeds_are_guided_together_as_they_are_alone():
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
-class Says(torch.nn.Module):
+class Says(GivesTrace, torch.nn.Module):
     """A model that says what it is told to."""
 
     def __init__(self, words):
         super().__init__()
         self.words = torch.tensor(words)
 
-    def forward(self, batch, teacher_forcing=1.0):
+    def forward(self, batch, teacher_forcing=None):
         logits = torch.nn.functional.one_hot(self.words, 8).float()
         states = torch.zeros(*batch.source.shape, 1)
-        return Trace(
-            batch.source,
-            batch.source_mask,
-            batch.target,
-            batch.target_mask,
-            None,
-            states,
-            states,
-            None,
-            (),
-            None,
-            logits,
+        return Trace.of(
+            batch,
+            decoder_input=None,
+            embedded=states,
+            encoder=states,
+            layers=(),
+            context=None,
+            logits=logits,
         )
 
 
@@ -206,25 +213,26 @@ def singles(batch):
 
 
 def test_a_class_is_its_own_last_word():
-    batch = next(Keyword(words=4, length=3, test_size=6).batches())
+    batch = next(Keyword(num_words=4, length=3, test_size=6).batches())
     found = evaluate(Says(batch.target.tolist()), [batch])
     assert found["final_accuracy"] == found["sentence_accuracy"] == 1
 
 
 def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
     """Pairs of tables that it never saw together, with attention where the guide says."""
-    task = LookupTables(bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5,
-                        end=False)  # fmt: skip
+    task = LookupTables(
+        bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5, end=False
+    )
     torch.manual_seed(0)
     # First weights of at most 0.08 suit 512 units: those of so few start larger.
     small = replace(PRESETS["lookup_tables"], units=64, target_input_size=64, initialisation="torch")
-    model = build(small, len(task.source_words), len(task.target_words))
+    model = build(small, len(task.source_vocabulary), len(task.target_vocabulary))
     settings = TrainingSettings(
-        steps=300, batch_size=16, learning_rate=1e-2, schedule="linear", clip=5.0, evaluate_every=300
+        steps=300, batch_size=16, learning_rate=1e-2, schedule="linear", max_grad_norm=5.0, evaluate_every=300
     )
     fit(model, task, CrossEntropy() + Guidance(), settings)
     assert evaluate(model, task.batches("training"))["sentence_accuracy"] == 1
     assert evaluate(model, task.batches("heldout_compositions"))["final_accuracy"] >= 0.7  # by chance: 0.25
     batch = next(task.batches("all"))
-    looked = model(batch).attention[:, 0].gather(-1, batch.guide.clamp(min=0)[..., None])[..., 0]
+    looked = model(batch).attention[:, 0].gather(-1, batch.gold_attention.clamp(min=0)[..., None])[..., 0]
     assert looked[batch.target_mask].min() > 0.9

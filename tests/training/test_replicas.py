@@ -13,16 +13,22 @@ from attnscope.training.fit import Fit, carry_out
 from attnscope.training.replicas import fit_together, stacked
 
 SMALL = {"units": 12, "input_size": 10, "hidden": 9}
-COPYING = Copying(words=6, length=5, test_size=20)
+COPYING = Copying(num_words=6, length=5, test_size=20)
 SETTINGS = TrainingSettings(
-    steps=12, batch_size=6, learning_rate=5e-3, teacher_forcing=1.0, evaluate_every=4, clip=0.05, checkpoints=(6,)
+    steps=12,
+    batch_size=6,
+    learning_rate=5e-3,
+    teacher_forcing=1.0,
+    evaluate_every=4,
+    max_grad_norm=0.05,
+    checkpoints=(6,),
 )
 SEEDS = (3, 0, 7)
 CASES = {
     "copying": (COPYING, replace(PRESETS["copying"], **SMALL), SETTINGS),
     "dropout": (COPYING, replace(PRESETS["translation"], **SMALL), SETTINGS),
     "batches of different widths": (
-        OneToOne(shortest=3, longest=9, test_size=20),
+        OneToOne(min_length=3, max_length=9, test_size=20),
         replace(PRESETS["translation"], **SMALL, shared_inputs=False, dropout=0.0),
         replace(SETTINGS, batch_size=2),
     ),
@@ -31,7 +37,7 @@ CASES = {
     "uniform attention": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, attention="uniform")),
     "attention only": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, trained="attention")),
     "classifier": (
-        Keyword(words=5, length=6, test_size=20),
+        Keyword(num_words=5, length=6, test_size=20),
         ClassifierSettings(input_size=7, units=5, hidden=4),
         SETTINGS,
     ),
@@ -41,7 +47,7 @@ CASES = {
 def begun(case, seed, folder=None, objective=CrossEntropy() + L2(1e-3)):  # noqa: B008 (frozen)
     task, model, settings = case
     torch.manual_seed(seed)
-    network = build(model, len(task.source_words), len(task.target_words))
+    network = build(model, len(task.source_vocabulary), len(task.target_vocabulary))
     return Fit(network, task, objective, settings, seed, folder and folder / str(seed), {})
 
 
@@ -67,11 +73,11 @@ def test_each_seed_learns_what_it_learns_alone(case, tmp_path):
 def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
     """Its neighbours go on; the weights that it leaves are those it had when it stopped."""
     task, model, settings = CASES["copying"]
-    case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), clip=None))
+    case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), max_grad_norm=None))
     watched = [begun(case, seed) for seed in SEEDS]
     reached = [max(row["word_accuracy"] for row in carry_out(run).progress.log) for run in watched]
     enough = sorted(reached)[1]  # the median: one at least stops, one at least does not before the end
-    case = (task, model, replace(case[2], enough=enough))
+    case = (task, model, replace(case[2], stop_at_accuracy=enough))
     alone = [carry_out(begun(case, seed)) for seed in SEEDS]
     side_by_side = [begun(case, seed) for seed in SEEDS]
     fit_together(side_by_side)
@@ -132,7 +138,7 @@ def test_heads_that_start_elsewhere_can_be_replicas(tmp_path):
 
 
 def test_stacked_batches_are_padded_to_common_widths():
-    batches = [next(OneToOne(shortest=n, longest=n, test_size=2).batches()) for n in (3, 5)]
+    batches = [next(OneToOne(min_length=n, max_length=n, test_size=2).batches()) for n in (3, 5)]
     both = stacked(batches)
     assert both.source.shape == (2, 2, 6)
     assert both.source_mask[0].sum(1).tolist() == [4, 4]
@@ -164,7 +170,7 @@ def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
         str(tmp_path / "films.jsonl"),
         special="both",
         splits=Splits(("train",), ("dev",), ("test",)),
-        vocabulary=Words(least=1),
+        vocabulary=Words(min_count=1),
     )
     model = ClassifierSettings(input_size=6, units=3, attention="additive", hidden=4, specials_attended=False)
     case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=()))

@@ -5,8 +5,9 @@ audit("runs/runs/KEY", settings=Settings(quick=True))   a run of ours, on the te
 audit(adapter, [Example("a fine film", "yes"), ...])    any model that has a `reader`
 """
 
-from attnscope.auditing.record import Interval, Test, Verdict
-from attnscope.auditing.running import Settings, audit
-from attnscope.auditing.subject import Example
+from attnscope.auditing.runner import Settings, audit
+from attnscope.faithfulness.criteria import Interval
+from attnscope.faithfulness.records import Test, Verdict
+from attnscope.faithfulness.subject import Example
 
 __all__ = ["Example", "Interval", "Settings", "Test", "Verdict", "audit"]

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attnscope.auditing.subject import CLASSIFIER, TRANSLATOR, Example, Subject, from_examples, from_task
 from attnscope.errors import AttnscopeError, BadSetting, require
+from attnscope.faithfulness.subject import CLASSIFIER, TRANSLATOR, Example, Subject, from_examples, from_task
 from attnscope.files import Malformed
 from attnscope.lab.experiment import Run
 from attnscope.models.adapters import load
 from attnscope.models.adapters.folder import HUB
-from attnscope.probes.alignment import GoldLinks, gold_from_pharaoh
+from attnscope.probes.word_alignment import GoldAlignment, gold_from_pharaoh
 from attnscope.tasks.batch import SPECIALS
 from attnscope.tasks.text import origins
 from attnscope.tasks.text.rows import UNSPLIT, Row
@@ -69,7 +69,7 @@ def of_run(folder: Path, data: Any, split: str, most: int, seed: int) -> Subject
     task, model = run.task, run.model()
     drawn = task.draw(split, most, seed) if hasattr(task, "draw") else first(task, split, most)
     kind = CLASSIFIER if drawn.target.shape[1] == 1 else TRANSLATOR
-    classes = tuple(task.target_words.words[len(SPECIALS) :]) if kind == CLASSIFIER else ()
+    classes = tuple(task.target_vocabulary.tokens[len(SPECIALS) :]) if kind == CLASSIFIER else ()
     about = {"name": str(getattr(task, "file", type(task).__name__)), "split": split, "of": None}
     return Subject(
         model, folder.name, kind, type(model).__name__, classes, len(drawn), from_task(task, drawn), None, about
@@ -189,7 +189,7 @@ def words(text: str | list[str]) -> str | tuple[str, ...]:
     return text if isinstance(text, str) else tuple(text)
 
 
-def links(row: Row) -> GoldLinks | None:
+def links(row: Row) -> GoldAlignment | None:
     """Pharaoh's "0-0 1-2", or pairs, counted from 0."""
     given = row.fields.get(LINKS)
     if given is None:
@@ -197,6 +197,6 @@ def links(row: Row) -> GoldLinks | None:
     try:
         if isinstance(given, str):
             return gold_from_pharaoh(given, base=0)
-        return GoldLinks.of(given, row.fields.get(POSSIBLE) or ())
+        return GoldAlignment.of(given, row.fields.get(POSSIBLE) or ())
     except (AttnscopeError, TypeError, ValueError) as error:
         raise Malformed(f"{row.file}, line {row.line}: {LINKS!r} holds no links ({error})") from error

@@ -9,19 +9,27 @@ from typing import Any
 
 from pandas import DataFrame
 
-from attnscope.auditing import pictures
-from attnscope.auditing.columns import Column, columns_of, in_words
-from attnscope.auditing.matrices import Pair, pair_of
-from attnscope.auditing.record import ANSWERS
-from attnscope.auditing.scale import WIDTH, Scale, said, scale_of
-from attnscope.auditing.shades import LEVELS
-from attnscope.auditing.strips import Text, text_of
-from attnscope.auditing.subject import TRANSLATOR
+from attnscope.auditing import drawing
+from attnscope.auditing.drawing import (
+    LEVELS,
+    WIDTH,
+    Column,
+    Pair,
+    Scale,
+    Text,
+    columns_of,
+    in_words,
+    pair_of,
+    said,
+    scale_of,
+    text_of,
+)
+from attnscope.faithfulness.records import ANSWERS
+from attnscope.faithfulness.subject import TRANSLATOR
 from attnscope.files import write_atomically
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
-from attnscope.report.html import environment
-from attnscope.report.picture import Picture
+from attnscope.report.html import Picture, environment
 
 HERE = Path(__file__).parent
 WORDS = {"yes": "Yes", "partly": "With care", "no": "No", "unclear": "Unclear"}
@@ -126,13 +134,13 @@ def took(part: dict[str, Any]) -> str:
 def extras(name: str, part: dict[str, Any], audit: dict[str, Any]) -> dict[str, Any]:
     """What some parts have besides sentences and tables."""
     if name == "formed":
-        heads = pictures.heads_of(part)
-        return of_heads(heads, pictures.formed_columns(heads), None)
+        heads = drawing.heads_of(part)
+        return of_heads(heads, drawing.formed_columns(heads), None)
     if name == "heads":
-        heads = pictures.heads_of(part)
-        return of_heads(heads, pictures.ranked_columns(heads), pictures.agreement(part))
+        heads = drawing.heads_of(part)
+        return of_heads(heads, drawing.ranked_columns(heads), drawing.agreement(part))
     if name == "adversary":
-        return {"figures": shown([pictures.adversaries(part)])}
+        return {"figures": shown([drawing.adversaries(part)])}
     if name == "examples":
         return {"examples": examples_of(part, audit)}
     return {}
@@ -141,11 +149,11 @@ def extras(name: str, part: dict[str, Any], audit: dict[str, Any]) -> dict[str, 
 def of_heads(heads: DataFrame, columns: list[str], further: Picture | None) -> dict[str, Any]:
     """One head is a table; many are pictures, and where they are ranked the table names the first."""
     found: dict[str, Any] = {
-        "figures": shown(pictures.small_multiples(heads, columns), [further]),
-        "meanings": {name: pictures.MEANINGS[name] for name in columns if name in pictures.MEANINGS},
+        "figures": shown(drawing.small_multiples(heads, columns), [further]),
+        "meanings": {name: drawing.MEANINGS[name] for name in columns if name in drawing.MEANINGS},
     }
     ranked = any(str(name).startswith("rank by ") for name in heads.columns)
-    return found | ({"heads": columns_of(pictures.believed(heads, columns))} if ranked or len(heads) == 1 else {})
+    return found | ({"heads": columns_of(drawing.believed(heads, columns))} if ranked or len(heads) == 1 else {})
 
 
 def shown(*groups: Sequence[Picture | None]) -> list[list[Picture]]:

@@ -1,9 +1,14 @@
-"""How does a run's configuration become JSON, and how does it come back?
+"""The configuration of a run as JSON, and back, under a schema of stored names.
 
 Settings are frozen dataclasses. In JSON each is an object with its kind and its fields. Settings that have a field of
 that name, as those of subwords do, are known by its value.
+
+The key of a run is the hash of this JSON, so the JSON must not follow the names in the code. Fields and kinds are
+stored under the names of the schema, those of version 0.1: `STORED_NAMES` and `STORED_KINDS` list what is called
+otherwise in the code, and `ADDED_FIELDS` what did not exist, which is stored only where it differs from its default.
 """
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,6 +18,8 @@ from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDeco
 from attnscope.tasks import TASKS, PublishedLookupTables, Scan
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
+
+SCHEMA = 1  # a configuration that was written under a later schema says so in its entry "schema"
 
 # Settings that stand in no other dictionary of names.
 KINDS: dict[str, type] = {
@@ -28,25 +35,51 @@ KINDS: dict[str, type] = {
 }
 
 
+# By class: name of a field in the code -> name in JSON. A class inherits the entries of its bases.
+STORED_NAMES: dict[str, dict[str, str]] = {
+    "OneToOne": {"num_words": "words", "min_length": "shortest", "max_length": "longest"},
+    "ExtendedSCAN": {"min_length": "shortest", "max_length": "longest", "max_source_length": "longest_source"},
+    "Copying": {"num_words": "words", "evaluation_distribution": "evaluation", "permutation_seed": "reordering"},
+    "Keyword": {"num_words": "words"},
+    "Scan": {"gold_attention": "guides"},
+    "Classification": {"exclude_labels": "left_out"},
+    "Preparation": {"min_length": "shortest", "max_length": "longest"},
+    "Splits": {"max_validation": "most_validation", "max_test": "most_test"},
+    "Words": {"min_count": "least", "max_size": "most"},
+    "Tying": {"per_dimension": "per_number"},
+    "Hiding": {"token_ids": "words"},
+    "TrainingSettings": {
+        "max_grad_norm": "clip",
+        "stop_at_accuracy": "enough",
+        "keep_weights": "keep",
+        "best_metric": "best_by",
+    },
+}
+STORED_KINDS: dict[str, str] = {}  # name of a class that is in no dictionary of names -> kind in JSON
+# By class: fields that 0.1 did not have; each has a default.
+ADDED_FIELDS: dict[str, tuple[str, ...]] = {"TrainingSettings": ("decoding",)}
+
+
 def kinds() -> dict[str, type]:
-    """Every kind of settings by its name, also one that was put into its dictionary a moment ago."""
+    """Every kind of settings by its name, also one that was registered a moment ago."""
     return {**TASKS, **SETTINGS, **OBJECTIVES, **KINDS}
 
 
 def describe(value: Any) -> Any:
-    """Settings as JSON.
+    """Settings as JSON, under their stored names.
 
     >>> describe(Positions(base=100.0))
     {'kind': 'positions', 'base': 100.0, 'rotated': True}
     """
-    if is_dataclass(value):
-        kind = next((name for name, known in kinds().items() if type(value) is known), type(value).__name__)
-        return {"kind": kind} | {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        names = stored_names(type(value))
+        stored = {names.get(name, name): describe(getattr(value, name)) for name in described_fields(value)}
+        return {"kind": kind_of(type(value))} | stored
     return [describe(item) for item in value] if isinstance(value, tuple) else value
 
 
 def rebuild(value: Any) -> Any:
-    """The settings that `describe` described.
+    """The settings that `describe` described; names as in the code are read as well.
 
     >>> rebuild({'kind': 'positions', 'base': 100.0, 'rotated': True})
     Positions(base=100.0, rotated=True)
@@ -55,14 +88,33 @@ def rebuild(value: Any) -> Any:
         return tuple(rebuild(item) for item in value)
     if not isinstance(value, dict):
         return value
-    kind = class_of(str(value.get("kind")))
+    known = kinds()
+    kind = known[choose("kind of settings", str(value.get("kind")), known, "TASKS, OBJECTIVES or KINDS")]
+    names = {stored: name for name, stored in stored_names(kind).items()}
+    own = {field.name for field in fields(kind)}
     try:
-        own = {field.name for field in fields(kind)}
-        return kind(**{name: rebuild(item) for name, item in value.items() if name != "kind" or name in own})
+        return kind(
+            **{names.get(name, name): rebuild(item) for name, item in value.items() if name != "kind" or name in own}
+        )
     except TypeError as error:
         raise Malformed(f"these are not the settings of a {value['kind']}: {error}") from error
 
 
-def class_of(kind: str) -> type:
-    known = kinds()
-    return known[choose("kind of settings", kind, known, "TASKS, OBJECTIVES or KINDS")]
+def kind_of(settings: type) -> str:
+    """The name of a class of settings in JSON."""
+    registered = (name for name, known in kinds().items() if settings is known)
+    return next(registered, STORED_KINDS.get(settings.__name__, settings.__name__))
+
+
+def stored_names(settings: type) -> dict[str, str]:
+    """Name of a field in the code -> name in JSON, of this class and its bases."""
+    bases = reversed(settings.__mro__)
+    return {name: stored for base in bases for name, stored in STORED_NAMES.get(base.__name__, {}).items()}
+
+
+def described_fields(value: Any) -> Iterator[str]:
+    """The fields that are stored: all that 0.1 had, and newer ones that differ from their default."""
+    added = {name for base in type(value).__mro__ for name in ADDED_FIELDS.get(base.__name__, ())}
+    for field in fields(value):
+        if field.name not in added or getattr(value, field.name) != field.default:
+            yield field.name

@@ -14,7 +14,7 @@ import torch
 from attnscope.errors import AttnscopeError, BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.kinds import check_kinds
-from attnscope.lab.configuration import describe, rebuild
+from attnscope.lab.configuration import SCHEMA, describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.lab.watches import WATCHES
 from attnscope.models import (
@@ -27,6 +27,7 @@ from attnscope.models import (
     restart_heads,
     start_words,
 )
+from attnscope.models.capabilities import Decoding
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
@@ -73,7 +74,11 @@ class Experiment:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> "Experiment":
-        return cls(**{name: rebuild(value) for name, value in config.items() if name != "recipe"})
+        """The experiment of a stored configuration."""
+        schema = config.get("schema", SCHEMA)
+        require(schema == SCHEMA, f"this run was stored under schema {schema}; this version reads schema {SCHEMA}")
+        stated = {name: value for name, value in config.items() if name not in ("recipe", "schema")}
+        return cls(**{name: rebuild(value) for name, value in stated.items()})
 
     @property
     def key(self) -> str:
@@ -82,9 +87,9 @@ class Experiment:
     def new_model(self) -> Model:
         seed = self.seed if self.start.weights is None else self.start.weights
         torch.manual_seed(seed)
-        model = build(self.model, len(self.task.source_words), len(self.task.target_words))
+        model = build(self.model, len(self.task.source_vocabulary), len(self.task.target_vocabulary))
         restart_heads(model, self.start.heads)
-        start_words(model, self.task.source_words, self.start.vectors, seed)
+        start_words(model, self.task.source_vocabulary, self.start.vectors, seed)
         return model
 
 
@@ -123,12 +128,23 @@ class Run:
     def checkpoints(self) -> list[int]:
         return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("checkpoints/*.safetensors"))
 
-    def model(self, checkpoint: int | None = None) -> Model:
-        """The trained network, in evaluation mode; with a checkpoint, as it was after that many steps."""
+    @property
+    def decoding(self) -> Decoding:
+        """How the trained model is evaluated and probed."""
+        return self.experiment.training.decoding
+
+    def model(self, checkpoint: int | None = None, decoding: Decoding | None = None) -> Model:
+        """Return the trained model, in evaluation mode.
+
+        Args:
+            checkpoint: The training step whose weights are loaded; None: the final weights.
+            decoding: The model's `decoding`; None: that of the training settings.
+        """
         name = "weights" if checkpoint is None else f"checkpoints/step-{checkpoint:06d}"
         if checkpoint is not None and checkpoint not in self.checkpoints:
             raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
         model = self.experiment.new_model()
+        model.decoding = decoding or self.decoding
         load_weights(model, read(self.folder / f"{name}.safetensors")[0])
         return model.to(self.experiment.device).eval()
 
@@ -225,7 +241,9 @@ def write_down(experiment: Experiment, run: Fit) -> None:
     """The log, and a summary on the test set; weights and checkpoints are there already."""
     assert run.folder is not None
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
-    on_test = evaluate(run.model, experiment.task.batches("test"), **experiment.training.forward)
+    on_test = evaluate(
+        run.model, experiment.task.batches("test"), decoding=experiment.training.decoding, **experiment.training.forward
+    )
     write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
 
 

@@ -1,4 +1,4 @@
-"""How does a person change one setting by name? `model.units=64`, `task.longest=30`, `model.positions.base=100`."""
+"""How does a person change one setting by name? `model.units=64`, `task.max_length=30`, `model.positions.base=100`."""
 
 import json
 from dataclasses import fields, is_dataclass, replace

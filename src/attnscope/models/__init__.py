@@ -4,10 +4,8 @@ from attnscope.models.attention import ATTENTIONS, uniform
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
-from attnscope.models.encoder_decoder import EncoderDecoder
-from attnscope.models.encoder_decoder_settings import EncoderDecoderSettings
+from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
 from attnscope.models.initialise import Start, restart_heads, start_words
-from attnscope.models.positions import Positions
 from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
 from attnscope.models.trace import Attention, Intervention, Trace
 

@@ -66,17 +66,17 @@ class AttentionLayer(nn.Module, ABC):
             return mixed.transpose(1, 2).flatten(2)  # batch x target x (heads value)
         return mixed.sum(1) if self.combine == "sum" else mixed.mean(1)
 
-    def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
-        return Attention(queries, memory.keys, memory.values, alignment, weights)
+    def record(self, queries: Tensor, memory: Memory, scores: Tensor, weights: Tensor) -> Attention:
+        return Attention(queries=queries, keys=memory.keys, values=memory.values, scores=scores, weights=weights)
 
     def forward(
         self, decoder: Float[Tensor, "batch target units"], memory: Memory, intervention: Intervention | None = None
     ) -> tuple[Attention, Float[Tensor, "batch target context"]]:
         queries = self.queries(decoder)
-        alignment = self.align(queries, memory.keys)
-        own = alignment.masked_fill(memory.padding, -math.inf).softmax(-1)
+        scores = self.align(queries, memory.keys)
+        own = scores.masked_fill(memory.padding, -math.inf).softmax(-1)
         weights = intervene(own, memory.mask, intervention)
-        return self.record(queries, memory, alignment, weights), self.merge(weights @ memory.values)
+        return self.record(queries, memory, scores, weights), self.merge(weights @ memory.values)
 
 
 class Dot(AttentionLayer):
@@ -155,8 +155,8 @@ class Additive(AttentionLayer):
     def bend(self, total: Tensor) -> Tensor:
         return torch.tanh(total)
 
-    def record(self, queries: Tensor, memory: Memory, alignment: Tensor, weights: Tensor) -> Attention:
-        return Attention(None, None, memory.values, alignment, weights)
+    def record(self, queries: Tensor, memory: Memory, scores: Tensor, weights: Tensor) -> Attention:
+        return Attention(queries=None, keys=None, values=memory.values, scores=scores, weights=weights)
 
 
 class MLP(Additive):
@@ -191,10 +191,10 @@ def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps 
     return apart.transpose(1, 2)
 
 
-def masked_softmax(alignment: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
     """Over source positions, exactly zero on padding; but a sentence that is nothing else attends to it."""
     closed = ~mask & mask.any(1, keepdim=True)
-    return alignment.masked_fill(closed[:, None, None], -math.inf).softmax(-1)
+    return scores.masked_fill(closed[:, None, None], -math.inf).softmax(-1)
 
 
 def uniform(weights: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:

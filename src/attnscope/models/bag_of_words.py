@@ -14,6 +14,7 @@ from torch.nn.functional import embedding
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import intervene, uniform
+from attnscope.models.capabilities import GivesTrace, ReadsOut
 from attnscope.models.initialise import INITIALISATIONS
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import Batch
@@ -58,8 +59,10 @@ RECIPES: dict[str, ProxyRecipe] = {
 }
 
 
-class BagOfWords(nn.Module):
+class BagOfWords(GivesTrace, ReadsOut, nn.Module):
     """p_t = softmax of the mean of W e over the source (eq. 5), for every t."""
+
+    readout_is_exact = True
 
     def __init__(self, settings: BagOfWordsSettings, source_words: int, target_words: int):
         super().__init__()
@@ -69,7 +72,11 @@ class BagOfWords(nn.Module):
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's. There is no decoder to hear a word and no gate to show, so the last two change nothing."""
         embedded = embedding(batch.source, self.embedding)
@@ -78,10 +85,14 @@ class BagOfWords(nn.Module):
         weights = attended.weights if attention is not None else attended.weights[:, :, :1]
         context = self.context_of(weights @ attended.values)  # batch x (target or 1) x size
         steps = batch.target.shape[1]
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, embedded, None,
-            (attended,), context.expand(-1, steps, -1), self.readout(context).expand(-1, steps, -1),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=embedded,
+            layers=(attended,),
+            context=context.expand(-1, steps, -1),
+            logits=self.readout(context).expand(-1, steps, -1),
+        )
 
     def readout(
         self, context: Float[Tensor, "*any size"], decoder: Tensor | None = None
@@ -124,4 +135,4 @@ def uniform_attention(
     indifferent = embedded.new_zeros(len(batch), 1, batch.target.shape[1], batch.source.shape[1])
     own = uniform(indifferent, batch.source_mask)
     weights = intervene(own, batch.source_mask, intervention)
-    return Attention(None, None, embedded[:, None], indifferent, weights)
+    return Attention(queries=None, keys=None, values=embedded[:, None], scores=indifferent, weights=weights)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import linear
 
-from attnscope.models.gru_scan import gru_scan
-from attnscope.models.lstm_scan import lstm_scan, lstm_scans
+from attnscope.models.scans import gru_scan, lstm_scan, lstm_scans
 
 LONG = 64  # steps from which on cuDNN's LSTM, whose start is slow, beats a scan of our own
 State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence

@@ -1,4 +1,4 @@
-"""A classifier is a translator that says one word: which class? (snell2021 §2.4, eq. 7 to 9; tutek2020 §3.1)"""
+"""Which words of a text matter to its class? Scores without a decoder that asks. (snell2021 eq. 7; tutek2020 §2)"""
 
 import math
 from dataclasses import dataclass
@@ -11,11 +11,63 @@ from torch.nn.functional import embedding, pad
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.models.cells import LSTM
 from attnscope.models.recurrent import Recurrent
-from attnscope.models.scorers import FeedForward, ScaledDot, Scorer
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import SPECIALS, Batch
+
+
+class FeedForward(nn.Module):
+    """a = v · f(W h): f is ReLU, and both layers have biases (snell2021); additive, it is tanh, with one (tutek2020).
+
+    A query made from the instance adds U g to W h, where g is the gist of the text.
+    """
+
+    def __init__(self, size: int, hidden: int, additive: bool = False, from_instance: bool = False):
+        super().__init__()
+        self.key = nn.Linear(size, hidden)
+        self.score = nn.Linear(hidden, 1, bias=not additive)
+        self.query = nn.Linear(size, hidden, bias=False) if from_instance else None
+        self.bend = torch.tanh if additive else torch.relu
+
+    def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
+        asked = self.key(states)
+        if self.query is not None:
+            asked = asked + self.query(gist(states, mask))[:, None]
+        return self.score(self.bend(asked)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class ScaledDot(nn.Module):
+    """a = q · h / √d (tutek2020 eq. 10), where q is a parameter, or made from the instance (footnote 8).
+
+    A parameter starts from N(0, 1); by torch's default for a linear layer, uniform within 1 / √d, attention stays
+    uniform (appendix C).
+    """
+
+    def __init__(self, size: int, start: str = "normal", from_instance: bool = False):
+        super().__init__()
+        self.query = nn.Linear(size, size if from_instance else 1, bias=False)
+        self.from_instance = from_instance
+        if start == "normal" and not from_instance:
+            nn.init.normal_(self.query.weight)
+
+    def queries(self, states: Tensor, mask: Tensor) -> Float[Tensor, "batch state"]:
+        """Their scale included, so that a = q · h."""
+        query = self.query(gist(states, mask)) if self.from_instance else self.query.weight.expand(len(states), -1)
+        return query / math.sqrt(states.shape[-1])
+
+    def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
+        return (states @ self.queries(states, mask)[..., None]).squeeze(-1)
+
+
+Scorer = FeedForward | ScaledDot
+
+
+def gist(states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
+    """What the text as a whole left behind: the mean of its states."""
+    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
 
 ATTENTIONS = ("mlp", "additive", "dot")
 GROUNDINGS = ("none", "concat", "residual")
@@ -78,12 +130,14 @@ class WordTable(nn.Module):
         return embedding(words, self.table)
 
 
-class Classifier(nn.Module):
+class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """A bidirectional LSTM, attention over its states (eq. 7), and a linear readout (eq. 8).
 
     Two classes have one logit between them, as in the paper; more have one each. The special words of the target
     vocabulary, which come first, are never said.
     """
+
+    readout_is_exact = True
 
     def __init__(self, settings: ClassifierSettings, source_words: int, target_words: int):
         super().__init__()
@@ -99,17 +153,25 @@ class Classifier(nn.Module):
         self.output = nn.Linear(settings.state_size, 1 if classes == 2 else classes)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """As any model's; there is no decoder to be taught, and LSTM gates are not shown here."""
         embedded = self.source_inputs(batch.source)
         states = self.states(embedded, batch.source_mask)
         layer = self.looked(states, batch, attention)
         context = self.context_of(layer.weights @ layer.values)
-        return Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, None, embedded, states, None, (layer,),
-            context, self.readout(context),
-        )  # fmt: skip
+        return Trace.of(
+            batch,
+            embedded=embedded,
+            encoder=states,
+            layers=(layer,),
+            context=context,
+            logits=self.readout(context),
+        )
 
     def states(self, embedded: Float[Tensor, "batch source input"], mask: Bool[Tensor, "batch source"]) -> Tensor:
         """h of each word, grounded as the settings say."""
@@ -121,12 +183,14 @@ class Classifier(nn.Module):
     def looked(self, states: Tensor, batch: Batch, attention: Intervention | None) -> Attention:
         """The one layer and head of attention, by which one target word is said."""
         mask = batch.source_mask if self.settings.specials_attended else proper(batch)
-        alignment = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
-        own = masked_softmax(alignment, mask)
+        scores = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
+        own = masked_softmax(scores, mask)
         queries = keys = None
         if isinstance(self.attend, ScaledDot):
             queries, keys = self.attend.queries(states, mask)[:, None, None], states[:, None]
-        return Attention(queries, keys, states[:, None], alignment, intervene(own, mask, attention))
+        return Attention(
+            queries=queries, keys=keys, values=states[:, None], scores=scores, weights=intervene(own, mask, attention)
+        )
 
     def context_of(self, values: Float[Tensor, "batch 1 target state"]) -> Float[Tensor, "batch target state"]:
         """What the one head picked is the context."""

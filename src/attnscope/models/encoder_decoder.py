@@ -1,4 +1,4 @@
-"""An encoder, a decoder, and what lies between them: cell, attention, and where the context enters, freely combined."""
+"""Where in the sentence? Sines and cosines added to the inputs (aitken2021 §2)."""
 
 from dataclasses import dataclass, replace
 
@@ -8,23 +8,162 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import embedding
 
-from attnscope.errors import BadSetting, require
-from attnscope.models.attention import ATTENTIONS, AttentionLayer, Memory, QueryKeyValue, at_step
+from attnscope.errors import BadSetting, choose, require
+from attnscope.kinds import check_kinds
+from attnscope.models.attention import ATTENTIONS, COMBINATIONS, AttentionLayer, Memory, QueryKeyValue, at_step
+from attnscope.models.capabilities import EmbedsSource, Generates, GivesTrace, ReadsOut
 from attnscope.models.cells import CELLS, State
-from attnscope.models.dropout import uniform_like
-from attnscope.models.encoder_decoder_settings import ACTIVATIONS, EncoderDecoderSettings
 from attnscope.models.initialise import INITIALISATIONS
-from attnscope.models.positions import PositionalCode
-from attnscope.models.recurrent import Read, Recurrent
+from attnscope.models.recurrent import Read, Recurrent, uniform_like
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import END, START, Batch
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Settings of the code: the longest wave grows with `base`; `rotated` mixes all dimensions by a random rotation.
+
+    One-hot words need the rotation: without it a word and a position would share single dimensions.
+    """
+
+    base: float = 20.0  # aitken2021, author's code: 20 for one-to-one, 100 for eSCAN
+    rotated: bool = True
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        require(self.base > 1, f"the base of a positional code must be more than 1, not {self.base}")
+
+
+class PositionalCode(nn.Module):
+    """sin and cos interleaved: p(t) at 2i and 2i + 1 is sin and cos of t / base^(2i / size)."""
+
+    rotation: Tensor
+
+    def __init__(self, settings: Positions, size: int):
+        super().__init__()
+        self.settings, self.size = settings, size
+        self.register_buffer("rotation", random_rotation(size) if settings.rotated else torch.eye(size))
+
+    def forward(self, steps: int) -> Float[Tensor, "steps size"]:
+        return sines(steps, self.settings.base, self.rotation) @ self.rotation
+
+
+def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
+    size, device, dtype = len(rotation), rotation.device, rotation.dtype
+    times = torch.arange(steps, device=device, dtype=dtype)
+    rates = base ** (-torch.arange(0, size, 2, device=device, dtype=dtype) / size)
+    angles = torch.outer(times, rates)  # steps x half the size, rounded up
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
+
+
+def random_rotation(size: int) -> Tensor:
+    """Uniform over rotations: the Q of a normal matrix, signs fixed by R's diagonal."""
+    q, r = torch.linalg.qr(torch.randn(size, size))
+    rotation: Tensor = q * torch.sign(torch.diagonal(r))
+    return rotation
+
+
+CONTEXTS = ("readout", "input")
+READOUTS = ("state", "context", "both", "sum")
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+@dataclass(frozen=True)
+class EncoderDecoderSettings:
+    """Everything that defines an encoder-decoder but the task's vocabularies."""
+
+    cell: str = "gru"
+    units: int = 128  # of each direction
+    layers: int = 1
+    bidirectional: bool = False  # the encoder; the decoder starts from the mean of its two directions
+    dropout: float = 0.0  # between layers
+    first_state: str = "trained"  # or "zero"
+    attention: str = "dot"
+    heads: int = 1
+    combine: str = "concatenate"  # what heads picked; or "sum", "mean": then each sees whole states
+    key_size: int = 32  # of each head of query_key_value
+    inputs: str = "one_hot"
+    input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
+    target_input_size: int | None = None  # of target words, where it is not that of source words
+    shared_inputs: bool = False  # source and target words have one table of vectors
+    positions: Positions | None = None
+    context: str = "readout"
+    focus: bool = False  # "full focus": of what the decoder hears, the word only weighs the context (baan2019)
+    context_layer: bool = False  # a linear layer that the context passes first, to the decoder's size
+    readout: str = "both"  # what is read: the state, the context, both side by side, or their sum
+    hidden: int | None = None  # units of a layer between these and the words (N of snell2021 eq. 2)
+    activation: str = "tanh"  # of that layer
+    readout_bias: bool = False
+    initialisation: str = "fan_in"
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        choose("cell", self.cell, CELLS)
+        choose("attention", self.attention, ["none", *ATTENTIONS], "ATTENTIONS")
+        choose("kind of inputs", self.inputs, ("one_hot", "learned"))
+        choose("combination of heads", self.combine, COMBINATIONS)
+        choose("first state", self.first_state, ("trained", "zero"))
+        choose("activation", self.activation, ACTIVATIONS)
+        choose("place for the context", self.context, CONTEXTS)
+        choose("readout", self.readout, READOUTS)
+        choose("initialisation", self.initialisation, INITIALISATIONS)
+        for name in ("units", "layers", "heads", "key_size"):
+            require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("input_size", "target_input_size", "hidden"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} must be positive, not {value}")
+        require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        recurrent = CELLS[self.cell].recurrent
+        require(
+            recurrent or self.positions is not None,
+            f"cell={self.cell!r} has no recurrence, so without positions it cannot tell one step from another; "
+            "set positions",
+        )
+        require(
+            recurrent or self.attention != "none",
+            f"cell={self.cell!r} without attention passes nothing from encoder to decoder; choose an attention",
+        )
+        splits = self.attention != "query_key_value" and self.combine == "concatenate"
+        require(not splits or self.units % self.heads == 0, f"heads={self.heads} does not divide units={self.units}")
+        require(
+            self.attention != "query_key_value" or self.combine == "concatenate",
+            "heads of query_key_value have values of their own: combine must be 'concatenate'",
+        )
+        require(
+            self.attention != "dot" or not self.bidirectional,
+            "dot attention compares states of one size, but those of two directions are larger; use bilinear",
+        )
+        if self.attention == "none":
+            require(self.readout == "state", "without attention there is no context: set readout='state'")
+            require(self.context == "readout", "without attention there is no context to give to the decoder's input")
+            require(not self.context_layer, "without attention there is no context for a context_layer")
+            require(self.heads == 1, f"without attention there are no heads, so heads={self.heads} means nothing")
+        if self.context == "input":
+            require(recurrent, f"context='input' asks the previous state where to look; cell={self.cell!r} has none")
+        require(
+            self.readout != "sum" or not self.bidirectional or self.context_layer,
+            "readout='sum' adds a context to a state of another size: set context_layer",
+        )
+        require(self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size")
+        require(
+            not self.shared_inputs or self.target_input_size in (None, self.input_size),
+            "shared_inputs are one table of vectors: target_input_size cannot be another than input_size",
+        )
+        require(
+            not self.focus or self.context == "input",
+            f"focus weighs the context before the decoder hears it: set context='input', not {self.context!r}",
+        )
+
 
 States = tuple[State, ...]  # a layer
 FEW_WORDS = 1024  # up to so many, replicas look words up by a product, whose gradient is another; else it is a scatter
 OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
     """A sequence-to-sequence network whose forward pass returns a Trace."""
 
     def __init__(self, settings: EncoderDecoderSettings, source_words: int, target_words: int):
@@ -57,7 +196,11 @@ class EncoderDecoder(nn.Module):
         INITIALISATIONS[settings.initialisation](self)
 
     def forward(
-        self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float = 1.0, gates: bool = False
+        self,
+        batch: Batch,
+        attention: Intervention | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
     ) -> Trace:
         """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         if attention is not None and self.attend is None:
@@ -65,18 +208,25 @@ class EncoderDecoder(nn.Module):
         embedded = self.source_inputs(batch.source)
         read = self.encoder.read(embedded, batch.source_mask)
         memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
+        teacher_forcing = self.gold_probability(teacher_forcing)
         gold = heard_words(batch, teacher_forcing)
         if self.settings.context == "input":
             said = self._step_by_step(gold, read.final, memory, attention)
         else:
             said = self._at_once(gold, read.final, memory, attention, own_words=teacher_forcing < 1)
-        trace = Trace(
-            batch.source, batch.source_mask, batch.target, batch.target_mask, said.fed, embedded, read.states,
-            said.states, () if said.attention is None else (said.attention,), said.context, said.logits,
-        )  # fmt: skip
+        trace = Trace.of(
+            batch,
+            decoder_input=said.decoder_input,
+            embedded=embedded,
+            encoder=read.states,
+            decoder=said.states,
+            layers=() if said.attention is None else (said.attention,),
+            context=said.context,
+            logits=said.logits,
+        )
         return replace(trace, gates=self._gates(trace, read)) if gates else trace
 
-    def readout(self, context: Tensor | None, decoder: Tensor) -> Tensor:
+    def readout(self, context: Tensor | None, decoder: Tensor | None = None) -> Tensor:
         """What would be said with this context, the decoder state held: the second door for probes."""
         choices = {"state": (decoder,), "context": (context,)}
         parts = [part for part in choices.get(self.settings.readout, (decoder, context)) if part is not None]
@@ -108,10 +258,10 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], longest: int
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], max_length: int
     ) -> Int[Tensor, "batch said"]:
         """Greedy translation: END and what follows it are END."""
-        blank = torch.full((len(source), longest), END, device=source.device)
+        blank = torch.full((len(source), max_length), END, device=source.device)
         batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
         said: Tensor = self(batch, teacher_forcing=0.0).predictions
         ended = ((said == END).long().cumsum(1) - (said == END).long()) > 0
@@ -132,7 +282,7 @@ class EncoderDecoder(nn.Module):
                 own = self._step_by_step(gold, start, memory, attention)
             if not torch.is_grad_enabled():
                 return own
-            fed = own.fed
+            fed = own.decoder_input
             if callable(attention) and own.attention is not None:
                 attention = own.attention.weights  # a function may be random: what it gave then holds
         states = self.decoder(self.target_inputs(fed), start)
@@ -173,8 +323,8 @@ class EncoderDecoder(nn.Module):
 
     def _gates(self, trace: Trace, read: Read) -> dict[str, Tensor]:
         """Gates of both sides, from the recorded states."""
-        assert trace.fed is not None
-        inputs = self.target_inputs(trace.fed)
+        assert trace.decoder_input is not None
+        inputs = self.target_inputs(trace.decoder_input)
         if self.settings.context == "input" and trace.context is not None:
             inputs = self._heard(inputs, trace.context)
         said = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
@@ -218,7 +368,7 @@ class Inputs(nn.Module):
 class Said:
     """The decoder's side of a pass: all steps, or a single one (then without the axis of steps but in attention)."""
 
-    fed: Tensor
+    decoder_input: Tensor
     states: Tensor
     attention: Attention | None
     context: Tensor | None
@@ -229,7 +379,7 @@ def joined(steps: list[Said]) -> Said:
     """Single steps as one."""
     context = [step.context for step in steps if step.context is not None]
     return Said(
-        fed=torch.stack([step.fed for step in steps], 1),
+        decoder_input=torch.stack([step.decoder_input for step in steps], 1),
         states=torch.stack([step.states for step in steps], 1),
         attention=joined_attention([step.attention for step in steps if step.attention is not None]),
         context=torch.cat(context, 1) if context else None,
@@ -244,7 +394,7 @@ def joined_attention(steps: list[Attention]) -> Attention | None:
     return replace(
         steps[0],
         queries=torch.cat(queries, 2) if queries else None,
-        alignment=torch.cat([step.alignment for step in steps], 2),
+        scores=torch.cat([step.scores for step in steps], 2),
         weights=torch.cat([step.weights for step in steps], 2),
     )
 

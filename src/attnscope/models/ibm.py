@@ -4,7 +4,7 @@ Model 1 forgets the order of words, so that a corpus is two tables of counts, se
 comes from one word of the source sentence, each position being as likely as any other before the word is known.
 With a NULL word, it may also come from none of them: NULL is then one more source word, the last, in every sentence.
 
-    bags = Bags.of(task.batches("test"), len(task.source_words), len(task.target_words))
+    bags = Bags.of(task.batches("test"), len(task.source_vocabulary), len(task.target_vocabulary))
     IBMModel1.counted(bags)  # eq. 16 and 17
     IBMModel1.fitted(bags)   # EM to convergence
 """
@@ -180,7 +180,7 @@ class IBMModel1:
 
     def export(self, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> None:
         """Every entry, however small, as a line of source word, target word, probability; the likeliest first."""
-        sources, targets = (*source_words.words, NULL), target_words.words
+        sources, targets = (*source_words.tokens, NULL), target_words.tokens
         given, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
         require(given == needed, f"the vocabularies have {given} words, source and target; the table has {needed}")
         broken = [word for word in (*sources, *targets) if set(word) & set("\t\r\n")]
@@ -194,8 +194,8 @@ class IBMModel1:
     @classmethod
     def imported(cls, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> "IBMModel1":
         """From a file such as `export` writes; one from another aligner may leave entries out."""
-        require(NULL not in source_words.words, f"{NULL} stands for no word, so it cannot be one of the source words")
-        rows = list(table_lines(path, (*source_words.words, NULL), target_words.words))
+        require(NULL not in source_words.tokens, f"{NULL} stands for no word, so it cannot be one of the source words")
+        rows = list(table_lines(path, (*source_words.tokens, NULL), target_words.tokens))
         source, target, probability = (np.array(column) for column in zip(*rows, strict=True))
         null = bool((source == len(source_words)).any())
         shape = (len(source_words) + null, len(target_words))

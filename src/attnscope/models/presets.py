@@ -5,9 +5,7 @@ from dataclasses import replace
 from attnscope.errors import require
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
-from attnscope.models.encoder_decoder import EncoderDecoder
-from attnscope.models.encoder_decoder_settings import EncoderDecoderSettings
-from attnscope.models.positions import Positions
+from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
 
 # snell2021 A.8 and author's code: one table of words of size 256; W with a bias; the context passes a linear layer.
 COPYING = EncoderDecoderSettings(

@@ -1,63 +1,163 @@
-"""Everything that one forward pass of a model with attention reveals. Every probe reads Traces, and only Traces."""
+"""The Trace: the intermediate values of one forward pass of a model with attention, which all probes read."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
-from attnscope.errors import AttnscopeError
+from attnscope.display import Axes, DataFrame, Displayed, Figure, fields_table
+from attnscope.errors import AttnscopeError, require
+from attnscope.tasks.batch import Batch, Vocabulary
 
 # What may be given for `attention=`: weights to use in place of the model's own, or a function of (weights, mask).
 Intervention = Tensor | Callable[[Tensor, Tensor], Tensor]
+Where = int | tuple[int, int]  # a layer, or a layer and one of its heads
+Interventions = Intervention | Mapping[Where, Intervention]
+Tokens = tuple[tuple[str, ...], ...]  # the tokens of each sentence, without padding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One layer of attention. alignment = queries · keys, and weights = softmax of it over the source.
+    """One layer of attention: scores = queries · keys, and weights = softmax of scores over the source.
 
     Queries and keys are None where the score is no inner product (additive attention).
     """
 
-    queries: Float[Tensor, "batch heads target key"] | None
-    keys: Float[Tensor, "batch heads source key"] | None
+    queries: Float[Tensor, "batch heads target key"] | None = None
+    keys: Float[Tensor, "batch heads source key"] | None = None
     values: Float[Tensor, "batch heads source value"]
-    alignment: Float[Tensor, "batch heads target source"]
+    scores: Float[Tensor, "batch heads target source"]
     weights: Float[Tensor, "batch heads target source"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trace(Displayed):
-    """What a forward pass reveals; symbols of the papers stand behind each field."""
+    """The intermediate values of a forward pass; symbols of the papers stand behind each field."""
 
     source: Int[Tensor, "batch source"]  # x
     source_mask: Bool[Tensor, "batch source"]
     target: Int[Tensor, "batch target"]  # y, gold
     target_mask: Bool[Tensor, "batch target"]
-    fed: Int[Tensor, "batch target"] | None  # the words that the decoder was given, the start token first
     embedded: Float[Tensor, "batch source input"]  # e
     encoder: Float[Tensor, "batch source state"]  # h
-    decoder: Float[Tensor, "batch target units"] | None  # s; None for a classifier
-    layers: tuple[Attention, ...]  # empty where a model has no attention
-    context: Float[Tensor, "batch target context"] | None  # c
     logits: Float[Tensor, "batch target words"]
-    gates: dict[str, Tensor] = field(default_factory=dict)  # "encoder.keep" etc., filled only when asked for
+    layers: tuple[Attention, ...] = ()  # empty where a model has no attention
+    context: Float[Tensor, "batch target context"] | None = None  # c
+    decoder: Float[Tensor, "batch target units"] | None = None  # s; None for a classifier
+    decoder_input: Int[Tensor, "batch target"] | None = None  # the tokens given to the decoder, the start token first
+    gates: dict[str, Tensor] = field(default_factory=dict)  # "encoder.keep" etc., with gates=True
+    source_tokens: Tokens | None = None
+    target_tokens: Tokens | None = None
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        *,
+        embedded: Tensor,
+        encoder: Tensor,
+        logits: Tensor,
+        layers: tuple[Attention, ...] = (),
+        context: Tensor | None = None,
+        decoder: Tensor | None = None,
+        decoder_input: Tensor | None = None,
+    ) -> "Trace":
+        """Return the trace of a pass over this batch."""
+        return cls(
+            source=batch.source, source_mask=batch.source_mask, target=batch.target, target_mask=batch.target_mask,
+            embedded=embedded, encoder=encoder, logits=logits, layers=layers, context=context, decoder=decoder,
+            decoder_input=decoder_input,
+        )  # fmt: skip
 
     @property
     def last(self) -> Attention:
-        if not self.layers:
-            raise AttnscopeError("this model has no attention (attention='none'), so its trace shows none")
-        return self.layers[-1]
+        """The last layer of attention."""
+        return self.layer(-1)
 
     @property
     def attention(self) -> Tensor:  # α
         return self.last.weights
 
     @property
-    def alignment(self) -> Tensor:  # a
-        return self.last.alignment
+    def scores(self) -> Tensor:  # a, before the softmax
+        return self.last.scores
 
     @property
     def predictions(self) -> Int[Tensor, "batch target"]:
         return self.logits.argmax(-1)
+
+    def layer(self, number: int) -> Attention:
+        """Return one layer of attention, from 0; -1 is the last."""
+        if not self.layers:
+            raise AttnscopeError("this model has no attention (attention='none'), so its trace shows none")
+        count = len(self.layers)
+        require(-count <= number < count, f"there is no layer {number}; layers are numbered from 0 to {count - 1}")
+        return self.layers[number]
+
+    def with_tokens(self, source: Tokens | Vocabulary | None, target: Tokens | Vocabulary | None) -> "Trace":
+        """Return the same trace with its tokens as strings, given or looked up in a vocabulary."""
+        return replace(
+            self,
+            source_tokens=decoded(self.source, self.source_mask, source),
+            target_tokens=decoded(self.target, self.target_mask, target),
+        )
+
+    def table(self, example: int | None = None) -> DataFrame:
+        """Return the attention weights: one row per example, layer, head, target position and source position.
+
+        Args:
+            example: Only this sentence of the batch; None: all.
+        """
+        import pandas as pd
+
+        mask = self.target_mask[:, :, None] & self.source_mask[:, None]  # batch x target x source
+        if example is not None:
+            mask = mask & (torch.arange(len(mask), device=mask.device) == example)[:, None, None]
+        weights = torch.stack([layer.weights.detach() for layer in self.layers or (self.last,)], 1)
+        places = mask[:, None, None].expand_as(weights).nonzero(as_tuple=True)
+        columns = dict(zip(("example", "layer", "head", "target", "source"), places, strict=True))
+        table = pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})
+        for side, tokens in (("target", self.target_tokens), ("source", self.source_tokens)):
+            if tokens is not None:
+                table[f"{side}_token"] = [tokens[b][i] for b, i in zip(table["example"], table[side], strict=True)]
+        return table.assign(weight=weights[places].cpu().numpy())
+
+    def plot(self, ax: Axes | None = None, example: int = 0, layer: int = -1, head: int | None = None) -> Axes:
+        """Draw the attention of one sentence as a heat map, target tokens by source tokens.
+
+        Args:
+            ax: Axes to draw on; new ones by default.
+            example: Which sentence of the batch.
+            layer: Which layer, from 0; -1 is the last.
+            head: Which head, from 0; None: the mean over heads.
+        """
+        from attnscope.plots import heatmap
+
+        require(0 <= example < len(self.source), f"there is no example {example} in a batch of {len(self.source)}")
+        weights = self.layer(layer).weights[example].detach()  # heads x target x source
+        heads = len(weights)
+        require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")
+        shown = weights.mean(0) if head is None else weights[head]
+        shown = shown[self.target_mask[example]][:, self.source_mask[example]]
+        sides = (self.target_tokens, self.source_tokens)
+        rows, columns = (None if tokens is None else tokens[example] for tokens in sides)
+        title = f"layer {layer % len(self.layers)}, {'mean over heads' if head is None else f'head {head}'}"
+        return heatmap(shown.cpu().numpy(), rows, columns, ax=ax, title=title, xlabel="source", ylabel="target")
+
+    def display_tables(self) -> Sequence[DataFrame]:
+        return [fields_table(self)]
+
+    def display_figure(self) -> Figure | None:
+        return super().display_figure() if self.layers else None
+
+
+def decoded(
+    token_ids: Int[Tensor, "batch steps"], mask: Bool[Tensor, "batch steps"], tokens: Tokens | Vocabulary | None
+) -> Tokens | None:
+    """Return the tokens of each sentence, without padding."""
+    if not isinstance(tokens, Vocabulary):
+        return tokens
+    rows = zip(token_ids.cpu(), mask.cpu(), strict=True)
+    return tuple(tuple(tokens.decode(row[there].tolist())) for row, there in rows)

@@ -1,10 +1,9 @@
-"""How does a figure leave the program? The same figure gives the same bytes, without dates."""
+"""Write figures as PNG, SVG or PDF: the same figure gives the same bytes, without dates."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -13,7 +12,7 @@ from attnscope.errors import choose
 from attnscope.files import write_atomically
 from attnscope.plots.style import RC
 
-DATELESS: dict[str, dict[str, Any]] = {
+DATELESS: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -21,14 +20,14 @@ DATELESS: dict[str, dict[str, Any]] = {
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as PNG, SVG or PDF, after the suffix of its name."""
+    """Write a figure as PNG, SVG or PDF, by the suffix of the path, and return the path."""
     path = Path(path)
     write_atomically(path, _bytes(figure, choose("figure format", path.suffix.lstrip(".").lower(), DATELESS)))
     return path
 
 
 def svg(figure: Figure) -> str:
-    """The figure as one `<svg>` element that needs no font, no style sheet and no network."""
+    """Return the figure as one `<svg>` element that needs no font, no style sheet and no network."""
     text = _bytes(figure, "svg").decode()
     return text[text.index("<svg") :]
 

@@ -1,4 +1,4 @@
-"""What do all figures have in common? One quiet look, colours that colour-blind readers can tell apart."""
+"""The common style of all figures: matplotlib settings, colours for colour-blind readers, axes and legends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -44,7 +45,8 @@ RC: dict[Any, Any] = {
     "savefig.dpi": 200,
 }
 
-Values = np.ndarray | Sequence[Any] | pd.Series
+Values = np.ndarray | Sequence[object] | pd.Series
+Handle = Artist | tuple[Artist, ...]  # of a legend
 Size = tuple[float | int, float | int]  # width and height in inches
 
 P = ParamSpec("P")
@@ -52,12 +54,12 @@ R = TypeVar("R")
 
 
 def style() -> AbstractContextManager[None]:
-    """The look, for as long as the `with` block lasts."""
+    """Return a context in which matplotlib draws in this style."""
     return mpl.rc_context(RC)
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw with the look, and leave matplotlib's settings as they were."""
+    """Decorate a function that draws, so that it uses this style and leaves matplotlib's settings as they were."""
 
     @wraps(draw)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,15 +71,15 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 @styled
 def panels(rows: int = 1, columns: int = 1, size: Size = (4.8, 3.2)) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels, each of this size in inches, that no window and no list of open figures holds."""
+    """Return a figure of equal panels, each of this size in inches, and its axes; pyplot does not hold it open."""
     figure = Figure(figsize=(columns * size[0], rows * size[1]))
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
-    """The axes to draw on, new ones if none are given, without the box around them."""
+    """Return the axes to draw on, new ones if none are given, without upper and right spines."""
     if ax is None:
-        from matplotlib import pyplot  # loads a window system: only where a figure of its own is asked for
+        from matplotlib import pyplot  # loads a window system, so only where it is needed
 
         _, ax = pyplot.subplots(figsize=size)
     ax.spines[["top", "right"]].set_visible(False)
@@ -86,14 +88,22 @@ def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
 
 
 def name_axes(ax: Axes, xlabel: str | None, ylabel: str | None) -> None:
+    """Set the names that are given."""
     if xlabel is not None:
         ax.set_xlabel(xlabel)
     if ylabel is not None:
         ax.set_ylabel(ylabel)
 
 
+def name_ticks(ax: Axes, names: Sequence[str], max_length: int) -> None:
+    """Write names at 0, 1, 2, ... of the x axis; slanted if one is longer than `max_length` letters."""
+    slanted = max(map(len, names), default=0) > max_length
+    ax.set_xticks(np.arange(len(names)), labels=names, parse_math=False, rotation=35 if slanted else 0,
+                  ha="right" if slanted else "center")  # fmt: skip
+
+
 def tint(colour: str, amount: float) -> str:
-    """Mixed with white (amount up to 1) or with black (down to -1).
+    """Return the colour mixed with white (amount up to 1) or with black (down to -1).
 
     >>> tint("#808080", 1.0), tint("#808080", -1.0)
     ('#ffffff', '#000000')
@@ -104,12 +114,12 @@ def tint(colour: str, amount: float) -> str:
 
 
 def fade(colour: str) -> Colormap:
-    """From light (early) to dark (late)."""
+    """Return a colour map from light (early) to dark (late)."""
     return LinearSegmentedColormap.from_list("fade", [tint(colour, 0.75), colour, tint(colour, -0.45)])
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name: the encoder's and the decoder's own, the others in turn, darker in each further round.
+    """Return a colour for each name: fixed for encoder and decoder, the others in turn, darker in each further round.
 
     >>> colours(["encoder", "run", "walk"])
     {'encoder': '#E66101', 'run': '#0072B2', 'walk': '#D55E00'}
@@ -117,21 +127,21 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     unique = list(dict.fromkeys(names))
     others = [name for name in unique if name not in FIXED]
     rounds = [tint(colour, shift) for shift in (0.0, -0.4, 0.4) for colour in WORDS]
-    found = {name: rounds[i % len(rounds)] if i >= len(WORDS) else WORDS[i] for i, name in enumerate(others)}
-    return {name: FIXED.get(name) or found[name] for name in unique}
+    chosen = {name: rounds[i % len(rounds)] if i >= len(WORDS) else WORDS[i] for i, name in enumerate(others)}
+    return {name: FIXED.get(name) or chosen[name] for name in unique}
 
 
-def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str]) -> Legend:
-    """A legend beside the axes that shows every name as it is: a word may begin with '_' or hold '$'."""
-    made = ax.legend(handles, ["name"] * len(names), loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    for text, name in zip(made.get_texts(), names, strict=True):
+def legend(ax: Axes, handles: Sequence[Handle], names: Sequence[str]) -> Legend:
+    """Return a new legend beside the axes that shows names verbatim: a word may begin with '_' or hold '$'."""
+    key = ax.legend(handles, ["name"] * len(names), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    for text, name in zip(key.get_texts(), names, strict=True):
         text.set_parse_math(False)
         text.set_text(name)
-    return made
+    return key
 
 
 def label(name: object) -> str:
-    """A row or column of a table in words, also where its name has several levels.
+    """Return the name of a row or column as text, also where it has several levels.
 
     >>> label(("escan", "AED"))
     'escan AED'

@@ -8,13 +8,15 @@ from torch import nn
 
 from attnscope.errors import choose, require
 from attnscope.models import EncoderDecoder
-from attnscope.models.asking import traced
-from attnscope.probes.adversary import Adversaries, farthest
-from attnscope.probes.agreement import Agree, Agreement, attention_scores
+from attnscope.models.capabilities import ReadsOut
+from attnscope.models.inference import traces
+from attnscope.probes.adversary import Adversaries, exact_adversaries
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
-from attnscope.probes.grounding import Ground, Grounding, grounding
-from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
+from attnscope.probes.lexical import lexical
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
 
@@ -29,8 +31,8 @@ def decomposed(model: nn.Module, task: Task) -> Decomposition:
 
 def agreed(model: nn.Module, task: Task) -> Agreement:
     """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
-    agree = Agree()
-    for _, trace in traced(model, some(task), teacher_forcing=1.0):
+    agree = AgreementAccumulator()
+    for _, trace in traces(model, some(task), teacher_forcing=1.0):
         agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
     return agree.result()
 
@@ -42,15 +44,15 @@ def perturbed(model: nn.Module, task: Task) -> Fragility:
 
 def grounded(model: nn.Module, task: Task) -> Grounding:
     """Would each token alone make a classifier's decision?"""
-    ground = Ground()
-    for _, trace in traced(model, some(task)):
-        ground.update(grounding(cast(ReadsOut, model), trace))
+    ground = GroundingAccumulator()
+    for _, trace in traces(model, some(task)):
+        ground.update(token_probabilities(cast(ReadsOut, model), trace))
     return ground.result()
 
 
 def farthest_of(model: nn.Module, task: Task) -> Adversaries:
     """How far from its own can a classifier's attention be, text by text, for nearly the same output?"""
-    return farthest(model, some(task))
+    return exact_adversaries(model, some(task))
 
 
 def some(task: Task, most: int = 1000, size: int = 50) -> Iterable[Batch]:
@@ -65,7 +67,7 @@ PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {
     "decomposition": decomposed,
     "agreement": agreed,
     "fragility": perturbed,
-    "grounding": grounded,
+    "token_probabilities": grounded,
     "adversary": farthest_of,
 }
 

@@ -1,11 +1,15 @@
 """How do the totals of two halves of a stream become those of the whole?"""
 
+# TODO(docstring) join:
+#   How is a stream of sentences gone through more than once?
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models.trace import Trace
 
 S = TypeVar("S", bound="Sums")
 
@@ -69,3 +73,22 @@ def widened(values: Tensor, shape: list[int]) -> Tensor:
     room = values.new_zeros(shape)
     room[tuple(slice(size) for size in values.shape)] = values
     return room
+
+
+Model = Callable[..., Trace]
+T = TypeVar("T")
+Stream = Iterable[T] | Callable[[], Iterable[T]]
+
+
+def begun(stream: Stream[T]) -> Iterable[T]:
+    """The stream from its beginning, as often as it is asked for."""
+    check_twice(stream)
+    return stream() if callable(stream) else stream
+
+
+def check_twice(stream: Stream[Any], why: str = "") -> None:
+    if isinstance(stream, Iterator):
+        raise BadSetting(
+            f"these batches are an iterator, which is spent after one pass, and two are needed{why}; give a list, or a "
+            "function that begins anew"
+        )

@@ -8,9 +8,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.probes.drawing import Axes
 
 SAMPLED = 50  # units, baan2019 fig. 3
 PART = 0.1  # of the possible range
@@ -43,7 +42,7 @@ class Activations(Displayed):
 
     def plot(self, ax: Axes | None = None, colour: str | None = None) -> Axes:
         """A violin a unit, in the order of their medians; its line is the full range."""
-        from attnscope.plots.violins import violins
+        from attnscope.plots.bars import violins
 
         order = np.argsort(np.median(self.values, axis=0), kind="stable")
         names = [self.units[place] for place in order]

@@ -15,16 +15,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
 from attnscope.models.attention import uniform
-from attnscope.probes.drawing import Axes
-from attnscope.probes.reweighing import Reweighing, lots
+from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.decisions import Decisions
 
-DRAWS = 100  # Jain and Wallace 2019
-CELLS = 1 << 22  # weights that are shuffled at a time
+NUM_PERMUTATIONS = 100  # Jain and Wallace 2019
+MAX_WEIGHTS = 1 << 22  # weights that are shuffled at a time
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ class Fragility(Displayed):
         """What a score, F1 of the positive class by default, loses: uniform, permuted, and its sd over draws."""
         whole = score(self.own)
         permuted = np.array([whole - score(made) for made in self.draws])
-        return whole - score(self.uniform), float(permuted.mean()), spread(permuted)
+        return whole - score(self.uniform), float(permuted.mean()), sample_deviation(permuted)
 
     @cached_property
     def changes(self) -> Float[np.ndarray, "draws texts"]:
         """How far each shuffle moves the output of each text: total variation distance between probabilities."""
-        return moved(self.permuted, self.own)
+        return total_variation(self.permuted, self.own)
 
     @property
     def median_changes(self) -> Float[np.ndarray, " texts"]:
@@ -58,8 +57,11 @@ class Fragility(Displayed):
 
     def table(self) -> pd.DataFrame:
         """A row an attention: scores, what F1 loses, how far the output moves, what share of decisions changes."""
-        permuted = pd.DataFrame([described(made, self.own) for made in self.draws])
-        rows = {"trained": described(self.own, self.own), "uniform": described(self.uniform, self.own)}
+        permuted = pd.DataFrame([describe_predictions(made, self.own) for made in self.draws])
+        rows = {
+            "trained": describe_predictions(self.own, self.own),
+            "uniform": describe_predictions(self.uniform, self.own),
+        }
         made = pd.DataFrame({**rows, "permuted": permuted.mean()}).T
         sd = permuted.std().rename(lambda name: f"{name} sd").to_frame("permuted").T.reindex(made.index)
         return made.join(sd).rename_axis("attention")
@@ -75,28 +77,29 @@ class Fragility(Displayed):
         )
 
 
-def described(made: Decisions, own: Decisions) -> dict[str, float]:
+def describe_predictions(made: Decisions, own: Decisions) -> dict[str, float]:
     return {
         "f1": made.f1, "macro f1": made.macro_f1, "accuracy": made.accuracy,
         "f1 loss": own.f1 - made.f1, "macro f1 loss": own.macro_f1 - made.macro_f1,
-        "change": float(moved(made.probabilities, own).mean()), "changed": float((made.chosen != own.chosen).mean()),
+        "change": float(total_variation(made.probabilities, own).mean()),
+        "changed": float((made.chosen != own.chosen).mean()),
     }  # fmt: skip
 
 
-def moved(
+def total_variation(
     probabilities: Float[np.ndarray, "*draws texts classes"], own: Decisions
 ) -> Float[np.ndarray, "*draws texts"]:
     return np.asarray(np.abs(probabilities - own.probabilities).sum(-1) / 2)
 
 
-def spread(values: Float[np.ndarray, " draws"]) -> float:
+def sample_deviation(values: Float[np.ndarray, " draws"]) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
-class Perturb:
+class FragilityAccumulator:
     """The decisions of one classifier over a stream of batches, with its own and with other attention."""
 
-    def __init__(self, model: nn.Module, draws: int = DRAWS, seed: int = 0, cells: int = CELLS):
+    def __init__(self, model: nn.Module, draws: int = NUM_PERMUTATIONS, seed: int = 0, cells: int = MAX_WEIGHTS):
         require(draws > 0, f"draws={draws}: attention must be shuffled at least once")
         require(cells > 0, f"cells={cells}: at least one number must be held at a time")
         self.model, self.count, self.seed, self.cells = model, draws, seed, cells
@@ -104,17 +107,17 @@ class Perturb:
 
     @torch.no_grad()
     def update(self, batch: Batch) -> None:
-        asked = Reweighing.of(self.model, batch)
+        asked = CounterfactualAttention.of_classifier(self.model, batch)
         even = uniform(asked.trace.attention, asked.attended)[:, :, 0]
         gold, highest = batch.target[:, 0] - len(SPECIALS), asked.own.amax(-1).mean(1).double()
-        found = gold, highest, asked.said, asked.probabilities(even[None])[0], self.shuffled(asked)
+        found = gold, highest, asked.own_probabilities, asked.probabilities(even[None])[0], self.shuffled(asked)
         self.found.append([values.cpu().numpy() for values in found])
 
-    def shuffled(self, asked: Reweighing) -> Float[Tensor, "draws batch classes"]:
+    def shuffled(self, asked: CounterfactualAttention) -> Float[Tensor, "draws batch classes"]:
         """What is said after each shuffle, a few shuffles at a time."""
         at_once = max(1, self.cells // asked.own.numel())
         parts = [
-            asked.probabilities(permuted(asked, range(first, min(first + at_once, self.count)), self.seed))
+            asked.probabilities(permute_attention(asked, range(first, min(first + at_once, self.count)), self.seed))
             for first in range(0, self.count, at_once)
         ]
         return torch.cat(parts)
@@ -126,20 +129,22 @@ class Perturb:
         return Fragility(Decisions(own, gold), Decisions(even, gold), np.concatenate(permuted, 1), highest)
 
 
-def fragility(model: nn.Module, batches: Iterable[Batch], draws: int = DRAWS, seed: int = 0) -> Fragility:
+def fragility(model: nn.Module, batches: Iterable[Batch], draws: int = NUM_PERMUTATIONS, seed: int = 0) -> Fragility:
     """How fragile a classifier's decisions are, over all texts of these batches."""
-    perturb = Perturb(model, draws, seed)
+    perturb = FragilityAccumulator(model, draws, seed)
     for batch in batches:
         perturb.update(batch)
     return perturb.result()
 
 
-def permuted(asked: Reweighing, draws: range, seed: int) -> Float[Tensor, "draws batch heads source"]:
+def permute_attention(
+    asked: CounterfactualAttention, draws: range, seed: int
+) -> Float[Tensor, "draws batch heads source"]:
     """The model's own weights, shuffled, for shuffles of these numbers."""
-    return shuffle(asked.own, asked.attended, lots(asked.trace, draws, seed))
+    return permute_weights(asked.own, asked.attended, asked.random_keys(draws, seed))
 
 
-def shuffle(
+def permute_weights(
     weights: Float[Tensor, "batch heads source"],
     mask: Bool[Tensor, "batch source"],
     lots: Int[Tensor, "draws batch heads source"],
@@ -147,7 +152,7 @@ def shuffle(
     """In each draw, the weights of the positions in the mask, in the order of their lots; others stay in their place.
 
     >>> weights, lots = torch.tensor([[[0.7, 0.2, 0.1, 0.0]]]), torch.tensor([[[[5, 9, 3, 1]]]])
-    >>> shuffle(weights, torch.tensor([[True, True, True, False]]), lots)
+    >>> permute_weights(weights, torch.tensor([[True, True, True, False]]), lots)
     tensor([[[[0.1000, 0.7000, 0.2000, 0.0000]]]])
     """
     last = torch.iinfo(lots.dtype).max

@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, require
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.drawing import Axes
 
 LOW, HIGH = 0.1, 0.9  # Karpathy et al. 2015, baan2019 §4.2
 
@@ -45,10 +44,10 @@ class Saturation(Displayed):
 
     @property
     def one_sided(self) -> float:
-        """Of what is saturated, how much lies on one side: Σ|closed − open| / Σ(closed + open) over units.
+        """How far saturation is to one side only: Σ|closed − open| / Σ(closed + open) over units.
 
         1 where all units lie on the axes, 0 where each is as often open as closed. Unlike the distance to the axes it
-        does not take gates that never saturate for ones that keep to a side; NaN if none ever does.
+        does not count gates that never saturate as one-sided; NaN if none ever does.
         """
         return float((self.closed - self.open).abs().sum() / (self.closed + self.open).sum())
 
@@ -60,7 +59,7 @@ class Saturation(Displayed):
         }  # fmt: skip
 
     def table(self) -> pd.DataFrame:
-        """A row a unit."""
+        """One row per unit."""
         return pd.DataFrame({"closed": self.closed.tolist(), "open": self.open.tolist()}).rename_axis("unit")
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -70,13 +69,13 @@ class Saturation(Displayed):
 def saturation(
     gate: Float[Tensor, "batch steps units"], mask: Bool[Tensor, "batch steps"], low: float = LOW, high: float = HIGH
 ) -> Saturation:
-    """Of one gate in one batch."""
+    """Return how often each unit's gate is below `low` (closed) and above `high` (open) on unmasked steps."""
     return SaturationSums.of(gate, mask, low, high).result()
 
 
 def plot_saturations(saturations: Mapping[str, Saturation], ax: Axes | None = None) -> Axes:
-    """Fraction closed against fraction open, a point a unit, a colour a name: gates of one model, or one of several."""
-    from attnscope.plots.fractions import fractions
+    """Draw the fraction closed against the fraction open, one point per unit, one colour per name."""
+    from attnscope.plots.points import fractions
 
     points = {name: (one.closed.tolist(), one.open.tolist()) for name, one in saturations.items()}
     return fractions(points, ax=ax, xlabel="fraction closed", ylabel="fraction open")
@@ -84,16 +83,16 @@ def plot_saturations(saturations: Mapping[str, Saturation], ax: Axes | None = No
 
 @dataclass(frozen=True)
 class Saturations(Displayed):
-    """Those of all gates of a model: "encoder.keep", "decoder.reset" and so on."""
+    """The saturation of all gates of a model: "encoder.keep", "decoder.reset" and so on."""
 
     gates: dict[str, Saturation]
 
     def table(self) -> pd.DataFrame:
-        """A row a gate."""
+        """One row per gate."""
         return pd.DataFrame([{"gate": name, **gate.summary()} for name, gate in self.gates.items()])
 
     def side(self, side: str) -> dict[str, Saturation]:
-        """The gates of the encoder, or of the decoder, by their names alone. `write` of a GRU mirrors its `keep`."""
+        """Return the gates of the encoder, or of the decoder, by name. A GRU's `write` mirrors its `keep`."""
         return {name.partition(".")[2]: gate for name, gate in self.gates.items() if name.startswith(f"{side}.")}
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -116,8 +115,8 @@ class SaturationSums(Sums):
         return Saturation(self.closed.double() / self.steps, self.open.double() / self.steps, int(self.steps))
 
 
-class Saturate:
-    """The saturation of every gate over a stream of Traces; the model must be asked with gates=True."""
+class SaturationAccumulator:
+    """The saturation of every gate over Traces that were made with gates=True."""
 
     def __init__(self, low: float = LOW, high: float = HIGH):
         require(0 <= low < high <= 1, f"a gate is closed below low and open above high: not low={low}, high={high}")
@@ -128,17 +127,15 @@ class Saturate:
     def update(self, trace: Trace) -> None:
         if not trace.gates:
             raise BadSetting(
-                "this trace shows no gates: ask the model with gates=True, and choose a cell that has some"
+                "this trace shows no gates: run the model with gates=True, and choose a cell that has some"
             )
         for name, gate in trace.gates.items():
             mask = trace.target_mask if name.startswith("decoder.") else trace.source_mask
             sums = SaturationSums.of(gate, mask, self.low, self.high)
             self.gates.setdefault(name, Accumulator()).add(sums)
 
-    def merge(self, other: "Saturate") -> None:
-        require(
-            (self.low, self.high) == (other.low, other.high), "these two saw gates saturate at different thresholds"
-        )
+    def merge(self, other: "SaturationAccumulator") -> None:
+        require((self.low, self.high) == (other.low, other.high), "these two have different thresholds of saturation")
         for name, gate in other.gates.items():
             self.gates.setdefault(name, Accumulator()).merge(gate)
 

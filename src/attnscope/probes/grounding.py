@@ -20,22 +20,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.display import Displayed
+from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was
+from attnscope.models.capabilities import ReadsOut
 from attnscope.models.classifier import proper
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.drawing import Axes
-from attnscope.probes.lexical import ReadsOut, lexical
+from attnscope.probes.lexical import lexical
 from attnscope.tasks import SPECIALS, Batch
 
-NEAR = 0.1  # below the decision's probability by at most this: "nearly the same probability" (tutek2020 §5)
+MARGIN = 0.1  # below the decision's probability by at most this: "nearly the same probability" (tutek2020 §5)
 BINS = 10  # of the decision's probability
 
 
 @dataclass(frozen=True)
-class PerToken:
+class TokenProbabilities:
     """The probability of a class given each token alone, and given the text. NaN where there is no word."""
 
     tokens: Float[Tensor, "batch source"]
@@ -54,7 +54,7 @@ class PerToken:
         """Over the tokens of each text."""
         return self.tokens.nanmean(1)
 
-    def leakage(self, near: float = NEAR) -> Float[Tensor, " batch"]:
+    def leakage(self, near: float = MARGIN) -> Float[Tensor, " batch"]:
         """The share of tokens that would make this decision alone, nearly as surely."""
         as_sure = self.tokens >= self.decision[:, None] - near  # false where there is no word
         as_sure &= self.tokens > 1 / self.classes
@@ -66,30 +66,32 @@ class PerToken:
         return np.asarray(tokens[~tokens.isnan()].cpu().numpy())
 
 
-def grounding_of(model: ReadsOut, batch: Batch, number: int | None = None, **forward: Any) -> PerToken:
+def batch_token_probabilities(
+    model: ReadsOut, batch: Batch, number: int | None = None, **forward: Any
+) -> TokenProbabilities:
     """Of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
-    with as_it_was(model):
-        return grounding(model, model(batch, **forward), number)
+    with evaluating(model):
+        return token_probabilities(model, model(batch, **forward), number)
 
 
-def grounding(model: ReadsOut, trace: Trace, number: int | None = None) -> PerToken:
+def token_probabilities(model: ReadsOut, trace: Trace, number: int | None = None) -> TokenProbabilities:
     """Of a pass already made: the probability of the predicted class or, with a number, of that class for all texts.
 
     Start and end tokens are left out, whether or not the model attends to them; a text without words keeps them.
     """
-    check(trace, number)
+    check_classes(trace, number)
     said = trace.predictions if number is None else torch.full_like(trace.target, number + len(SPECIALS))
     alone = lexical(model, replace(trace, target=said)).probability[:, 0]
     words = proper(Batch(trace.source, trace.source_mask, trace.target, trace.target_mask))
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)
     of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (said, trace.predictions, trace.target))
-    return PerToken(
+    return TokenProbabilities(
         tokens=alone.double().masked_fill(~words, torch.nan), decision=classes.gather(1, of[:, None])[:, 0],
         number=of, predicted=predicted, gold=gold, classes=classes.shape[1],
     )  # fmt: skip
 
 
-def check(trace: Trace, number: int | None) -> None:
+def check_classes(trace: Trace, number: int | None) -> None:
     outputs, classes = trace.target.shape[1], trace.logits.shape[-1] - len(SPECIALS)
     require(outputs == 1, f"a classifier says one word, but this trace has {outputs}; ask the lexical probe instead")
     require(classes >= 2, f"a trace of {classes + len(SPECIALS)} output words has no two classes besides special words")
@@ -132,7 +134,7 @@ class GroundingSums(Sums):
     texts: Int[Tensor, ""]
 
     @classmethod
-    def of(cls, found: PerToken, near: float, bins: int) -> "GroundingSums":
+    def of(cls, found: TokenProbabilities, near: float, bins: int) -> "GroundingSums":
         right = found.correct
         place = (found.decision[right] * bins).long().clamp(max=bins - 1)
         empty = found.decision.new_zeros(bins)
@@ -155,24 +157,24 @@ class GroundingSums(Sums):
         return table[table["correct"] > 0].reset_index(drop=True)
 
 
-class Ground(Accumulator[GroundingSums]):
+class GroundingAccumulator(Accumulator[GroundingSums]):
     """Table 3 over a stream of batches. `near`: how much less sure than the decision a token may be to leak it."""
 
-    def __init__(self, near: float = NEAR, bins: int = BINS):
+    def __init__(self, near: float = MARGIN, bins: int = BINS):
         super().__init__()
         require(0 <= near < 1, f"near must be from 0 to below 1, not {near}")
         require(bins > 0, f"bins={bins}: there must be at least one range of the decision's probability")
         self.near, self.bins = near, bins
 
     @torch.no_grad()
-    def update(self, found: PerToken) -> None:
-        """Take in what `grounding` found for the predicted classes of a batch."""
+    def update(self, found: TokenProbabilities) -> None:
+        """Take in what `token_probabilities` found for the predicted classes of a batch."""
         predicted = torch.equal(found.number, found.predicted)
         require(predicted, "these are probabilities of one class; table 3 needs those of the predicted classes")
         self.add(GroundingSums.of(found, self.near, self.bins))
 
     def merge(self, other: Accumulator[GroundingSums]) -> None:
-        if isinstance(other, Ground):
+        if isinstance(other, GroundingAccumulator):
             alike = (self.near, self.bins) == (other.near, other.bins)
             require(alike, "these two measured with another `near` or other bins; merge what measured alike")
         super().merge(other)
@@ -205,11 +207,11 @@ def plot_sentence(
         for name, decision in (decisions or {}).items():
             ax.axhline(decision, color=drawn[name].get_color(), linestyle=":", linewidth=1.4)
         ax.set(ylim=(-0.03, 1.03), xlim=(-0.5, len(words) - 0.5))
-        write(ax, words)
+        label_tokens(ax, words)
     return ax
 
 
-def write(ax: Axes, words: Sequence[str]) -> None:
+def label_tokens(ax: Axes, words: Sequence[str]) -> None:
     """Each word under its place, slanted where there is room, upright and smaller where there is little."""
     wide = ax.get_window_extent().width * 72 / ax.figure.dpi / max(len(words), 1)  # points for each word
     slanted = wide >= 18

@@ -6,40 +6,30 @@ function gives β^uf of a model that was trained under uniform attention, and β
 
 What it asks of a model: a Trace; `readout(context, decoder)`, where decoder is None if the trace has none; and
 `context_of(values)`, which turns what the heads picked (batch x heads x target x value) into a context (batch x target
-x context) just as a forward pass does. A model without it must have an attention layer `attend` with that as `merge`.
+x context) just as a forward pass does.
 Where a readout does not look at the context, β is the same at every position.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from attnscope.errors import AttnscopeError, require
-from attnscope.models.asking import Asked, as_it_was
+from attnscope.errors import require
+from attnscope.models.capabilities import ReadsOut, needs
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
-from attnscope.probes.agreement.scores import Scores
+from attnscope.probes.counterfactual import MAX_ELEMENTS, read_out_rows, rows_at_a_time
+from attnscope.probes.scores import TokenScores
 from attnscope.tasks.batch import Batch
-
-CELLS = 1 << 24  # numbers at a time in values, contexts, states and logits; working copies take about as many again
-
-
-@runtime_checkable
-class ReadsOut(Protocol, metaclass=Asked):
-    """A model with the second door."""
-
-    @property
-    def readout(self) -> Callable[..., Tensor]: ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
-class Lexical(Scores):
+class Lexical(TokenScores):
     """γ of every output word and source position, and β, which follows from it.
 
     Compare positions by γ: in single precision, β is 1 wherever γ is above 17, and everything ties.
@@ -58,25 +48,29 @@ class Lexical(Scores):
         return logsigmoid(self.values)
 
 
-def lexical_of(model: ReadsOut, batch: Batch, head: int | None = None, cells: int = CELLS, **forward: Any) -> Lexical:
+def lexical_of(
+    model: ReadsOut, batch: Batch, head: int | None = None, max_elements: int = MAX_ELEMENTS, **forward: Any
+) -> Lexical:
     """The lexical probe of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
-    with as_it_was(model):
-        return lexical(model, model(batch, **forward), head, cells)
+    with evaluating(model):
+        return lexical(model, model(batch, **forward), head, max_elements)
 
 
-def lexical(model: ReadsOut, trace: Trace, head: int | None = None, cells: int = CELLS) -> Lexical:
+def lexical(model: ReadsOut, trace: Trace, head: int | None = None, max_elements: int = MAX_ELEMENTS) -> Lexical:
     """The lexical probe of a pass that the model has already made.
 
     All heads attend to the position at once; with `head`, that one alone, and the others stay where they are.
     """
     check_head(trace, head)
-    require(cells > 0, f"cells={cells}: at least one number must be held at a time")
-    pick = picked_by_all(trace) if head is None else picked_by(trace, head)
+    require(max_elements > 0, f"max_elements={max_elements}: at least one number must be held at a time")
+    needs(model, ReadsOut, by="the lexical probe")
+    everywhere = trace.last.values
+    values_at = (lambda b, _, source: everywhere[b, :, source]) if head is None else mixed_but_one(trace, head)
     values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
-    with as_it_was(model):
-        for rows in words_by_words(trace).split(rows_at_a_time(trace, cells)):
+    with evaluating(model):
+        for rows in words_by_words(trace).split(rows_at_a_time(trace, max_elements)):
             b, t, source = rows.unbind(1)
-            logits = said_with(model, trace, pick(b, t, source), b, t)
+            logits = read_out_rows(model, trace, values_at(b, t, source), b, t)
             values[b, t, source] = log_odds(logits, trace.target[b, t])
     name = "lexical probe γ" if head is None else f"lexical probe γ of head {head}"
     return Lexical(values, trace.source_mask, trace.target_mask, name)
@@ -93,60 +87,22 @@ def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) ->
     return logits.gather(1, index)[:, 0] - others
 
 
-Pick = Callable[[Tensor, Tensor, Tensor], Float[Tensor, "rows heads value"]]  # of sentence, target and source position
-
-
-def picked_by_all(trace: Trace) -> Pick:
-    """Every head's value of the source position."""
-    values = trace.last.values
-    return lambda b, _, source: values[b, :, source]
-
-
-def picked_by(trace: Trace, head: int) -> Pick:
-    """One head's value of the source position; what the others mixed for the output word."""
+def mixed_but_one(trace: Trace, head: int) -> Callable[[Tensor, Tensor, Tensor], Float[Tensor, "rows heads value"]]:
+    """One head's value of a source position; of the others, what they mixed for the output token."""
     layer = trace.last
     mixed = layer.weights @ layer.values  # batch x heads x target x value
 
-    def pick(b: Tensor, t: Tensor, source: Tensor) -> Tensor:
-        picked = mixed[b, :, t]
-        picked[:, head] = layer.values[b, head, source]
-        return picked
+    def values_at(b: Tensor, t: Tensor, source: Tensor) -> Tensor:
+        values = mixed[b, :, t]
+        values[:, head] = layer.values[b, head, source]
+        return values
 
-    return pick
-
-
-def said_with(
-    model: ReadsOut, trace: Trace, picked: Float[Tensor, "rows heads value"], b: Tensor, t: Tensor
-) -> Float[Tensor, "rows words"]:
-    """The logits of each row, as a batch of sentences with one output word each."""
-    context = value_to_context(model)(picked[:, :, None])  # rows x 1 x context
-    decoder = None if trace.decoder is None else trace.decoder[b, t][:, None]
-    return model.readout(context, decoder)[:, 0]
-
-
-def value_to_context(model: object) -> Callable[[Tensor], Tensor]:
-    """batch x heads x target x value to batch x target x context, as the model does it."""
-    layer = getattr(model, "attend", None)
-    found = getattr(model, "context_of", None) or getattr(layer, "merge", None)
-    if found is None:
-        raise AttnscopeError(
-            f"{type(model).__name__} does not say how values become a context; give it a method context_of(values), "
-            "or an attention layer named attend with a method merge"
-        )
-    return found  # type: ignore[no-any-return]
+    return values_at
 
 
 def words_by_words(trace: Trace) -> Int[Tensor, "rows 3"]:
     """(sentence, target position, source position) of every pair of words that are no padding."""
     return (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero()
-
-
-def rows_at_a_time(trace: Trace, cells: int) -> int:
-    """How many pairs of words fit, with their values, contexts, decoder states and logits."""
-    states = 0 if trace.decoder is None else trace.decoder.shape[-1]
-    context = 0 if trace.context is None else trace.context.shape[-1]
-    values = trace.last.values.shape[1] * trace.last.values.shape[-1]
-    return max(1, cells // (trace.logits.shape[-1] + states + context + values))
 
 
 def check_head(trace: Trace, head: int | None) -> None:

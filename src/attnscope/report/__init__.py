@@ -1,7 +1,6 @@
-"""How a study is read: one HTML file that needs nothing else, and a few lines in the terminal."""
+"""Reports of studies: one self-contained HTML file, Markdown tables, a table in the terminal, a site."""
 
 from attnscope.report.html import write_report
-from attnscope.report.markdown import write_markdown
-from attnscope.report.terminal import claims_table
+from attnscope.report.text import claims_table, write_markdown
 
 __all__ = ["claims_table", "write_markdown", "write_report"]

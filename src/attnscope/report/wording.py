@@ -1,27 +1,27 @@
-"""How are verdicts, numbers and times put into words?"""
+"""Verdicts, numbers and durations as text, for reports and templates."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from attnscope.studies.claims import Number, Verdict, short, with_spread
+from attnscope.studies.claims import ClaimVerdict, Number, short, with_spread
 from attnscope.studies.result import Result, Row
 
 ICONS = {"holds": "✓", "fails": "✗", "undecided": "?"}
 LIMIT = "what this does not show"  # begins a note about the limits of a finding
 
 
-def tally(claims: Sequence[Verdict]) -> dict[str, int]:
-    """How many claims hold, fail and are undecided."""
+def tally(claims: Sequence[ClaimVerdict]) -> dict[str, int]:
+    """Return how many claims hold, fail and are undecided."""
     counts = Counter(claim.word for claim in claims)
     return {word: counts[word] for word in ICONS}
 
 
 def counted(word: str, n: int) -> str:
-    """
+    """Return a number of verdicts.
+
     >>> counted("holds", 1), counted("holds", 2), counted("undecided", 2)
     ('1 holds', '2 hold', '2 undecided')
     """
@@ -29,7 +29,7 @@ def counted(word: str, n: int) -> str:
 
 
 def ours(line: Row) -> str:
-    """What we measured.
+    """Return our mean and standard deviation.
 
     >>> ours({"mean": 0.8123, "sd": 0.0211, "n": 5}), ours({"mean": 0.8, "sd": None, "n": 1}), ours({"mean": None})
     ('0.812 ± 0.021', '0.8', 'no number')
@@ -40,11 +40,12 @@ def ours(line: Row) -> str:
 
 
 def published(line: Row) -> str:
+    """Return the published number, or the text that states it."""
     return line.get("published_text") or ("–" if line["published"] is None else _minus(short(line["published"])))
 
 
 def difference(line: Row) -> str:
-    """Ours less the published number, with its sign.
+    """Return our number less the published one, with its sign.
 
     >>> difference({"mean": 0.75, "published": 0.77}), difference({"mean": 0.75, "published": None})
     ('−0.02', '–')
@@ -55,13 +56,13 @@ def difference(line: Row) -> str:
     return ("+" if gap > 0 else "") + _minus(short(gap, digits=2))
 
 
-def number(found: Number, digits: int = 3) -> str:
-    """A few digits, with the sign that belongs to numbers.
+def number(value: Number, digits: int = 3) -> str:
+    """Return a few digits, with a typographic minus sign.
 
     >>> number(-0.51239), number(0.0)
     ('−0.512', '0')
     """
-    return _minus(short(found, digits))
+    return _minus(short(value, digits))
 
 
 def _minus(text: str) -> str:
@@ -69,7 +70,8 @@ def _minus(text: str) -> str:
 
 
 def duration(seconds: Number) -> str:
-    """
+    """Return a duration in two units.
+
     >>> duration(0.42), duration(75), duration(3 * 3600 + 120)
     ('0.42 s', '1 min 15 s', '3 h 2 min')
     """
@@ -80,7 +82,8 @@ def duration(seconds: Number) -> str:
 
 
 def seeds(chosen: Sequence[int]) -> str:
-    """
+    """Return how many seeds there are, and which.
+
     >>> seeds([0, 1, 2, 3, 4]), seeds([7]), seeds([1, 5, 9])
     ('5 (0 to 4)', '1 (7)', '3 (1, 5, 9)')
     """
@@ -88,29 +91,30 @@ def seeds(chosen: Sequence[int]) -> str:
     return f"{len(chosen)} ({f'{chosen[0]} to {chosen[-1]}' if consecutive else ', '.join(map(str, chosen))})"
 
 
-def commit(found: str | None) -> str:
-    """A commit as people quote it.
+def commit(name: str | None) -> str:
+    """Return the first letters of a commit.
 
     >>> commit("0123456789abcdef+changes"), commit(None)
     ('0123456789 with changes', 'unknown')
     """
-    if found is None:
+    if name is None:
         return "unknown"
-    name, changed, _ = found.partition("+")
-    return name[:10] + (" with changes" if changed else "")
+    head, changed, _ = name.partition("+")
+    return head[:10] + (" with changes" if changed else "")
 
 
 def limits(result: Result) -> list[str]:
-    """The notes that say what a finding does not show, without the words that say so."""
+    """Return the notes on what a finding does not show, without these words."""
     return [note[len(LIMIT) :].lstrip(" :.,") for note in result.notes if note.lower().startswith(LIMIT)]
 
 
 def remarks(result: Result) -> list[str]:
+    """Return the other notes."""
     return [note for note in result.notes if not note.lower().startswith(LIMIT)]
 
 
-def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Settings within settings as one list of dotted names.
+def flat(settings: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Return nested settings as one list of dotted names.
 
     >>> list(flat({"model": {"cell": "gru", "layers": [1, 2]}}))
     [('model.cell', 'gru'), ('model.layers', '[1, 2]')]

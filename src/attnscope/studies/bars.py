@@ -1,26 +1,32 @@
-"""How do our numbers compare with the published ones? Bars for the figures of all studies."""
+"""Bar charts of our numbers beside the published ones, for the figures of all studies."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from attnscope import plots
+from attnscope.display import Figure
 from attnscope.studies.claims import spread
-from attnscope.studies.finding import Label, Measurements, Stated
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Cell = Mapping[str, Any]  # `ours`, one number a seed, and the `published` one, or None
-Panel = Mapping[str, Mapping[str, Cell]]  # by group of bars, and bar
+from attnscope.studies.finding import Label, Measurements, PublishedNumber, PublishedOf, nothing_published
 
 
-def cell(ours: Sequence[float], stated: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {"ours": ours, "published": (stated or {}).get("published")}
+class BarValues(TypedDict):
+    """One bar: our numbers, one per seed (JSON has null for NaN), and the published one."""
+
+    ours: Sequence[float | None]
+    published: float | None
+
+
+Panel = Mapping[str, Mapping[str, BarValues]]  # by group of bars, and bar
+SeedTable = Mapping[str, Mapping[str, Sequence[float | None]]]  # by label and quantity: `Measurements.seed_values`
+
+
+def bar_values(ours: Sequence[float | None], published: PublishedNumber | None = None) -> BarValues:
+    """Return one bar."""
+    return {"ours": ours, "published": (published or {}).get("published")}
 
 
 def panel(
@@ -28,32 +34,55 @@ def panel(
     name: str,
     group: Callable[[Label], str],
     bar: Callable[[Label], str],
-    stated: Stated = lambda label, name: {},
+    published: PublishedOf = nothing_published,
 ) -> Panel:
-    """One quantity of every label."""
-    found: dict[str, dict[str, Cell]] = {}
+    """Return one quantity of every label, in groups of bars by the label's parts."""
+    groups: dict[str, dict[str, BarValues]] = {}
     for label in measured:
-        found.setdefault(group(label), {})[bar(label)] = cell(measured.values(label, name), stated(label, name))
-    return found
+        groups.setdefault(group(label), {})[bar(label)] = bar_values(
+            measured.values(label, name), published(label, name)
+        )
+    return groups
 
 
-def draw_bars(content: Panel, ax: "Axes", ylabel: str, dots: bool = False) -> None:
-    """Means over seeds with their deviation, or with a dot a seed; and a line at what is published."""
-    means = frame(content, lambda found: float(np.mean(numbers(found))))
-    errors = frame(content, lambda found: spread(numbers(found)))
-    stated = frame(content, lambda found: np.nan if found["published"] is None else found["published"])
+def quantity_panel(
+    data: SeedTable,
+    quantities: Mapping[str, str],
+    published: PublishedOf = nothing_published,
+    labels: Iterable[str] | None = None,
+) -> Panel:
+    """Return one group of bars per quantity, and in it one bar per label.
+
+    Args:
+        data: Our numbers by label and quantity.
+        quantities: Names of the quantities, and the text under their groups.
+        published: The published number of a label's quantity.
+        labels: The labels to show, in their order; all by default.
+    """
+    shown = list(data if labels is None else labels)
+    return {
+        text: {label: bar_values(data[label][name], published(label, name)) for label in shown}
+        for name, text in quantities.items()
+    }
+
+
+def draw_bars(content: Panel, ax: Axes, ylabel: str, dots: bool = False) -> None:
+    """Draw means over seeds with their standard deviation, or with one dot per seed; a line at what is published."""
+    means = _frame(content, lambda bar: float(np.mean(_numbers(bar))))
+    errors = _frame(content, lambda bar: spread(_numbers(bar)))
+    published = _frame(content, lambda bar: np.nan if bar["published"] is None else bar["published"])
     plots.bars(
         means,
         ax=ax,
         errors=errors if errors.any(axis=None) and not dots else None,
-        published=stated if stated.notna().any(axis=None) else None,
-        seeds=seed_by_seed(content) if dots else None,
+        published=published if published.notna().any(axis=None) else None,
+        seeds=_seed_frames(content) if dots else None,
         ylabel=ylabel,
     )
 
 
-def draw_panels(by_name: Mapping[str, Panel]) -> "Figure":
-    """One above another, as wide as their groups need."""
+def draw_panels(by_name: Mapping[str, Panel]) -> Figure:
+    """Draw panels one above another, as wide as their groups need."""
     groups = max((len(content) for content in by_name.values()), default=1)
     picture, axes = plots.panels(len(by_name), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
     for ax, (name, content) in zip(axes, by_name.items(), strict=True):
@@ -61,28 +90,24 @@ def draw_panels(by_name: Mapping[str, Panel]) -> "Figure":
     return picture
 
 
-def numbers(found: Cell) -> list[float]:
-    return [np.nan if value is None else value for value in found["ours"]]  # JSON has null for NaN
-
-
-def seed_by_seed(content: Panel) -> list[pd.DataFrame]:
-    """As many tables as all bars have seeds."""
-    fewest = min(len(found["ours"]) for group in content.values() for found in group.values())
-    return [frame(content, partial(of_seed, seed)) for seed in range(fewest)]
-
-
-def of_seed(seed: int, found: Cell) -> float:
-    return numbers(found)[seed]
-
-
-def frame(content: Panel, summary: Callable[[Cell], float]) -> pd.DataFrame:
-    """A row a group, a column a bar."""
-    cells = {group: {bar: summary(found) for bar, found in bars.items()} for group, bars in content.items()}
-    return pd.DataFrame.from_dict(cells, orient="index", dtype=float)
-
-
-def one_key(axes: Sequence["Axes"]) -> None:
-    """Of panels in a row with the same bars, the last one's key is enough."""
+def one_key(axes: Sequence[Axes]) -> None:
+    """Remove the legends of panels in a row that have the same bars, except the last one's."""
     for ax in axes[:-1]:
         if (key := ax.get_legend()) is not None:
             key.remove()
+
+
+def _numbers(bar: BarValues) -> list[float]:
+    return [np.nan if value is None else value for value in bar["ours"]]
+
+
+def _seed_frames(content: Panel) -> list[pd.DataFrame]:
+    """Return as many frames as all bars have seeds."""
+    fewest = min(len(bar["ours"]) for group in content.values() for bar in group.values())
+    return [_frame(content, lambda bar, seed=seed: _numbers(bar)[seed]) for seed in range(fewest)]
+
+
+def _frame(content: Panel, summary: Callable[[BarValues], float]) -> pd.DataFrame:
+    """Return one row per group and one column per bar."""
+    bars = {group: {name: summary(bar) for name, bar in content[group].items()} for group in content}
+    return pd.DataFrame.from_dict(bars, orient="index", dtype=float)

@@ -17,7 +17,7 @@ Values = np.ndarray | Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """A claim; whether it holds (None: undecided); the numbers that say so; if they do not decide, why not."""
 
     text: str
@@ -58,7 +58,7 @@ class Estimate:
         return f"the interval from {short(self.low)} to {short(self.high)} contains {short(threshold)}"
 
 
-def at_least(text: str, values: Values, threshold: Number) -> Verdict:
+def at_least(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     """Is the mean at least the threshold?
 
     >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).word
@@ -68,16 +68,16 @@ def at_least(text: str, values: Values, threshold: Number) -> Verdict:
     return _verdict(text, found, "at least", threshold, found.low >= threshold, found.high < threshold)
 
 
-def at_most(text: str, values: Values, threshold: Number) -> Verdict:
+def at_most(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     """Is the mean at most the threshold?"""
     found = estimate(values)
     return _verdict(text, found, "at most", threshold, found.high <= threshold, found.low > threshold)
 
 
-def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> Verdict:
+def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> ClaimVerdict:
     """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where both have the same."""
     ours, theirs = np.asarray(values, dtype=float), np.asarray(others, dtype=float)
-    paired = of_same_seeds(values, others)
+    paired = have_same_seeds(values, others)
     gap = estimate(ours - factor * theirs) if paired else welch(ours, factor * theirs)
     times = "" if factor == 1.0 else f"{short(factor)} times "
     compared = "difference seed by seed" if paired else f"{which_seeds(values, others)}, so difference of means"
@@ -86,28 +86,28 @@ def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -
         f"{compared} {gap}"
     )
     holds = True if gap.low > 0 else False if gap.high <= 0 else None
-    return Verdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
+    return ClaimVerdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
 
 
-def no_lower(text: str, values: Values, others: Values, margin: Number) -> Verdict:
+def no_lower(text: str, values: Values, others: Values, margin: Number) -> ClaimVerdict:
     """Is the mean at most `margin` lower than that of others, seed by seed?"""
-    if not of_same_seeds(values, others):
+    if not have_same_seeds(values, others):
         return untested(text, f"seed by seed it takes the same ones, but {which_seeds(values, others)}")
     return at_least(text, np.asarray(values, dtype=float) - np.asarray(others, dtype=float), -margin)
 
 
-def always(text: str, flags: Values) -> Verdict:
+def always(text: str, flags: Values) -> ClaimVerdict:
     """Is it so in every seed?"""
     n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
     evidence = f"in {true} of {n} seeds" if n != 1 else f"in {true} of 1 seed (n = 1)"
     if n == 0:
-        return Verdict(text, None, evidence, "there was no seed")
+        return ClaimVerdict(text, None, evidence, "there was no seed")
     if 0 < true < n:
-        return Verdict(text, None, evidence, f"true {evidence}")
-    return Verdict(text, true == n, evidence)
+        return ClaimVerdict(text, None, evidence, f"true {evidence}")
+    return ClaimVerdict(text, true == n, evidence)
 
 
-class OfSeeds(list[float]):
+class SeedValues(list[float]):
     """One number a seed, the label of the experiment that they are of, and which seeds."""
 
     def __init__(self, values: Iterable[float], label: object, seeds: Sequence[int]):
@@ -116,16 +116,16 @@ class OfSeeds(list[float]):
         self.seeds = seeds
 
 
-def of_same_seeds(values: Values, others: Values) -> bool:
+def have_same_seeds(values: Values, others: Values) -> bool:
     """May they be compared seed by seed? Where seeds are not known, if there are equally many."""
-    if isinstance(values, OfSeeds) and isinstance(others, OfSeeds):
+    if isinstance(values, SeedValues) and isinstance(others, SeedValues):
         return values.seeds == others.seeds
     return len(values) == len(others)
 
 
 def which_seeds(values: Values, others: Values) -> str:
     """
-    >>> which_seeds(OfSeeds([0.8, 0.9], "told", (0, 2)), OfSeeds([0.5], "not told", (1,)))
+    >>> which_seeds(SeedValues([0.8, 0.9], "told", (0, 2)), SeedValues([0.5], "not told", (1,)))
     "'told' has the seeds 0, 2 and 'not told' has the seed 1"
     >>> which_seeds([0.8, 0.9], [])
     'one side has 2 seeds and the other has 0 seeds'
@@ -135,15 +135,15 @@ def which_seeds(values: Values, others: Values) -> str:
 
 def seeds_of(values: Values, unlabelled: str) -> str:
     plural = "" if len(values) == 1 else "s"
-    if not isinstance(values, OfSeeds):
+    if not isinstance(values, SeedValues):
         return f"{unlabelled} has {len(values)} seed{plural}"
     seeds = f"the seed{plural} {', '.join(map(str, values.seeds))}" if values.seeds else "no seed"
     return f"{str(values.label)!r} has {seeds}"
 
 
-def untested(text: str, why: str) -> Verdict:
+def untested(text: str, why: str) -> ClaimVerdict:
     """A claim that these runs cannot test, and why not."""
-    return Verdict(text, None, "not tested", why)
+    return ClaimVerdict(text, None, "not tested", why)
 
 
 def estimate(values: Values) -> Estimate:
@@ -210,11 +210,11 @@ def with_spread(mean: Number, sd: Number | None) -> str:
     return short(mean) if sd is None or math.isnan(sd) else f"{short(mean)} ± {short(sd, digits=2)}"
 
 
-def _verdict(text: str, found: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> Verdict:
+def _verdict(text: str, found: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> ClaimVerdict:
     evidence = f"{found}; claimed: {side} {short(threshold)}"
     if holds or fails:
-        return Verdict(text, bool(holds), evidence)
-    return Verdict(text, None, evidence, found.indecision(threshold))
+        return ClaimVerdict(text, bool(holds), evidence)
+    return ClaimVerdict(text, None, evidence, found.indecision(threshold))
 
 
 def _quantile(degrees: Number) -> float:

@@ -1,29 +1,80 @@
-"""One table or figure of a paper: what it trains, what it measures, what it claims, how it looks."""
+"""A finding: one table or figure of a paper, with what it trains, measures, claims and draws.
+
+What findings have in common is here: `Measurements` makes tables, figure data and claims of labels (experiments),
+quantities and published numbers.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any, Generic, TypedDict
 
+from typing_extensions import TypeVar
+
+from attnscope.display import Figure
 from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import OfSeeds, Verdict
+from attnscope.studies.claims import ClaimVerdict, Number, SeedValues, always, at_least, at_most, more_than, no_lower
 from attnscope.studies.result import Row, row
 from attnscope.tasks import MissingCorpus
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Measurement = Mapping[str, Any]  # of one run: numbers by name, and nested lists for pictures
+Label = Any  # of an experiment: a string, or a NamedTuple whose str() is that string
+FigureData = Any  # JSON: nested dictionaries and lists of numbers and strings, in the form that `draw` reads
+Settings = TypeVar("Settings", default=Any)  # of a case: a task, or a frozen dataclass
 
-Measurement = Mapping[str, Any]  # what one run says: numbers, and arrays for pictures
-Label = Any  # of an experiment: a text; or, where findings ask for parts of it, a NamedTuple whose str() is that text
-Stated = Callable[[Label, str], dict[str, Any]]  # the published number of an experiment's quantity
-Columns = Callable[[Label], dict[str, Any]]  # what an experiment is called in a table
+
+class PublishedNumber(TypedDict, total=False):
+    """A number of the paper and the text around it ("> 0.77"); empty where the paper gives none."""
+
+    published: float
+    published_text: str
+
+
+PublishedOf = Callable[[Label, str], PublishedNumber]  # the published number of a label's quantity
+Columns = Callable[[Label], dict[str, str]]  # the columns that name a label in a table
+
+
+def nothing_published(label: Label, name: str) -> PublishedNumber:
+    """Return no published number."""
+    return {}
+
+
+def model_column(label: Label) -> dict[str, str]:
+    """Return one column, `model`, with the label as text."""
+    return {"model": str(label)}
+
+
+@cache
+def study_toml(study: str, file: str) -> dict[str, Any]:
+    """Return the content of a TOML file of a study."""
+    return tomllib.loads(files(f"attnscope.studies.{study}").joinpath(file).read_text(encoding="utf-8"))
+
+
+def published_by(study: str) -> Callable[[str, str], PublishedNumber]:
+    """Return a function of section and quantity: the number that the study's TOML files have there."""
+
+    @cache
+    def sections() -> dict[str, Any]:
+        names = [file.name for file in files(f"attnscope.studies.{study}").iterdir() if file.name.endswith(".toml")]
+        return {section: rows for name in names for section, rows in study_toml(study, name).items()}
+
+    def published(section: str, quantity: str) -> PublishedNumber:
+        number = sections().get(section, {}).get(quantity)
+        return {"published": number["value"], "published_text": number["text"]} if number else {}
+
+    return published
+
+
+# What is trained -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A size at which a study is run: `quick` on two cores, `paper` as published. Studies add their own sizes."""
+    """A size at which a study is run: `quick` for two cores, `paper` as published. Studies add fields of their own."""
 
     name: str
     seeds: int
@@ -31,59 +82,63 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is measured together: several runs, by the parts they play, or none; and settings of the measurement.
+class Case(Generic[Settings]):
+    """What is measured together: runs by their role (there may be none), and settings of the measurement.
 
-    The seed of an experiment is where its seeds begin: two runs of one part must not be each other's copies.
+    The seed of each experiment is an offset: the seed of the case is added to it.
     """
 
     runs: Mapping[str, Experiment] = field(default_factory=dict)
-    settings: Any = None  # a task, or a frozen dataclass
+    settings: Settings | None = None
 
-    def seeded(self, seed: int, device: str) -> "Case":
-        runs = {part: seeded(experiment, seed, device) for part, experiment in self.runs.items()}
-        return Case(runs, self.settings)
+    def seeded(self, seed: int, device: str) -> "Case[Settings]":
+        """Return the case with every experiment at this seed and on this device."""
+        return replace(self, runs={role: seeded(experiment, seed, device) for role, experiment in self.runs.items()})
+
+
+def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
+    """Return the experiment with this seed added to its own, on this device."""
+    return replace(experiment, seed=experiment.seed + seed, device=device)
 
 
 @dataclass(frozen=True)
-class Absent:
-    """A corpus that is not on this machine, and where it was looked for."""
+class MissingData:
+    """Settings of a case whose corpus is not on this machine: where it was searched for."""
 
     message: str
 
 
-def unless_absent(make: Callable[[], Case]) -> Case:
-    """What needs a corpus stays among the cases where that is missing, to be reported as failed."""
+def case_unless_missing(make: Callable[[], Case]) -> Case:
+    """Return the case, or one that is reported as failed where its corpus is missing."""
     try:
         return make()
     except MissingCorpus as missing:
-        return Case(settings=Absent(str(missing)))
+        return Case(settings=MissingData(str(missing)))
 
 
 @dataclass(frozen=True)
-class TrainedCase:
-    """A case whose runs are trained, for one seed."""
+class TrainedCase(Generic[Settings]):
+    """A case of one seed with its runs trained: what `measure` receives."""
 
     runs: Mapping[str, Run]
-    settings: Any
+    settings: Settings
     seed: int
     device: str
 
 
-Wanted = Experiment | Case
-ForSeed = Callable[[int], Wanted]  # where a seed changes more than the seed
+ExperimentOrCase = Experiment | Case
+PerSeed = Callable[[int], ExperimentOrCase]  # where more than the seed differs between seeds
 
 
-def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
-    return replace(experiment, seed=experiment.seed + seed, device=device)
+# What was measured ---------------------------------------------------------------------------------------------------
 
 
-class Unmeasured(AttnscopeError):
-    """A label or a name that was asked for, and those that there are."""
+class UnknownMeasurement(AttnscopeError):
+    """A label or quantity that was not measured; the message lists those that were."""
 
 
-class OfRuns(list[Measurement]):
-    """What the runs of one experiment say, and of which seeds they are: those that failed are missing."""
+class SeedMeasurements(list[Measurement]):
+    """The measurements of one experiment and their seeds, which skip those that failed."""
 
     def __init__(self, measurements: Iterable[Measurement], seeds: Iterable[int]):
         super().__init__(measurements)
@@ -92,107 +147,171 @@ class OfRuns(list[Measurement]):
 
 @dataclass(frozen=True)
 class Measurements:
-    """What the runs of each experiment of a finding say, one measurement a seed."""
+    """The measurements of a finding: by label, one per seed. Tables, figure data and claims are made of them."""
 
     by_label: Mapping[Label, Sequence[Measurement]]
 
     def __getitem__(self, label: Label) -> Sequence[Measurement]:
         if label not in self.by_label:
             known = ", ".join(map(str, self)) or "none"
-            raise Unmeasured(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
+            raise UnknownMeasurement(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
         return self.by_label[label]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Label]:
         return iter(self.by_label)
 
     def each(self, *parts: str) -> list[Any]:
-        """The values of a part of the labels, or of several parts, each once."""
-        found = [tuple(getattr(label, part) for part in parts) for label in self]
-        return list(dict.fromkeys(values if len(parts) > 1 else values[0] for values in found))
+        """Return the distinct values of one field of the labels, or of several fields as tuples."""
+        values = [tuple(getattr(label, part) for part in parts) for label in self]
+        return list(dict.fromkeys(value if len(parts) > 1 else value[0] for value in values))
 
-    def where(self, **parts: Any) -> "Measurements":
-        """Those whose labels have these parts."""
+    def where(self, **parts: object) -> "Measurements":
+        """Return those whose labels have these fields."""
         return self.only(*(label for label in self if all(getattr(label, part) == parts[part] for part in parts)))
 
     def only(self, *labels: Label) -> "Measurements":
+        """Return those of these labels."""
         return Measurements({label: self[label] for label in labels})
 
-    def values(self, label: Label, name: str) -> OfSeeds:
-        """One number a seed."""
-        return OfSeeds(map(float, self.named(label, name)), label, self.seeds(label))
-
     def seeds(self, label: Label) -> tuple[int, ...]:
+        """Return the seeds that were measured."""
         group = self[label]
-        return group.seeds if isinstance(group, OfRuns) else tuple(range(len(group)))
+        return group.seeds if isinstance(group, SeedMeasurements) else tuple(range(len(group)))
 
-    def of_same_seeds(self, labels: Iterable[Label]) -> bool:
-        """Has each of these experiments the same seeds, so that they may be compared seed by seed?"""
+    def have_same_seeds(self, labels: Iterable[Label]) -> bool:
+        """Return whether all these labels have the same seeds, so that they can be compared seed by seed."""
         return len({self.seeds(label) for label in labels}) <= 1
 
-    def flags(self, label: Label, name: str) -> list[bool]:
-        return [bool(value) for value in self.named(label, name)]
-
     def named(self, label: Label, name: str) -> list[Any]:
-        """What was measured under this name, one a seed."""
+        """Return what was measured under this name, one entry per seed."""
         for measurement in self[label]:
             if name not in measurement:
                 known = ", ".join(measurement) or "nothing"
-                raise Unmeasured(f"{name!r} was not measured of {str(label)!r}; what was measured is {known}")
+                raise UnknownMeasurement(f"{name!r} was not measured of {str(label)!r}; what was measured is {known}")
         return [measurement[name] for measurement in self[label]]
 
+    def values(self, label: Label, name: str) -> SeedValues:
+        """Return a quantity as numbers, one per seed."""
+        return SeedValues(map(float, self.named(label, name)), label, self.seeds(label))
+
+    def flags(self, label: Label, name: str) -> list[bool]:
+        """Return a quantity as booleans, one per seed."""
+        return [bool(value) for value in self.named(label, name)]
+
+    def has(self, label: Label, name: str) -> bool:
+        """Return whether every seed of the label has this quantity."""
+        return all(name in measurement for measurement in self[label])
+
     def first(self, label: Label) -> Measurement:
-        """The first seed's, for pictures of a single network."""
+        """Return the first seed's measurement, for pictures of a single network."""
         return self[label][0]
 
-    def pictures(self) -> dict[str, Any]:
-        """The first seed's picture of each experiment."""
-        return {str(label): self.first(label)["picture"] for label in self}
+    # Table and figure data
 
     def table(
         self,
         quantities: Mapping[str, str],
-        stated: Stated = lambda label, name: {},
-        columns: Columns = lambda label: {"model": str(label)},
+        published: PublishedOf = nothing_published,
+        columns: Columns = model_column,
     ) -> list[Row]:
-        """A row an experiment and quantity (name to text), with what the paper states of it."""
+        """Return one row per label and quantity that it has, beside the published number.
+
+        Args:
+            quantities: Names in a measurement, and the text of each in the table.
+            published: The published number of a label's quantity.
+            columns: The columns that name a label.
+        """
         return [
-            row(
-                **columns(label),
-                quantity=text,
-                values=[m[name] for m in self[label]],
-                **stated(label, name),
-            )
+            row(**columns(label), quantity=text, values=self.named(label, name), **published(label, name))
             for label in self
             for name, text in quantities.items()
-            if all(name in m for m in self[label])
+            if self.has(label, name)
         ]
+
+    def seed_values(self, names: Iterable[str]) -> dict[str, dict[str, SeedValues]]:
+        """Return, by label, the quantities that it has of these, one number per seed: figure data of bar charts."""
+        names = list(names)
+        return {
+            str(label): {name: self.values(label, name) for name in names if self.has(label, name)} for label in self
+        }
+
+    def pictures(self) -> dict[str, Any]:
+        """Return the first seed's `picture` of each label."""
+        return {str(label): self.first(label)["picture"] for label in self}
+
+    # Claims about quantities of labels; the functions of the same names in `claims` say how they are judged
+
+    def at_least(self, text: str, label: Label, name: str, threshold: Number) -> ClaimVerdict:
+        return at_least(text, self.values(label, name), threshold)
+
+    def at_most(self, text: str, label: Label, name: str, threshold: Number) -> ClaimVerdict:
+        return at_most(text, self.values(label, name), threshold)
+
+    def more_than(self, text: str, label: Label, other: Label, name: str, factor: Number = 1.0) -> ClaimVerdict:
+        """Claim that the quantity of `label` is more than `factor` times that of `other`."""
+        return more_than(text, self.values(label, name), self.values(other, name), factor)
+
+    def no_lower(self, text: str, label: Label, other: Label, name: str, margin: Number) -> ClaimVerdict:
+        """Claim that the quantity of `label` is at most `margin` lower than that of `other`."""
+        return no_lower(text, self.values(label, name), self.values(other, name), margin)
+
+    def always(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
+        """Claim that the quantity passes the test in every seed."""
+        return always(text, [test(value) for value in self.named(label, name)])
+
+
+# The finding ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`experiments` gives, by label, what to train (with any seed); the other functions read what the runs say.
+    """A table or figure of a paper, or a question beyond it.
 
-    `measure` is given the Run of an experiment, or the TrainedCase of a case. Where it depends on what was measured
-    what is to be trained next, `follow_up` says so.
+    Attributes:
+        experiments: From a profile, by label, what is trained: an experiment, a case of several, or a function that
+            gives one of them for a seed.
+        measure: From the Run of an experiment, or the TrainedCase of a case, numbers by name.
+        table: The quantities in the table (name in a measurement to text), or a function that gives its rows.
+        claims: From all measurements, the verdicts.
+        draw: Draws the figure from its data, which a result file holds as JSON. Without it there is no figure.
+        figure: The quantities that the figure data hold (`Measurements.seed_values`), or a function that gives the
+            data. By default they are the first seed's `picture` of each label.
+        published, columns: Of a table given by its quantities: see `Measurements.table`.
+        follow_up: From a profile and all measurements, what is trained next.
+        seeds: From a profile, the number of seeds.
     """
 
     name: str
     title: str
     section: str
-    experiments: Callable[[Any], Mapping[Any, Wanted | ForSeed]]
+    experiments: Callable[[Any], Mapping[Any, ExperimentOrCase | PerSeed]]
     measure: Callable[[Any], Measurement]
-    table: Callable[[Measurements], list[Row]]
-    claims: Callable[[Measurements], list[Verdict]]
-    draw: "Callable[[Any], Figure]"
-    figure: Callable[[Measurements], Any] = Measurements.pictures
+    table: Mapping[str, str] | Callable[[Measurements], list[Row]]
+    claims: Callable[[Measurements], list[ClaimVerdict]]
+    draw: Callable[[Any], Figure] | None = None
+    figure: Iterable[str] | Callable[[Measurements], FigureData] = Measurements.pictures
     notes: tuple[str, ...] = ()
-    follow_up: Callable[[Any, Measurements], Mapping[Any, Wanted | ForSeed]] | None = None
+    follow_up: Callable[[Any, Measurements], Mapping[Any, ExperimentOrCase | PerSeed]] | None = None
     seeds: Callable[[Any], int] = lambda profile: int(profile.seeds)
     first_seed: int | None = None  # by default the profile's
+    published: PublishedOf = nothing_published
+    columns: Columns = model_column
+
+    def table_rows(self, measured: Measurements) -> list[Row]:
+        """Return the rows of the table."""
+        if callable(self.table):
+            return self.table(measured)
+        return measured.table(self.table, self.published, self.columns)
+
+    def figure_data(self, measured: Measurements) -> FigureData:
+        """Return what `draw` reads, or None for a finding without a figure."""
+        if self.draw is None:
+            return None
+        return self.figure(measured) if callable(self.figure) else measured.seed_values(self.figure)
 
     @property
     def file(self) -> str:
-        """Where it is written, as a path of the package: where its claims are."""
+        """The file with its claims, as a path inside the package."""
         claims = self.claims.func if isinstance(self.claims, partial) else self.claims
         return f"{claims.__module__.removeprefix('attnscope.').replace('.', '/')}.py"
 
@@ -210,7 +329,7 @@ class Study:
 
 
 def plain(value: Any) -> Any:
-    """Arrays and tensors, of whichever device, as lists."""
+    """Return arrays and tensors, of whichever device, as lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -219,7 +338,7 @@ def plain(value: Any) -> Any:
 
 
 def shortened(value: Any) -> Any:
-    """Numbers of a figure with four digits; NaN, which JSON does not know, as null."""
+    """Return the numbers of a figure with four digits, and NaN, which JSON does not have, as null."""
     if isinstance(value, dict):
         return {key: shortened(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -15,9 +15,9 @@ from attnscope.studies.finding import (
     Label,
     Measurement,
     Measurements,
-    OfRuns,
+    SeedMeasurements,
     Study,
-    Unmeasured,
+    UnknownMeasurement,
     plain,
     shortened,
 )
@@ -55,9 +55,9 @@ class Plan:
     def measured(self) -> Measurements:
         return Measurements({label: self.of_runs(group) for label, group in self.answers.items()})
 
-    def of_runs(self, group: Sequence[Outcome[Answer]]) -> OfRuns:
+    def of_runs(self, group: Sequence[Outcome[Answer]]) -> SeedMeasurements:
         found = {seed: one.value for seed, one in zip(self.seeds, group, strict=True) if one.value is not None}
-        return OfRuns((answer.measurement for answer in found.values()), found)
+        return SeedMeasurements((answer.measurement for answer in found.values()), found)
 
     def judged(self, study: Study, profile: Any, device: str) -> Result:
         """The result, from what the runs say; a run that failed is named, never passed over."""
@@ -97,7 +97,12 @@ class Plan:
     def made(self, part: str, study: Study, measured: Measurements) -> Any:
         """What the finding makes of the measurements: its table, claims or figure."""
         try:
-            return getattr(self.finding, part)(measured)
+            parts = {
+                "table": self.finding.table_rows,
+                "claims": self.finding.claims,
+                "figure": self.finding.figure_data,
+            }
+            return parts[part](measured)
         except Exception as error:
             raise unjudged(part, study, self.finding, error) from error
 
@@ -120,7 +125,7 @@ class Plan:
         try:
             return shortened(plain(self.made("figure", study, present)))
         except Unjudged as error:
-            if present == measured or not isinstance(error.__cause__, KeyError | Unmeasured):
+            if present == measured or not isinstance(error.__cause__, KeyError | UnknownMeasurement):
                 raise
             return None
 

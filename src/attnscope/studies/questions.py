@@ -21,7 +21,7 @@ from attnscope.lab.engines.outcome import sentence
 from attnscope.lab.experiment import Experiment, Run, finished, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
-from attnscope.studies.finding import Absent, Measurement, TrainedCase, Wanted, plain
+from attnscope.studies.finding import ExperimentOrCase, Measurement, MissingData, TrainedCase, plain
 from attnscope.studies.result import commit
 from attnscope.tasks import MissingCorpus
 
@@ -35,7 +35,7 @@ class Question:
 
     study: str
     finding: str
-    wanted: Wanted
+    wanted: ExperimentOrCase
     seed: int
     device: str
     store: str
@@ -130,13 +130,13 @@ def origin(device: str) -> dict[str, Any]:
 def subject(question: Question, runs: Mapping[str, Run]) -> Run | TrainedCase:
     if isinstance(question.wanted, Experiment):
         return runs[question.wanted.key]
-    if isinstance(question.wanted.settings, Absent):
+    if isinstance(question.wanted.settings, MissingData):
         raise MissingCorpus(question.wanted.settings.message)
     by_part = {part: runs[experiment.key] for part, experiment in question.wanted.runs.items()}
     return TrainedCase(by_part, question.wanted.settings, question.seed, question.device)
 
 
-def described(wanted: Wanted) -> Any:
+def described(wanted: ExperimentOrCase) -> Any:
     if isinstance(wanted, Experiment):
         return wanted.config()
     runs = {part: experiment.config() for part, experiment in wanted.runs.items()}

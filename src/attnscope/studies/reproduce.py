@@ -9,7 +9,7 @@ from attnscope.errors import require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.experiment import Experiment, together
-from attnscope.studies.finding import Case, Finding, Label, Study, Wanted, seeded
+from attnscope.studies.finding import Case, ExperimentOrCase, Finding, Label, Study, seeded
 from attnscope.studies.judging import Plan, unjudged, written
 from attnscope.studies.questions import SHARED, Answer, Question, Training, answer, carry_out, name_or_failure
 from attnscope.studies.result import Result
@@ -57,9 +57,9 @@ def by_label(wanted: Any) -> Mapping[Label, Any]:
     return wanted  # type: ignore[no-any-return]
 
 
-def for_seed(label: Label, what: Any, seed: int) -> Wanted:
+def for_seed(label: Label, what: Any, seed: int) -> ExperimentOrCase:
     """What is to be trained of a label; refused if it is nothing that can be."""
-    wanted: Wanted = what(seed) if callable(what) else what
+    wanted: ExperimentOrCase = what(seed) if callable(what) else what
     require(
         isinstance(wanted, Experiment | Case),
         f"{str(label)!r} should be an Experiment, a Case, or a function that gives one for a seed, but is of type "
@@ -119,7 +119,7 @@ class Reproduction:
             self.progress(0, 0, str(wrong))
         return replace(plan, wrong=wrong)
 
-    def question(self, finding: Finding, wanted: Wanted, seed: int) -> Question:
+    def question(self, finding: Finding, wanted: ExperimentOrCase, seed: int) -> Question:
         ready = (
             seeded(wanted, seed, self.device) if isinstance(wanted, Experiment) else wanted.seeded(seed, self.device)
         )

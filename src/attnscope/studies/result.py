@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
 from attnscope.files import Malformed, read_json, write_json
-from attnscope.studies.claims import Number, Values, Verdict, finite, mean_and_sd, with_spread
+from attnscope.studies.claims import ClaimVerdict, Number, Values, finite, mean_and_sd, with_spread
 
 Row = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ class Result(Displayed):
     seeds: Sequence[int]
     settings: Mapping[str, Any]
     table: Sequence[Row]
-    claims: Sequence[Verdict]
+    claims: Sequence[ClaimVerdict]
     notes: Sequence[str]
     seconds: Number
     machine: str
@@ -53,7 +53,7 @@ class Result(Displayed):
     def from_json(cls, plain: Any, where: str = "result") -> Result:
         """The other way round; `where` names the file in what is said if a field is wrong."""
         _refuse(problems(plain), where)
-        return cls(**{**plain, "claims": [Verdict(**claim) for claim in plain["claims"]]})
+        return cls(**{**plain, "claims": [ClaimVerdict(**claim) for claim in plain["claims"]]})
 
     def write(self, folder: Path) -> Path:
         path = folder / self.study / f"{self.finding}.json"
@@ -64,14 +64,14 @@ class Result(Displayed):
     def read(cls, path: Path) -> Result:
         return cls.from_json(read_json(path), where=str(path))
 
-    def shown_name(self) -> tuple[str, str]:
+    def display_name(self) -> tuple[str, str]:
         size = f"profile {self.profile}, seeds: {len(self.seeds)}"
         return f"{self.study} {self.finding}", f"{self.title} ({self.section}; {size})"
 
-    def shown_words(self) -> list[str]:
+    def display_sentences(self) -> list[str]:
         return [f"{claim.word}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
 
-    def shown_tables(self) -> list[DataFrame]:
+    def display_tables(self) -> list[DataFrame]:
         """Published against ours."""
         import pandas as pd
 
@@ -87,14 +87,14 @@ class Result(Displayed):
             )
         ]
 
-    def shown_figure(self) -> Figure | None:
+    def display_figure(self) -> Figure | None:
         """As in the report; none where a finding has none, or is not of a study that is known here."""
         from attnscope.studies import STUDIES, study
 
         if not self.figure or self.study not in STUDIES:
             return None
         found = [finding for finding in study(self.study).findings if finding.name == self.finding]
-        return found[0].draw(self.figure) if found else None
+        return found[0].draw(self.figure) if found and found[0].draw else None
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:

@@ -1,4 +1,4 @@
-"""What does a task hand to a model? Sentences as padded numbers, with masks and, where known, where to look."""
+"""Batches of padded token ids with masks and, where known, gold attention; vocabularies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,53 +12,66 @@ from torch.nn.functional import pad as extend
 
 PAD, END, START = 0, 1, 2
 SPECIALS = ("<pad>", "<end>", "<start>")
-NOWHERE = -1  # in a guide: nothing is known about where to look at this step
+NOWHERE = -1  # in gold attention: no source position is known for this step
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words of one side; the three special ones come first in every vocabulary.
+    """The tokens of one side; the three special ones come first in every vocabulary.
 
     >>> Vocabulary.of(["run", "walk"]).encode(["walk", "run", "<end>"])
     [4, 3, 1]
     """
 
-    words: tuple[str, ...]
+    tokens: tuple[str, ...]
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> "Vocabulary":
-        return cls((*SPECIALS, *words))
+    def of(cls, tokens: Sequence[str]) -> "Vocabulary":
+        """The vocabulary of these tokens, after the special ones."""
+        return cls((*SPECIALS, *tokens))
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.tokens)
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
-        """The number of each word."""
-        return {word: i for i, word in enumerate(self.words)}
+    def ids(self) -> dict[str, int]:
+        """Token to token id."""
+        return {token: i for i, token in enumerate(self.tokens)}
 
-    def encode(self, words: Sequence[str]) -> list[int]:
-        return [self.numbers[word] for word in words]
+    def encode(self, tokens: Sequence[str]) -> list[int]:
+        return [self.ids[token] for token in tokens]
 
-    def decode(self, numbers: Sequence[int]) -> list[str]:
-        return [self.words[i] for i in numbers]
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        return [self.tokens[i] for i in ids]
 
 
 @dataclass(frozen=True)
 class Batch:
     """Source and target sentences of one batch, each with its end token, then padding.
 
-    `guide` gives, for each target position, the source position that it comes from, or NOWHERE. `rationale` gives, for
-    each source position, the share of people who marked it as a reason for the answer; 0 on special words and padding.
-    While many replicas of a model are trained as one, an axis of replicas comes first.
+    While several seeds of a model are trained as one, an axis of seeds (`replicas`) comes first.
+
+    Attributes:
+        gold_attention: For each target position, the source position that it comes from, or NOWHERE.
+        rationale: For each source position, the fraction of annotators who marked it as a reason for the label; 0 on
+            special tokens and padding.
+        source_special: True at source positions that hold special tokens, such as [CLS], where token ids are those of
+            a model with its own tokenizer. None: the special tokens are those of SPECIALS.
     """
 
     source: Int[Tensor, "*replicas batch source"]
     source_mask: Bool[Tensor, "*replicas batch source"]
     target: Int[Tensor, "*replicas batch target"]
     target_mask: Bool[Tensor, "*replicas batch target"]
-    guide: Int[Tensor, "*replicas batch target"] | None = None
+    gold_attention: Int[Tensor, "*replicas batch target"] | None = None
     rationale: Float[Tensor, "*replicas batch source"] | None = None
+    source_special: Bool[Tensor, "*replicas batch source"] | None = None
+
+    @property
+    def word_mask(self) -> Bool[Tensor, "*replicas batch source"]:
+        """Source positions that hold words: no padding, no special tokens."""
+        special = self.source < len(SPECIALS) if self.source_special is None else self.source_special
+        return self.source_mask & ~special
 
     def __len__(self) -> int:
         return len(self.source)
@@ -83,12 +96,15 @@ class Batch:
             source_mask=extend(self.source_mask, at_source, value=False),
             target=extend(self.target, at_target, value=PAD),
             target_mask=extend(self.target_mask, at_target, value=False),
-            guide=None if self.guide is None else extend(self.guide, at_target, value=NOWHERE),
+            gold_attention=None
+            if self.gold_attention is None
+            else extend(self.gold_attention, at_target, value=NOWHERE),
             rationale=None if self.rationale is None else extend(self.rationale, at_source, value=0.0),
+            source_special=None if self.source_special is None else extend(self.source_special, at_source, value=True),
         )
 
     def copy_from(self, other: "Batch") -> None:
-        """Take over the numbers of another batch of the same shape."""
+        """Copy the tensors of another batch of the same shape."""
         for name, value in other.tensors().items():
             getattr(self, name).copy_(value)
 

@@ -18,10 +18,13 @@ from attnscope.tasks.task import SPLITS, SyntheticTask, Task
 
 FEW = 2  # steps of training, and batches of each split
 FEW_SENTENCES = 32  # of a batch, where the task can draw any number
-SHAPED_LIKE = {"source_mask": "source", "target_mask": "target", "guide": "target", "rationale": "source"}
+SHAPED_LIKE = {
+    "source_mask": "source", "target_mask": "target", "gold_attention": "target", "rationale": "source",
+    "source_special": "source",
+}  # fmt: skip
 TYPES = {
-    "source": torch.int64, "target": torch.int64, "guide": torch.int64, "source_mask": torch.bool,
-    "target_mask": torch.bool,
+    "source": torch.int64, "target": torch.int64, "gold_attention": torch.int64, "source_mask": torch.bool,
+    "target_mask": torch.bool, "source_special": torch.bool,
 }  # fmt: skip
 
 
@@ -42,7 +45,7 @@ def with_small_splits(task: SyntheticTask) -> SyntheticTask:
 
 
 def mistakes(task: Task, seed: int, size: int) -> Iterator[str]:
-    for name in ("source_words", "target_words"):
+    for name in ("source_vocabulary", "target_vocabulary"):
         yield from (f"{name} {sentence}" for sentence in begins_with_the_special_words(getattr(task, name)))
     yield from in_training(task, seed, size)
     for split in SPLITS:
@@ -85,8 +88,9 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 def begins_with_the_special_words(words: Vocabulary) -> Iterator[str]:
-    if words.words[: len(SPECIALS)] != SPECIALS:
-        yield f"must begin with {', '.join(SPECIALS)}, as Vocabulary.of makes it, not with {', '.join(words.words[:3])}"
+    if words.tokens[: len(SPECIALS)] != SPECIALS:
+        given = ", ".join(words.tokens[: len(SPECIALS)])
+        yield f"must begin with {', '.join(SPECIALS)}, as Vocabulary.of makes it, not with {given}"
 
 
 def has_sentences(batch: Batch, task: Task) -> Iterator[str]:
@@ -110,10 +114,10 @@ def has_shapes_and_kinds_that_match(batch: Batch, task: Task) -> Iterator[str]:
 
 def has_words_of_the_vocabulary(batch: Batch, task: Task) -> Iterator[str]:
     for side in ("source", "target"):
-        numbers, words = getattr(batch, side), len(getattr(task, f"{side}_words"))
+        numbers, words = getattr(batch, side), len(getattr(task, f"{side}_vocabulary"))
         strange = numbers[(numbers < 0) | (numbers >= words)]
         if len(strange):
-            yield f"{side} has the number {int(strange[0])}, but {side}_words has {words} words, from 0 to {words - 1}"
+            yield f"{side} has the id {int(strange[0])}, but {side}_vocabulary has {words} tokens, 0 to {words - 1}"
 
 
 def masks_padding_and_nothing_else(batch: Batch, task: Task) -> Iterator[str]:
@@ -147,15 +151,19 @@ def ends_its_targets(batch: Batch, task: Task) -> Iterator[str]:
 
 
 def points_at_source_words(batch: Batch, task: Task) -> Iterator[str]:
-    if batch.guide is None:
+    if batch.gold_attention is None:
         return
     lengths = batch.source_mask.sum(1, keepdim=True)
-    lost = batch.target_mask & (batch.guide != NOWHERE) & ((batch.guide < 0) | (batch.guide >= lengths))
+    lost = (
+        batch.target_mask
+        & (batch.gold_attention != NOWHERE)
+        & ((batch.gold_attention < 0) | (batch.gold_attention >= lengths))
+    )
     row = first(lost.any(1))
     if row is not None:
-        place = int(batch.guide[row][lost[row]][0])
+        place = int(batch.gold_attention[row][lost[row]][0])
         yield (
-            f"the guide of sentence {row} points at position {place}, but its source has positions from 0 to "
+            f"gold_attention of sentence {row} points at position {place}, but its source has positions from 0 to "
             f"{int(lengths[row]) - 1}; where nothing is known, it is NOWHERE ({NOWHERE})"
         )
 

@@ -52,47 +52,52 @@ class Copying(SyntheticTask):
     """The target is the source; with a `reordering`, its words in another order, the same for every sentence."""
 
     distribution: str = "permutations"
-    words: int = 40  # snell2021 §3.3: 40, 60 for the control; A.3: 80 for the mixture
+    num_words: int = 40  # snell2021 §3.3: 40, 60 for the control; A.3: 80 for the mixture
     length: int = 40
-    evaluation: str | None = None  # the distribution that is measured on; None: the one of training
-    reordering: int | None = None  # the seed of the fixed permutation π of positions (snell2021 §6.2); None: in order
+    evaluation_distribution: str | None = None  # the distribution that is measured on; None: the one of training
+    permutation_seed: int | None = (
+        None  # the seed of the fixed permutation π of positions (snell2021 §6.2); None: in order
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.length >= 1, f"a sentence needs at least one word: length is {self.length}")
-        require(self.reordering is None or self.reordering >= 0, f"reordering must be a seed, not {self.reordering}")
+        require(
+            self.permutation_seed is None or self.permutation_seed >= 0,
+            f"permutation_seed must be a seed, not {self.permutation_seed}",
+        )
         for distribution in (self.distribution, self.measured_on):
             self._check(choose("distribution", distribution, DISTRIBUTIONS))
 
     def _check(self, distribution: str) -> None:
         least = {"mixture": 2 * self.length, "repeated": 1}.get(distribution, self.length)
         require(
-            self.words >= least,
+            self.num_words >= least,
             f"sentences of length {self.length} from the distribution {distribution!r} need at least {least} words; "
-            f"words is {self.words}",
+            f"num_words is {self.num_words}",
         )
 
     @property
     def measured_on(self) -> str:
-        return self.distribution if self.evaluation is None else self.evaluation
+        return self.distribution if self.evaluation_distribution is None else self.evaluation_distribution
 
     @cached_property
-    def source_words(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.words)])
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
 
     @property
-    def target_words(self) -> Vocabulary:
-        return self.source_words
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
 
     @cached_property
     def order(self) -> np.ndarray:
         """π: the source position that each target word comes from."""
-        if self.reordering is None:
+        if self.permutation_seed is None:
             return np.arange(self.length)
-        return np.random.default_rng(self.reordering).permutation(self.length)
+        return np.random.default_rng(self.permutation_seed).permutation(self.length)
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        drawn = DISTRIBUTIONS[self.distribution](random, size, self.length, self.words) + len(SPECIALS)
+        drawn = DISTRIBUTIONS[self.distribution](random, size, self.length, self.num_words) + len(SPECIALS)
         source = np.pad(drawn, ((0, 0), (0, 1)), constant_values=END)  # size x (length + 1)
         order = np.append(self.order, self.length)  # the end answers the end
         mask = torch.ones(source.shape, dtype=torch.bool)

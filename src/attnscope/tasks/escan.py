@@ -71,21 +71,21 @@ def commands(left_twice: bool = False) -> tuple[Command, ...]:
 class ExtendedSCAN(SyntheticTask):
     """Commands strung together until there are enough actions; a draw that would give too many is passed over."""
 
-    shortest: int = 15  # actions, separators included; aitken2021 says 15 to 20, the author's code 10 to 15
-    longest: int = 20
-    longest_source: int = 27  # author's code
+    min_length: int = 15  # actions, separators included; aitken2021 says 15 to 20, the author's code 10 to 15
+    max_length: int = 20
+    max_source_length: int = 27  # author's code
     separator: bool = True
     same_length: bool = False  # only sentences as long as their translation (aitken2021 fig. 6b)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_lengths(self.shortest, self.longest)
-        slack = self.longest - self.shortest
+        check_lengths(self.min_length, self.max_length)
+        slack = self.max_length - self.min_length
         longest = max(len(c.actions) for c in self._commands)
         require(
             slack >= longest - 1,
-            f"a command has up to {longest} actions, so longest ({self.longest}) must be at least "
-            f"{longest - 1} more than shortest ({self.shortest}), or some sentences could never be finished",
+            f"a command has up to {longest} actions, so max_length ({self.max_length}) must be at least "
+            f"{longest - 1} more than min_length ({self.min_length}), or some sentences could never be finished",
         )
 
     @cached_property
@@ -96,18 +96,18 @@ class ExtendedSCAN(SyntheticTask):
         return tuple(c + end if self.separator else c for c in usable)
 
     @cached_property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return Vocabulary.of([*VERBS, "left", "and", "twice", SEPARATOR])
 
     @cached_property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of([*(verb.upper() for verb in VERBS), TURN, SEPARATOR])
 
     @cached_property
     def _pieces(self) -> list[tuple[np.ndarray, ...]]:
         """Each command's words, actions, and callers as numbers; last comes the end token, as a command of its own."""
         rows = [
-            (self.source_words.encode(c.words), self.target_words.encode(c.actions), c.called_by)
+            (self.source_vocabulary.encode(c.words), self.target_vocabulary.encode(c.actions), c.called_by)
             for c in self._commands
         ]
         return [tuple(np.array(part) for part in row) for row in [*rows, ([END], [END], (0,))]]
@@ -126,17 +126,17 @@ class ExtendedSCAN(SyntheticTask):
         """Many sentences at once: each a list of commands with shortest <= actions <= longest in all."""
         chosen: list[list[int]] = [[] for _ in range(size)]
         actions = np.zeros(size, dtype=np.int64)
-        while (open_ := np.flatnonzero(actions < self.shortest)).size:
+        while (open_ := np.flatnonzero(actions < self.min_length)).size:
             draws = random.integers(0, len(self._commands), open_.size)
             after = actions[open_] + self._lengths[draws, 1]
-            fits = after <= self.longest
+            fits = after <= self.max_length
             actions[open_[fits]] = after[fits]
             for sentence, command in zip(open_[fits].tolist(), draws[fits].tolist(), strict=True):
                 chosen[sentence].append(command)
         return chosen
 
     def _fits(self, drawn: list[int]) -> bool:
-        return bool(self._lengths[drawn, 0].sum() <= self.longest_source)
+        return bool(self._lengths[drawn, 0].sum() <= self.max_source_length)
 
     def _assemble(self, sentences: list[list[int]]) -> Batch:
         sources, targets, guides = zip(*map(self._spelled, sentences), strict=True)

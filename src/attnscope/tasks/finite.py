@@ -20,12 +20,12 @@ class Sentence:
 
     source: tuple[int, ...]
     target: tuple[int, ...]
-    guide: tuple[int, ...] = ()
+    gold_attention: tuple[int, ...] = ()
 
     def without_end(self) -> "Sentence":
         """The same without the end token of the target, which every sentence comes with."""
         assert self.target[-1] == END
-        return Sentence(self.source, self.target[:-1], self.guide[:-1])
+        return Sentence(self.source, self.target[:-1], self.gold_attention[:-1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,12 +34,12 @@ class Sentences:
 
     source: Sequence[np.ndarray]
     target: Sequence[np.ndarray]
-    guide: Sequence[np.ndarray] = ()  # each as long as the target
+    gold_attention: Sequence[np.ndarray] = ()  # each as long as the target
     rationale: Sequence[np.ndarray] = ()  # each as long as the source; none where nobody marked any
 
     @classmethod
     def of(cls, rows: Sequence[Sentence]) -> "Sentences":
-        guides = [np.array(row.guide) for row in rows if row.guide]
+        guides = [np.array(row.gold_attention) for row in rows if row.gold_attention]
         return cls([np.array(row.source) for row in rows], [np.array(row.target) for row in rows], guides)
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Sentences:
     def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
         source, source_mask = pad([self.source[i] for i in chosen])
         target, target_mask = pad([self.target[i] for i in chosen])
-        guide = pad([self.guide[i] for i in chosen], NOWHERE)[0] if self.guide else None
+        guide = pad([self.gold_attention[i] for i in chosen], NOWHERE)[0] if self.gold_attention else None
         rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
         return Batch(source, source_mask, target, target_mask, guide, rationale)
 

@@ -21,28 +21,28 @@ class Keyword(SyntheticTask):
     are drawn uniformly. Half of the sentences are positive. The guide points at the keyword where there is one.
     """
 
-    words: int = 40
+    num_words: int = 40
     length: int = 40
     end: bool = True  # does an end token follow the words? Without it, the last position is a word, as in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.length >= 1, f"a sentence needs at least one word: length is {self.length}")
-        require(self.words >= 2, f"words must be at least 2, the keyword and another, not {self.words}")
+        require(self.num_words >= 2, f"num_words must be at least 2, the keyword and another, not {self.num_words}")
 
     @cached_property
-    def source_words(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.words)])
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
 
     @cached_property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(["absent", "present"])
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         present = balanced(random, size)
         place = random.integers(0, self.length, size)
         # Uniform words given their count of keywords: what the paper gets by rejecting draws.
-        words = random.integers(KEYWORD + 1, self.words, (size, self.length))
+        words = random.integers(KEYWORD + 1, self.num_words, (size, self.length))
         words[present, place[present]] = KEYWORD
         source = torch.from_numpy(words + len(SPECIALS))
         if self.end:

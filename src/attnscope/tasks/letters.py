@@ -17,27 +17,27 @@ from attnscope.tasks.task import SyntheticTask, check_lengths, lengths_between
 class OneToOne(SyntheticTask):
     """Each letter becomes its number in the alphabet: B A C A becomes 2 1 3 1."""
 
-    words: int = 3
-    shortest: int = 15
-    longest: int = 20  # "variable length ranging from 15 to 20"; the author's code stops at 19
+    num_words: int = 3
+    min_length: int = 15
+    max_length: int = 20  # "variable length ranging from 15 to 20"; the author's code stops at 19
 
     def __post_init__(self) -> None:
         super().__post_init__()
         limit = len(ascii_uppercase)
-        require(1 <= self.words <= limit, f"words must be from 1 to {limit}, not {self.words}")
-        check_lengths(self.shortest, self.longest)
+        require(1 <= self.num_words <= limit, f"num_words must be from 1 to {limit}, not {self.num_words}")
+        check_lengths(self.min_length, self.max_length)
 
     @cached_property
-    def source_words(self) -> Vocabulary:
-        return Vocabulary.of(ascii_uppercase[: self.words])
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(ascii_uppercase[: self.num_words])
 
     @cached_property
-    def target_words(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.words)])
+    def target_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        lengths = lengths_between(self.shortest, self.longest, random, size)
-        letters = torch.from_numpy(random.integers(0, self.words, (size, int(lengths.max()))))
+        lengths = lengths_between(self.min_length, self.max_length, random, size)
+        letters = torch.from_numpy(random.integers(0, self.num_words, (size, int(lengths.max()))))
         order = self.order(letters, lengths)  # size x longest: which source position each target word comes from
         return assemble(letters, order, lengths)
 
@@ -58,12 +58,12 @@ class Sorting(OneToOne):
     """The letters in alphabetical order: B C A D becomes A B C D."""
 
     @cached_property
-    def target_words(self) -> Vocabulary:
-        return self.source_words
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
 
     def order(self, letters: Tensor, lengths: Tensor) -> Tensor:
         beyond = torch.arange(letters.shape[1]) >= lengths[:, None]
-        return torch.argsort(letters.masked_fill(beyond, self.words), dim=1, stable=True)
+        return torch.argsort(letters.masked_fill(beyond, self.num_words), dim=1, stable=True)
 
 
 def assemble(letters: Tensor, order: Tensor, lengths: Tensor) -> Batch:

@@ -108,11 +108,11 @@ class TableTask(FiniteTask):
     def questions(self, split: str) -> list[Question]: ...
 
     @property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return question_words(self.drawn.bits, len(self.drawn.names))
 
     @property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return answer_words(self.drawn.bits)
 
     def part(self, split: str) -> Sentences:
@@ -208,7 +208,7 @@ def sentence(question: Question, tables: Tables, end: bool) -> Sentence:
 
     >>> tables = Tables(1, ((1, 0), (0, 1)), alone=1)
     >>> sentence(("0", ("t1", "t2")), tables, end=True)
-    Sentence(source=(3, 5, 6, 1), target=(3, 4, 4, 1), guide=(0, 1, 2, 3))
+    Sentence(source=(3, 5, 6, 1), target=(3, 4, 4, 1), gold_attention=(0, 1, 2, 3))
     """
     string, composition = question
     source = question_words(tables.bits, len(tables.names)).encode([string, *composition])

@@ -39,7 +39,7 @@ class Scan(FiniteTask):
     """
 
     commands: str = "simple"
-    guides: bool = False  # with published guides, which there are for simple, addprim_jump and length
+    gold_attention: bool = False  # with published guides, which there are for simple, addprim_jump and length
     end: bool = True  # does the target have an end token?
     validation_share: float = 0.1
     seed: int = 0  # of that share
@@ -48,33 +48,37 @@ class Scan(FiniteTask):
     fingerprint: str | None = None  # a checksum of the file; if given, another is refused
 
     def __post_init__(self) -> None:
-        choose("split of SCAN with guides" if self.guides else "split of SCAN", self.commands, self._choices)
+        choose(
+            "split of SCAN with gold attention" if self.gold_attention else "split of SCAN",
+            self.commands,
+            self._choices,
+        )
         require(0 < self.validation_share < 1, f"validation_share is between 0 and 1, not {self.validation_share}")
         require(self.seed >= 0, f"the seed of the validation set must not be negative, but is {self.seed}")
         check_test_size(self.test_size)
 
     @property
     def _choices(self) -> tuple[str, ...]:
-        return GUIDED if self.guides else COMMANDS
+        return GUIDED if self.gold_attention else COMMANDS
 
     @property
     def file(self) -> str:
-        return f"{self.folder}/{'hard_attention_' if self.guides else ''}{self.commands}.jsonl.gz"
+        return f"{self.folder}/{'hard_attention_' if self.gold_attention else ''}{self.commands}.jsonl.gz"
 
     @property
     def expected(self) -> str:
-        fields = "'split', 'source', 'target'" + (" and 'alignment'" if self.guides else "")
+        fields = "'split', 'source', 'target'" + (" and 'alignment'" if self.gold_attention else "")
         return f"JSON lines packed with gzip, with the fields {fields}"
 
     def resolved(self) -> "Scan":
         return replace(self, fingerprint=origins.fingerprint(self.file, self.expected, self.fingerprint))
 
     @property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(WORDS)
 
     @property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(ACTIONS)
 
     def part(self, split: str) -> Sentences:
@@ -86,7 +90,7 @@ def loaded(task: Scan) -> dict[str, Sentences]:
     """The splits in numbers; equal settings share them."""
     sets: dict[str, list[Sentence]] = {}
     for row in origins.read(task.file, (), task.expected):
-        sets.setdefault(row.split(SPLIT), []).append(sentence(row, task.guides, task.end))
+        sets.setdefault(row.split(SPLIT), []).append(sentence(row, task.gold_attention, task.end))
     for name in ("train", "test"):
         choose(f"split in {task.file}", name, sets)
     if "validation" not in sets:
@@ -115,7 +119,7 @@ def sentence(row: Row, guides: bool, end: bool) -> Sentence:
 
 
 def numbers(row: Row, side: str, words: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    unknown = [word for word in words if word not in vocabulary.words]
+    unknown = [word for word in words if word not in vocabulary.tokens]
     if unknown or not words:
         raise row.wrong(f"the {side} must consist of words of SCAN, but has {', '.join(unknown) or 'none'}")
     return vocabulary.encode(words)

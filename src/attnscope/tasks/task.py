@@ -20,11 +20,11 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def source_words(self) -> Vocabulary: ...
+    def source_vocabulary(self) -> Vocabulary: ...
 
     @property
     @abstractmethod
-    def target_words(self) -> Vocabulary: ...
+    def target_vocabulary(self) -> Vocabulary: ...
 
     @abstractmethod
     def training_batch(self, seed: int, step: int, size: int) -> Batch:
@@ -73,8 +73,9 @@ def trimmed(batch: Batch, rows: slice) -> Batch:
         source_mask=batch.source_mask[rows, :source],
         target=batch.target[rows, :target],
         target_mask=batch.target_mask[rows, :target],
-        guide=None if batch.guide is None else batch.guide[rows, :target],
+        gold_attention=None if batch.gold_attention is None else batch.gold_attention[rows, :target],
         rationale=None if batch.rationale is None else batch.rationale[rows, :source],
+        source_special=None if batch.source_special is None else batch.source_special[rows, :source],
     )
 
 
@@ -86,10 +87,10 @@ def longest(mask: Tensor) -> int:
     return int(mask.sum(1).max())
 
 
-def lengths_between(shortest: int, longest: int, random: np.random.Generator, size: int) -> Tensor:
-    return torch.from_numpy(random.integers(shortest, longest + 1, size))
+def lengths_between(min_length: int, max_length: int, random: np.random.Generator, size: int) -> Tensor:
+    return torch.from_numpy(random.integers(min_length, max_length + 1, size))
 
 
-def check_lengths(shortest: int, longest: int) -> None:
-    require(shortest >= 1, f"a sentence needs at least one word: shortest is {shortest}")
-    require(shortest <= longest, f"shortest ({shortest}) must not be more than longest ({longest})")
+def check_lengths(min_length: int, max_length: int) -> None:
+    require(min_length >= 1, f"a sentence needs at least one word: min_length is {min_length}")
+    require(min_length <= max_length, f"min_length ({min_length}) must not be more than max_length ({max_length})")

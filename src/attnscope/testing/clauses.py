@@ -1,19 +1,83 @@
-"""What must a pass show, and what must follow from what is given to it? A sentence for whatever does not hold."""
+"""What does a model show of a batch, and when are two of its answers the same?"""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
-from attnscope.models.asking import as_it_was
 from attnscope.models.attention import masked_softmax, uniform
+from attnscope.models.capabilities import EmbedsSource, ReadsOut
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Attention, Trace
-from attnscope.probes.saliency.embeddings import differentiable, gold_log_probability, with_embeddings
-from attnscope.tasks.batch import SPECIALS, START
+from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
+from attnscope.tasks.batch import SPECIALS, START, Batch
 from attnscope.tasks.task import trimmed
-from attnscope.testing.asked import Asked
+
+TOLERANCE = 1e-5  # of the largest number compared, or of one if that is larger
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model, a batch, and what a plain pass in evaluation mode shows."""
+
+    model: Callable[..., Trace]
+    batch: Batch
+    trace: Trace
+    tolerance: float = TOLERANCE
+
+    def again(self, batch: Batch | None = None, **forward: Any) -> Trace:
+        with evaluating(self.model):
+            return self.model(self.batch if batch is None else batch, **forward)
+
+    @cached_property
+    def given(self) -> tuple[Tensor, Tensor]:
+        """What an intervention that is a function is given: the last layer's weights, and what may be attended to.
+
+        A model that goes step by step gives those of one target word at a time.
+        """
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def look(weights: Tensor, mask: Tensor) -> Tensor:
+            seen.append((weights, mask))
+            return weights
+
+        self.again(attention=look)
+        if not seen:
+            raise AssertionError("a function given as attention= was never called")
+        weights, masks = zip(*seen, strict=True)
+        return torch.cat(weights, 2), masks[-1]
+
+    @property
+    def attended(self) -> Bool[Tensor, "batch source"]:
+        return self.given[1]
+
+    def same(self, one: Tensor, other: Tensor) -> bool:
+        """Up to rounding; -inf and NaN are the same as themselves."""
+        if one.shape != other.shape:
+            return False
+        finite = other[other.isfinite()].abs()
+        scale = max(1.0, float(finite.max())) if finite.numel() else 1.0
+        return bool(torch.isclose(one, other, rtol=0, atol=self.tolerance * scale, equal_nan=True).all())
+
+    def said(self, trace: Trace) -> Tensor:
+        """The logits of words that are no padding."""
+        return trace.logits[trace.target_mask]
+
+    def rows(self, weights: Float[Tensor, "batch heads target source"]) -> Tensor:
+        """Those of words that are no padding."""
+        return weights.transpose(1, 2)[self.trace.target_mask]  # rows x heads x source
+
+    def on_one(self, last: bool) -> Float[Tensor, "batch heads target source"]:
+        """All attention on the first, or the last, position that may be attended to."""
+        order = torch.arange(self.attended.shape[1], device=self.attended.device)
+        place = torch.where(self.attended, order, -1 if last else len(order))
+        chosen = place.argmax(1) if last else place.argmin(1)
+        return (order == chosen[:, None])[:, None, None].to(self.trace.attention).expand_as(self.trace.attention)
 
 
 def gives_the_batch_back(asked: Asked) -> Iterator[str]:
@@ -27,7 +91,7 @@ def has_the_right_shapes(asked: Asked) -> Iterator[str]:
     (batch, source), target = trace.source.shape, trace.target.shape[1]
     expected = {
         "embedded": (batch, source), "encoder": (batch, source), "decoder": (batch, target), "context": (batch, target),
-        "logits": (batch, target), "fed": (batch, target),
+        "logits": (batch, target), "decoder_input": (batch, target),
     }  # fmt: skip
     for name, sizes in expected.items():
         value = getattr(trace, name)
@@ -41,7 +105,7 @@ def has_the_right_shapes(asked: Asked) -> Iterator[str]:
 
 def misshapen(layer: Attention, number: int, batch: int, target: int, source: int) -> Iterator[str]:
     heads = layer.weights.shape[1]
-    for name in ("weights", "alignment"):
+    for name in ("weights", "scores"):
         shape, expected = tuple(getattr(layer, name).shape), (batch, heads, target, source)
         if shape != expected:
             yield f"{name} of layer {number} is {shape}, not {expected}"
@@ -63,17 +127,17 @@ def attends_to_words_only(asked: Asked) -> Iterator[str]:
             yield f"attention of layer {i} is not zero on padding"
 
 
-def attention_is_the_softmax_of_the_alignment(asked: Asked) -> Iterator[str]:
+def attention_is_the_softmax_of_the_scores(asked: Asked) -> Iterator[str]:
     for i, layer in enumerate(asked.trace.layers):
-        softmax = masked_softmax(layer.alignment, asked.attended)
+        softmax = masked_softmax(layer.scores, asked.attended)
         if not asked.same(asked.rows(softmax), asked.rows(layer.weights)):
-            yield f"attention of layer {i} is not the softmax of its alignment over what may be attended to"
+            yield f"attention of layer {i} is not the softmax of its scores over what may be attended to"
         if layer.queries is None or layer.keys is None:
             continue
         words = asked.trace.source_mask[:, None, None]
         products = (layer.queries @ layer.keys.mT) * words
-        if not asked.same(asked.rows(products), asked.rows(layer.alignment * words)):
-            yield f"alignment of layer {i} is not queries · keys"
+        if not asked.same(asked.rows(products), asked.rows(layer.scores * words)):
+            yield f"scores of layer {i} are not queries · keys"
 
 
 def masks_what_is_no_word(asked: Asked) -> Iterator[str]:
@@ -137,11 +201,11 @@ def every_layer_and_head_can_be_changed(asked: Asked) -> Iterator[str]:
 
 
 def reads_out_what_it_says(asked: Asked) -> Iterator[str]:
-    model: Any = asked.model
+    model = asked.model
     trace = asked.trace
-    if not trace.layers or trace.context is None or not (hasattr(model, "readout") and hasattr(model, "context_of")):
+    if not trace.layers or trace.context is None or not isinstance(model, ReadsOut):
         return
-    with as_it_was(model):
+    with evaluating(model):
         context = model.context_of(trace.last.weights @ trace.last.values)
         said = model.readout(trace.context, trace.decoder)
     if not asked.same(context[trace.target_mask], trace.context[trace.target_mask]):
@@ -152,10 +216,10 @@ def reads_out_what_it_says(asked: Asked) -> Iterator[str]:
 
 def hears_only_earlier_words(asked: Asked) -> Iterator[str]:
     trace, target = asked.trace, asked.batch.target
-    if trace.fed is not None:
+    if trace.decoder_input is not None:
         expected = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], 1)
-        if not torch.equal(trace.fed, expected):
-            yield "with teacher forcing, trace.fed is not the start token and then the target without its last word"
+        if not torch.equal(trace.decoder_input, expected):
+            yield "with teacher forcing, trace.decoder_input is not the start token and then all but the last target"
     middle = target.shape[1] // 2
     if middle == 0:
         return
@@ -195,8 +259,8 @@ def differences(asked: Asked, other: Trace, i: int, name: str, row: int = 0) -> 
 
 
 def embeddings_can_be_reached(asked: Asked) -> Iterator[str]:
-    model: Any = asked.model
-    if not hasattr(model, "source_inputs"):
+    model = asked.model
+    if not isinstance(model, EmbedsSource):
         return
     shift, seen = torch.zeros_like(asked.trace.embedded).requires_grad_(), list[Tensor]()
 
@@ -204,10 +268,85 @@ def embeddings_can_be_reached(asked: Asked) -> Iterator[str]:
         seen.append(embedded)
         return embedded + shift
 
-    with differentiable(model), with_embeddings(model, asked.batch, shifted):
+    with with_gradients(model), with_embeddings(model, asked.batch, shifted):
         output = gold_log_probability(model(asked.batch))[asked.batch.target_mask].sum()
     if len(seen) != 1 or not asked.same(seen[0].detach(), asked.trace.embedded):
         yield "source_inputs(batch.source) is not called once in a pass, with trace.embedded as its result"
     slope = torch.autograd.grad(output, shift, allow_unused=True)[0] if output.requires_grad else None
     if slope is None or not bool(slope.isfinite().all()) or not bool((slope != 0).any()):
         yield "no gradient goes from what is said to the embeddings of the source, or it is no number"
+
+
+def leaves_the_model_as_it_was(asked: Asked) -> Iterator[str]:
+    """In a pass with some modules in training mode, and in one that an exception ends."""
+    if not isinstance(asked.model, nn.Module):
+        return
+    model: Any = asked.model
+    with half_in_training(model):
+        before = state_of(model)
+        with torch.no_grad():
+            model(asked.batch)
+        yield from changed(before, state_of(model), "a pass")
+        if asked.trace.layers:
+            try:
+                with torch.no_grad():
+                    model(asked.batch, attention=interrupted)
+            except Interruption:
+                yield from changed(before, state_of(model), "an exception in a pass")
+            else:
+                yield "an exception raised in a function given as attention= does not come out of the pass"
+
+
+class Interruption(Exception):
+    pass
+
+
+def interrupted(weights: Tensor, mask: Tensor) -> Tensor:
+    raise Interruption
+
+
+@contextmanager
+def half_in_training(model: nn.Module) -> Iterator[None]:
+    """Every other module is in training mode; afterwards as it was."""
+    with evaluating(model):
+        for i, module in enumerate(model.modules()):
+            module.training = i % 2 == 0
+        yield
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """All that a pass must leave as it is."""
+    configured = {name: module.config for name, module in model.named_modules() if hasattr(module, "config")}
+    return {
+        "training or evaluation modes": [module.training for module in model.modules()],
+        "parameters": [parameter.detach().clone() for parameter in model.parameters()],
+        "buffers": [buffer.clone() for buffer in model.buffers()],
+        "gradients": [parameter.grad for parameter in model.parameters()],
+        "which parameters have gradients": [parameter.requires_grad for parameter in model.parameters()],
+        "hooks": [
+            (name, kind, tuple(found)) for name, module in model.named_modules()
+            for kind, found in vars(module).items() if kind.endswith("_hooks") and found
+        ],
+        "configuration": {name: str(config) for name, config in configured.items()},
+        "attention implementation": {
+            name: getattr(config, "_attn_implementation", None) for name, config in configured.items()
+        },
+        "gradient mode": torch.is_grad_enabled(),
+    }  # fmt: skip
+
+
+def changed(before: dict[str, Any], after: dict[str, Any], when: str) -> Iterator[str]:
+    for name, was in before.items():
+        now = after[name]
+        if isinstance(was, list) and any(isinstance(value, Tensor) for value in was + now):
+            equal = all(same_tensor(one, other) for one, other in zip(was, now, strict=True))
+        else:
+            equal = was == now
+        if not equal:
+            yield f"{when} changes the model: {name}"
+
+
+def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one.nan_to_num(), other.nan_to_num())

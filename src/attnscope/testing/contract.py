@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from torch import nn
 
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
-from attnscope.testing.asked import TOLERANCE, Asked
 from attnscope.testing.clauses import (
+    TOLERANCE,
+    Asked,
     a_batch_is_its_sentences,
     attends_to_words_only,
-    attention_is_the_softmax_of_the_alignment,
+    attention_is_the_softmax_of_the_scores,
+    changed,
     embeddings_can_be_reached,
     every_layer_and_head_can_be_changed,
     gives_the_batch_back,
@@ -20,18 +22,19 @@ from attnscope.testing.clauses import (
     hears_only_earlier_words,
     interventions_take_effect,
     its_own_weights_change_nothing,
+    leaves_the_model_as_it_was,
     masks_what_is_no_word,
     padding_changes_nothing,
     reads_out_what_it_says,
+    state_of,
     uniform_is_uniform,
 )
-from attnscope.testing.unchanged import changed, leaves_the_model_as_it_was, state_of
 
 Clause = Callable[[Asked], Iterator[str]]
 CLAUSES: dict[str, Clause] = {
     clause.__name__.replace("_", " "): clause
     for clause in (
-        gives_the_batch_back, has_the_right_shapes, attends_to_words_only, attention_is_the_softmax_of_the_alignment,
+        gives_the_batch_back, has_the_right_shapes, attends_to_words_only, attention_is_the_softmax_of_the_scores,
         masks_what_is_no_word, its_own_weights_change_nothing, interventions_take_effect, uniform_is_uniform,
         every_layer_and_head_can_be_changed, reads_out_what_it_says, hears_only_earlier_words,
         a_batch_is_its_sentences, padding_changes_nothing, embeddings_can_be_reached, leaves_the_model_as_it_was,
@@ -54,7 +57,7 @@ def check_adapter(model: Callable[..., Trace], batches: Iterable[Batch], toleran
 
 
 def violations(model: Callable[..., Trace], batch: Batch, tolerance: float) -> Iterator[str]:
-    with as_it_was(model):
+    with evaluating(model):
         trace = model(batch)
     if not isinstance(trace, Trace):
         yield f"a pass gives a {type(trace).__name__}, not a Trace"

@@ -1,28 +1,44 @@
-"""How often is a model right?"""
+"""How often are a model's predictions right?"""
 
 from collections.abc import Iterable
-from typing import Any
 
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnscope.models.asking import traced
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace
+from attnscope.models.inference import Model, module_of, traces
+from attnscope.models.trace import Interventions
 from attnscope.tasks import END, Batch
 from attnscope.training.objectives import CrossEntropy
 
 
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], teacher_forcing: float = 0.0, **forward: Any
+    model: Model,
+    data: Iterable[Batch],
+    *,
+    attention: Interventions | None = None,
+    decoding: Decoding | None = None,
+    teacher_forcing: float | None = None,
 ) -> dict[str, float]:
-    """Loss, word accuracy and the share of sentences without an error, by default on the model's own words.
+    """Return the loss per token, and how many tokens, whole sequences and last words are predicted right.
 
-    `final_accuracy` is the share of sentences whose last word, before the end token, is right. What else is given, such
-    as attention=uniform, goes to the forward pass.
+    Args:
+        model: What gives Traces.
+        data: Batches.
+        attention: Weights in place of the model's own, as in a forward pass, such as `uniform`.
+        decoding: "teacher_forced" or "greedy"; None: as the model's own `decoding` says.
+        teacher_forcing: The probability that the decoder is given the gold token, in place of a decoding.
+
+    Returns:
+        `loss`, `word_accuracy`, `sentence_accuracy`, and `final_accuracy`: the fraction of sequences whose last token,
+        the end token not counted, is right.
     """
+    if teacher_forcing is None:
+        teacher_forcing = TEACHER_FORCING[decoding or decoding_of(model)]
     price = CrossEntropy(total=True)
     words = sentences = 0
     loss = right = whole = final = 0.0
-    for batch, trace in traced(model, batches, teacher_forcing=teacher_forcing, **forward):
+    for batch, trace in traces(model, data, attention=attention, teacher_forcing=teacher_forcing):
         mask = batch.target_mask
         hit = trace.predictions == batch.target
         loss += price(model, batch, trace).item()
@@ -36,6 +52,12 @@ def evaluate(
         "sentence_accuracy": whole / sentences,
         "final_accuracy": final / sentences,
     }
+
+
+def decoding_of(model: Model) -> Decoding:
+    """Return the decoding that a model declares; "greedy" where it declares none."""
+    module = module_of(model)
+    return module.decoding if isinstance(module, GivesTrace) else "greedy"
 
 
 def last_words(batch: Batch) -> Int[Tensor, " batch"]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int
-from torch import Tensor
+from jaxtyping import Int
 
 from attnscope.errors import require
-from attnscope.models.asking import as_it_was, device_of
+from attnscope.models.capabilities import Generates
+from attnscope.models.inference import device_of, evaluating
 from attnscope.tasks import Translation
 from attnscope.tasks.buckets import by_length
 from attnscope.tasks.text.corpus import Part
@@ -17,15 +16,6 @@ from attnscope.tasks.text.extras import optional
 
 DRAW = 0  # the seed of `most` sentences: those that task.draw gives
 ROOM = 10  # a translation has room for twice as many words as the longest source, and these
-
-
-@runtime_checkable
-class Translates(Protocol):
-    def generate(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], longest: int
-    ) -> Int[Tensor, "batch said"]: ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,7 @@ class Bleu:
 
 
 def bleu(
-    model: Translates, task: Translation, split: str = "validation", most: int | None = None, batch_size: int = 128
+    model: Generates, task: Translation, split: str = "validation", most: int | None = None, batch_size: int = 128
 ) -> Bleu:
     """BLEU of a split, or of so many sentences of it, drawn by seed, against the targets as published.
 
@@ -64,11 +54,11 @@ def drawn(part: Part, most: int | None) -> Int[np.ndarray, " chosen"]:
 
 
 def translations(
-    model: Translates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
+    model: Generates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
 ) -> Iterator[str]:
     """What the model says, as text."""
     device = device_of(model)
-    with as_it_was(model):
+    with evaluating(model):
         for start in range(0, len(chosen), batch_size):
             batch = part.batch(chosen[start : start + batch_size]).to(device)
             said = model.generate(batch.source, batch.source_mask, 2 * batch.source.shape[1] + ROOM)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import nn
 
-from attnscope.models.asking import traced
+from attnscope.models.inference import traces
 from attnscope.tasks import SPECIALS, Batch
 
 
@@ -66,7 +66,7 @@ class Decisions:
 def decide(model: nn.Module, batches: Iterable[Batch], **forward: Any) -> Decisions:
     """A classifier's decisions. What else is given, such as attention=uniform, goes to the forward pass."""
     probabilities, gold = [], []
-    for batch, trace in traced(model, batches, **forward):
+    for batch, trace in traces(model, batches, **forward):
         logits = trace.logits[:, 0, len(SPECIALS) :]
         probabilities.append(logits.double().softmax(-1).cpu().numpy())
         gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from attnscope.errors import require
-from attnscope.models.asking import device_of
+from attnscope.models.inference import device_of
 from attnscope.tasks import Batch
 from attnscope.training.objectives import Objective
 from attnscope.training.settings import TrainingSettings
@@ -88,8 +88,8 @@ class Descent:
         loss = self.loss(batch)
         self.adam.zero_grad()
         loss.sum().backward(inputs=self.parameters)
-        if self.settings.clip:
-            self.clip(self.settings.clip)
+        if self.settings.max_grad_norm:
+            self.clip(self.settings.max_grad_norm)
         self.adam.step()
         return loss.detach()
 

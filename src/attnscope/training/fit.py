@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from attnscope.errors import AttnscopeError, require
+from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import Batch, Task
 from attnscope.training.accuracy import evaluate
 from attnscope.training.descent import Descent
@@ -97,6 +98,8 @@ class Fit:
     ):
         self.model, self.task, self.settings, self.objective = model, task, settings, objective
         self.seed, self.folder, self.watch = seed, folder, watch
+        if isinstance(model, GivesTrace):
+            model.decoding = settings.decoding
         self.descent = Descent(model, objective, settings)
         self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:
@@ -136,7 +139,7 @@ class Fit:
         if not math.isfinite(loss):
             raise TrainingDiverged(
                 f"the loss became {loss} at step {step + 1} of {self.settings.steps} (seed {self.seed}, "
-                f"learning rate {self.settings.rate(step):g}); a lower learning_rate or clip may help"
+                f"learning rate {self.settings.rate(step):g}); a lower learning_rate or max_grad_norm may help"
             )
 
     def _observe(self) -> None:
@@ -149,7 +152,9 @@ class Fit:
             row: dict[str, float] = {"step": step}
             self._seed()  # own words may be fed back by chance, in evaluation as well
             validation = self.task.batches("validation", size=EVALUATION_BATCH)
-            row |= evaluate(self.model, validation, self.settings.teacher_forcing, **self.settings.forward)
+            row |= evaluate(
+                self.model, validation, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward
+            )
             for name, probe in self.watch.items():
                 row |= {f"{name}.{key}": float(value) for key, value in probe(self.model, self.task).items()}
             self.progress.log.append(row)
@@ -159,11 +164,11 @@ class Fit:
         """Is this the best so far, is it good enough, have we waited too long?"""
         progress, settings = self.progress, self.settings
         progress.waited += 1
-        price = row["loss"] if settings.best_by == "loss" else -row[settings.best_by]
+        price = row["loss"] if settings.best_metric == "loss" else -row[settings.best_metric]
         if progress.lowest is None or price < progress.lowest:
             progress.lowest, progress.waited = price, 0
-            progress.best = weights(self.model) if settings.keep == "best" else {}
-        enough = settings.enough is not None and row["word_accuracy"] >= settings.enough
+            progress.best = weights(self.model) if settings.keep_weights == "best" else {}
+        enough = settings.stop_at_accuracy is not None and row["word_accuracy"] >= settings.stop_at_accuracy
         tired = settings.patience is not None and progress.waited >= settings.patience
         progress.stopped = enough or tired
 
@@ -172,7 +177,7 @@ class Fit:
             save_progress(self._state, self.progress, self.model, self.descent.adam)
 
     def finish(self) -> None:
-        if self.settings.keep == "best" and self.progress.best:
+        if self.settings.keep_weights == "best" and self.progress.best:
             load_weights(self.model, self.progress.best)
         if self.folder:
             save_weights(self.folder / "weights.safetensors", weights(self.model))

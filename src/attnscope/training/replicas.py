@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from attnscope.models.dropout import generators
+from attnscope.models.recurrent import generators
 from attnscope.tasks import Batch
 from attnscope.training.descent import Descent, trained_parameters
 from attnscope.training.fit import Fit, Pace, seed_of

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import uniform
+from attnscope.models.capabilities import Decoding
 
 
 @dataclass(frozen=True)
@@ -24,23 +25,25 @@ class TrainingSettings:
     schedule: str = "constant"
     decay: float = 0.9997  # per step, for schedule="exponential"
     warmup: int = 0
-    clip: float | None = 10.0
-    teacher_forcing: float = 0.0
+    max_grad_norm: float | None = 10.0
+    teacher_forcing: float = 0.0  # in training: the probability that the decoder is given the gold token
     evaluate_every: int = 200
     checkpoints: tuple[int, ...] = ()  # steps after which the weights are kept
     patience: int | None = None  # evaluations without a better one before training stops
-    enough: float | None = None  # stop once this validation word accuracy is reached
-    keep: str = "last"  # or "best": the weights of the best evaluation
-    best_by: str = "loss"  # on the validation split, the lowest; or "word_accuracy", the highest
+    stop_at_accuracy: float | None = None  # stop once this validation word accuracy is reached
+    keep_weights: str = "last"  # or "best": the weights of the best evaluation
+    best_metric: str = "loss"  # on the validation split, the lowest; or "word_accuracy", the highest
     attention: str = "own"  # or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2)
     trained: str = "all"  # or "attention" (snell2021 A.6), "all but words": other weights stay as they started
+    decoding: Decoding = "greedy"  # how the trained model is evaluated and probed; or "teacher_forced"
 
     def __post_init__(self) -> None:
         check_kinds(self)
         choose("schedule", self.schedule, SCHEDULES)
-        choose("choice of weights", self.keep, ("last", "best"))
-        choose("measure of the best", self.best_by, ("loss", "word_accuracy"))
+        choose("choice of weights", self.keep_weights, ("last", "best"))
+        choose("measure of the best", self.best_metric, ("loss", "word_accuracy"))
         choose("attention in training", self.attention, FORWARD)
+        choose("decoding", self.decoding, get_args(Decoding))
         choose("part to train", self.trained, ("all", "attention", "all but words"))
         require(
             (self.attention, self.trained) != ("uniform", "attention"),
@@ -50,7 +53,10 @@ class TrainingSettings:
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
         require(self.weight_decay >= 0, f"weight_decay must not be negative, but is {self.weight_decay}")
         require(self.warmup >= 0, f"warmup must not be negative, but is {self.warmup}")
-        require(self.clip is None or self.clip > 0, f"clip must be positive or None, not {self.clip}")
+        require(
+            self.max_grad_norm is None or self.max_grad_norm > 0,
+            f"max_grad_norm must be positive or None, not {self.max_grad_norm}",
+        )
         require(self.patience is None or self.patience > 0, f"patience must be positive or None, not {self.patience}")
         require(0 <= self.teacher_forcing <= 1, f"teacher_forcing must be from 0 to 1, not {self.teacher_forcing}")
         late = [step for step in self.checkpoints if not 0 <= step <= self.steps]

@@ -11,15 +11,15 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.models import PRESETS
 from attnscope.probes.activations import Activations
 from attnscope.probes.gates import Saturation
-from attnscope.probes.weights import Embedding, weight_graph
+from attnscope.probes.weight_graph import weight_graph
+from attnscope.probes.weights import EmbeddingTable
 from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
 from attnscope.studies.baan2019.diagnosed import TABLE2, TABLE3
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, baseline, guided, task
 from attnscope.studies.baan2019.overlap import OVERLAP
 from attnscope.studies.baan2019.recorded import SIGNALS, answers, looked_up, network_of, samples
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
-from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance
@@ -71,8 +71,13 @@ def test_the_paper_profile_trains_as_the_authors_did(study):
     found = baseline(PROFILES["paper"])
     assert found.model == PRESETS["lookup_tables"]
     settings = found.training
-    assert (settings.batch_size, settings.learning_rate, settings.betas, settings.clip) == (1, 1e-3, (0.9, 0.999), 5.0)
-    assert (settings.teacher_forcing, settings.evaluate_every, settings.keep) == (0.0, 200, "best")
+    assert (settings.batch_size, settings.learning_rate, settings.betas, settings.max_grad_norm) == (
+        1,
+        1e-3,
+        (0.9, 0.999),
+        5.0,
+    )
+    assert (settings.teacher_forcing, settings.evaluate_every, settings.keep_weights) == (0.0, 200, "best")
     assert settings.steps == 25 * 232
     assert PROFILES["paper"].seeds == 5
 
@@ -84,7 +89,7 @@ def test_a_guided_network_differs_from_the_baseline_in_what_it_is_paid_for_alone
 
 
 def test_changes_are_those_of_the_training_settings(study):
-    assert baseline(TINY, keep="last").training == replace(baseline(TINY).training, keep="last")
+    assert baseline(TINY, keep_weights="last").training == replace(baseline(TINY).training, keep_weights="last")
 
 
 def test_without_the_published_files_tables_are_drawn(study):
@@ -118,7 +123,7 @@ def test_a_time_step_is_a_place_before_the_full_stop(run):
 
 def test_a_recorded_state_is_that_of_its_table(run):
     """Sentence by sentence, with the names of the tables read off the question."""
-    questions, words = run.task.questions("new_compositions"), run.task.source_words
+    questions, words = run.task.questions("new_compositions"), run.task.source_vocabulary
     found = samples(run, "h_enc", splits=["new_compositions"])
     model = network_of(run)
     for number, (batch, question) in enumerate(zip(run.task.batches("new_compositions", 1), questions, strict=True)):
@@ -140,7 +145,7 @@ def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
 
 def test_a_step_without_a_guide_has_no_word():
     source, everywhere = torch.tensor([[7, 8, 9]]), torch.ones(1, 3, dtype=torch.bool)
-    batch = Batch(source, everywhere, source, everywhere, guide=torch.tensor([[2, NOWHERE, 0]]))
+    batch = Batch(source, everywhere, source, everywhere, gold_attention=torch.tensor([[2, NOWHERE, 0]]))
     assert looked_up(source, batch).tolist() == [[9, NOWHERE, 7]]
 
 
@@ -200,7 +205,7 @@ def test_the_overlap_claims_hold_for_the_papers_own_number():
 
 
 def test_words_that_the_decoder_never_hears_are_left_out():
-    table = Embedding(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
+    table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
     assert fig1.heard(table, "decoder").words == ("<start>", "000")
     assert fig1.heard(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 

@@ -10,8 +10,8 @@ import torch
 
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
-from attnscope.probes.diagnostic import functional_group, read
-from attnscope.probes.diagnostic.likeness import likeness
+from attnscope.probes.diagnostic import fit_diagnostic
+from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
 from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
@@ -128,13 +128,13 @@ def test_a_dose_does_as_well_only_if_it_is_hardly_below():
 def test_converged_networks_are_trained_alike_and_to_the_end(study):
     runs = {model: case.runs["network"] for model, case in MATCHED.experiments(TINY).items()}
     assert runs[CONVERGED].training == runs[IN_THE_END].training
-    assert (runs[SELECTED].training.keep, runs[CONVERGED].training.keep) == ("best", "last")
+    assert (runs[SELECTED].training.keep_weights, runs[CONVERGED].training.keep_weights) == ("best", "last")
     assert runs[CONVERGED].training.steps > runs[SELECTED].training.steps
 
 
 def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
     how = MATCHED.experiments(TINY)[CONVERGED].settings
-    reading = read(samples(run, "h_enc"), how.stated)
+    reading = fit_diagnostic(samples(run, "h_enc"), how.stated)
     found = further("h_enc", reading, functional_group(reading), how.released)
     assert found["selectivity"] == pytest.approx(reading.accuracy - found["control"])
     assert all(1 <= found[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
@@ -167,8 +167,8 @@ def test_small_networks_have_26_units_in_every_part(study):
 
 
 def test_groups_without_a_common_unit_are_not_alike_and_equal_ones_are():
-    assert likeness([{1, 2}, {3}, {4, 5}]) == 0.0
-    assert likeness([{1, 2}, {1, 2}]) == 1.0
+    assert mean_jaccard([{1, 2}, {3}, {4, 5}]) == 0.0
+    assert mean_jaccard([{1, 2}, {1, 2}]) == 1.0
 
 
 def test_each_ranking_has_a_group_of_each_split(run, study):
@@ -198,7 +198,7 @@ def test_networks_on_scan_differ_in_guidance_alone(study):
     for split in guided_scan.SPLITS:
         one, other = (found[guided_scan.label(split, kind)] for kind in guided_scan.OBJECTIVES)
         assert replace(one, objective=other.objective) == other
-        assert one.task.guides
+        assert one.task.gold_attention
         assert one.task.end
 
 

@@ -9,7 +9,7 @@ import torch
 import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
-from attnscope.probes.surgery import COMPONENTS, parameters_of, pruned
+from attnscope.probes.transplant import COMPONENTS, parameters_of, prune_to_strongest
 from attnscope.studies.baan2019 import sec5_2, table4
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES
 from attnscope.studies.baan2019.recorded import network_of
@@ -62,15 +62,15 @@ def test_the_papers_26_neurons_are_kept_of_each_side():
 
 
 def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
-    operated = pruned(network_of(run), 0.05)
+    operated = prune_to_strongest(network_of(run), 0.05)
     held, free = trained_on(operated, run, 1), trained_on(operated, run, 1, free=True)
-    for name, where in operated.held.items():
+    for name, where in operated.frozen.items():
         assert (dict(held.named_parameters())[name][where] == 0).all(), name
-    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.held.items())
+    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.frozen.items())
 
 
 def test_training_on_twice_gives_the_same_network(run):
-    operated = pruned(network_of(run), 0.05)
+    operated = prune_to_strongest(network_of(run), 0.05)
     one, other = (trained_on(operated, run, 1).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
 

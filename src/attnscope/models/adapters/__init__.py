@@ -9,17 +9,21 @@
 model is loaded.
 """
 
-from attnscope.models.adapters.classifier import HFClassifier
-from attnscope.models.adapters.encoder_decoder import HFEncoderDecoder
 from attnscope.models.adapters.folder import NoModel, adapted, load
-from attnscope.models.adapters.interventions import Interventions, ablated
-from attnscope.models.adapters.layers import up_to
-from attnscope.models.adapters.numbering import Numbering
-from attnscope.models.adapters.plain_words import WordReader
-from attnscope.models.adapters.protocol import Adapter
-from attnscope.models.adapters.reader import ClassReader, Reader, Texts, TranslationReader
-from attnscope.models.adapters.rollout import rollout
-from attnscope.models.adapters.words import Words, by_word
+from attnscope.models.adapters.hugging_face import HFClassifier, HFEncoderDecoder
+from attnscope.models.adapters.layers import ablated, rollout, up_to
+from attnscope.models.adapters.readers import (
+    ClassReader,
+    Numbering,
+    Reader,
+    Texts,
+    TranslationReader,
+    WordReader,
+    Words,
+    by_word,
+)
+from attnscope.models.capabilities import Adapter
+from attnscope.models.trace import Interventions
 
 __all__ = [
     "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Numbering", "Reader",

@@ -10,11 +10,8 @@ import torch
 from safetensors import SafetensorError
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.adapters.classifier import HFClassifier
-from attnscope.models.adapters.encoder_decoder import HFEncoderDecoder
-from attnscope.models.adapters.families import CLASSIFIERS, ENCODER_DECODERS
-from attnscope.models.adapters.numbering import Numbering
-from attnscope.models.adapters.reader import UNLIMITED, ClassReader, TranslationReader
+from attnscope.models.adapters.hugging_face import CLASSIFIERS, ENCODER_DECODERS, HFClassifier, HFEncoderDecoder
+from attnscope.models.adapters.readers import UNLIMITED, ClassReader, Numbering, TranslationReader
 from attnscope.models.adapters.recording import transformers
 
 TRANSLATES = ("ForConditionalGeneration", "MTModel")

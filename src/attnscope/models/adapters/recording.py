@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, require
-from attnscope.models.adapters.interventions import Change
-from attnscope.models.asking import as_it_was
+from attnscope.models.adapters.layers import Change
+from attnscope.models.inference import evaluating
 from attnscope.models.trace import Attention
 
 NAME = "attnscope"
@@ -38,15 +38,21 @@ class Recorder:
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        """What each head picks. The scale is part of the queries, so that alignment = q · k (+ T5's bias of places)."""
-        alignment = queries @ keys.mT
+        """What each head picks. The scale is part of the queries, so that scores = q · k (+ T5's bias of places)."""
+        scores = queries @ keys.mT
         if bias is not None:
-            alignment = alignment + bias
-        weights = (alignment if mask is None else alignment + mask).softmax(-1)
+            scores = scores + bias
+        weights = (scores if mask is None else scores + mask).softmax(-1)
         weights = self.changed(layer, weights)
         mixed = weights @ values
         self.mixed[layer] = self.shown(mixed)
-        self.seen[layer] = Attention(self.shown(queries), keys, values, self.shown(alignment), self.shown(weights))
+        self.seen[layer] = Attention(
+            queries=self.shown(queries),
+            keys=keys,
+            values=values,
+            scores=self.shown(scores),
+            weights=self.shown(weights),
+        )
         return mixed
 
     def shown(self, every_row: Tensor) -> Tensor:
@@ -116,8 +122,7 @@ def fused(*given: Any, **more: Any) -> tuple[Tensor, None]:
 @contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """While this lasts, passes of the model in this thread are seen and changed; gradients are as they were."""
-    gradients = torch.is_grad_enabled()
-    with as_it_was(model), torch.set_grad_enabled(gradients), switched(model):
+    with evaluating(model, keep_gradients=True), switched(model):
         token = RECORDER.set(recorder)
         try:
             yield

@@ -1,14 +1,22 @@
 """Which nine terms make the alignment, and what attention would some of them give alone? (aitken2021 eq. 3)"""
 
+# TODO(docstring) join:
+#   How much of the largest alignments does each of the nine terms make? (aitken2021 §4.1, figure 5a)
+#   How well does the mean attention matrix predict a sample's attention? (aitken2021 §1, second contribution)
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import product
 
-from jaxtyping import Bool, Float
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting
 from attnscope.models.attention import masked_softmax
-from attnscope.probes.decomposition.components import PARTS, Parts
+from attnscope.probes.accumulator import Sums, widened
+from attnscope.probes.decomposition.components import PARTS, Parts, zero_padded_lookup
 
 Term = tuple[str, str]  # a part of the decoder's vector, a part of the encoder's
 TERMS: tuple[Term, ...] = tuple(product(PARTS, PARTS))
@@ -16,10 +24,10 @@ TEMPORAL: tuple[Term, ...] = (("temporal", "temporal"),)  # μ·μ, enough for o
 TEMPORAL_QUERY: tuple[Term, ...] = TERMS[:3]  # μ·μ + μ·χ + μ·Δ, the better approximation for eSCAN (§4.1)
 
 
-def name(term: Term) -> str:
+def term_name(term: Term) -> str:
     """How a term is called in tables.
 
-    >>> name(("temporal", "delta"))
+    >>> term_name(("temporal", "delta"))
     'temporal·delta'
     """
     return "·".join(term)
@@ -34,7 +42,7 @@ def terms(queries: Parts, keys: Parts) -> Float[Tensor, "3 3 batch heads target 
     return apart.permute(3, 5, 0, 1, 2, 4)
 
 
-def rebuilt_alignment(
+def scores_from_terms(
     nine: Float[Tensor, "3 3 batch heads target source"], keep: Iterable[Term] = TERMS
 ) -> Float[Tensor, "batch heads target source"]:
     """The sum of the terms kept."""
@@ -42,16 +50,233 @@ def rebuilt_alignment(
     return sum(kept, start=nine.new_zeros(nine.shape[2:]))
 
 
-def rebuilt_attention(
+def attention_from_terms(
     nine: Float[Tensor, "3 3 batch heads target source"],
     source_mask: Bool[Tensor, "batch source"],
     keep: Iterable[Term] = TERMS,
 ) -> Float[Tensor, "batch heads target source"]:
     """Attention from the terms kept alone: a softmax over source positions (the paper's column formula is a slip)."""
-    return masked_softmax(rebuilt_alignment(nine, keep), source_mask)
+    return masked_softmax(scores_from_terms(nine, keep), source_mask)
 
 
 def place(term: Term) -> tuple[int, int]:
     if term not in TERMS:
         raise BadSetting(f"there is no term {term!r}; give (part of the decoder, part of the encoder), each of {PARTS}")
     return PARTS.index(term[0]), PARTS.index(term[1])
+
+
+TOP = 5  # positions of each decoder step: figure 5a, author's code
+FEW = 10  # a word seen less often is rare: its delta is small by construction, and zero if it was seen once
+GROUPS = ("all", "common", "rare")
+BARS = ("temporal·temporal", "temporal·(input + delta)", "the other six")  # figure 5a: dark, medium, light
+
+
+@dataclass(frozen=True)
+class Shares(Displayed):
+    """The share of each term (decoder part, encoder part), overall and by decoder step; NaN where no step counted."""
+
+    absolute: Float[Tensor, "heads 3 3"]
+    signed: Float[Tensor, "heads 3 3"]
+    absolute_by_step: Float[Tensor, "target heads 3 3"]
+    signed_by_step: Float[Tensor, "target heads 3 3"]
+    steps: Int[Tensor, "target heads"]  # how many sequences stand behind each decoder step
+
+    @property
+    def temporal(self) -> Float[Tensor, " heads"]:
+        """The absolute share of μ·μ."""
+        return self.absolute[:, 0, 0]
+
+    @property
+    def temporal_query(self) -> Float[Tensor, " heads"]:
+        """The absolute share of μ·μ + μ·χ + μ·Δ."""
+        return self.absolute[:, 0].sum(-1)
+
+    def table(self, signed: bool = False) -> pd.DataFrame:
+        """A row a head, a column a term."""
+        values = self.signed if signed else self.absolute
+        return pd.DataFrame(
+            values.flatten(1).cpu().numpy(), head_index(len(values)), [term_name(term) for term in TERMS]
+        )
+
+    def by_step(self, head: int = 0, signed: bool = False) -> pd.DataFrame:
+        """A row a decoder step, a column a term."""
+        values = (self.signed_by_step if signed else self.absolute_by_step)[:, head]
+        table = pd.DataFrame(values.flatten(1).cpu().numpy(), columns=[term_name(term) for term in TERMS])
+        return table.rename_axis("step")
+
+    def bars(self) -> pd.DataFrame:
+        """A row a head, the three stacked bars of figure 5a as columns."""
+        first, medium = self.temporal, self.absolute[:, 0, 1:].sum(-1)
+        rest = self.absolute[:, 1:].sum((-1, -2))
+        values = torch.stack([first, medium, rest], -1).cpu().numpy()
+        return pd.DataFrame(values, head_index(len(values)), list(BARS))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        return plots.stacked_shares(self.bars(), ax=ax)
+
+
+@dataclass(frozen=True)
+class ShareSums(Sums):
+    """Totals by decoder step, for all positions, for those between common words, and for those with a rare word."""
+
+    absolute: Float[Tensor, "target groups heads 3 3"]
+    signed: Float[Tensor, "target groups heads 3 3"]
+    steps: Int[Tensor, "target groups heads"]
+
+    def shares(self, group: str) -> Shares:
+        g = GROUPS.index(group)
+        absolute, signed, steps = self.absolute[:, g], self.signed[:, g], self.steps[:, g]
+        return Shares(
+            absolute=absolute.sum(0) / steps.sum(0)[:, None, None],
+            signed=of_the_whole(signed.sum(0)),
+            absolute_by_step=absolute / steps[..., None, None],
+            signed_by_step=of_the_whole(signed),
+            steps=steps,
+        )
+
+
+def share_sums(
+    nine: Float[Tensor, "3 3 batch heads target source"],
+    alignment: Float[Tensor, "batch heads target source"],
+    counted: Bool[Tensor, "batch target source"],
+    rare: Bool[Tensor, "batch target source"],
+    top: int = TOP,
+) -> ShareSums:
+    """The totals of one batch. Pairs of steps that are not counted are padding; `rare` pairs are reported apart."""
+    scores = alignment.masked_fill(~counted[:, None], -torch.inf)
+    positions = scores.topk(min(top, scores.shape[-1]), sorted=False).indices  # batch x heads x target x top
+    chosen = nine.gather(-1, positions.expand(3, 3, *positions.shape))
+    sizes = chosen.abs()
+    whole = sizes.sum((0, 1))  # batch x heads x target x top
+    weights = step_weights(at(positions, counted) & (whole > 0), at(positions, rare), whole.dtype)
+    shares = sizes / whole.clamp_min(torch.finfo(whole.dtype).tiny)
+    absolute, signed = weighted(weights, torch.stack([shares, chosen])).unbind(0)
+    return ShareSums(absolute, signed, steps=weights.any(-1).sum(1).permute(2, 0, 1))
+
+
+def at(
+    positions: Int[Tensor, "batch heads target top"], pairs: Bool[Tensor, "batch target source"]
+) -> Bool[Tensor, "batch heads target top"]:
+    return pairs[:, None].expand(-1, positions.shape[1], -1, -1).gather(-1, positions)
+
+
+def step_weights(
+    real: Bool[Tensor, "batch heads target top"], rare: Bool[Tensor, "batch heads target top"], dtype: torch.dtype
+) -> Float[Tensor, "groups batch heads target top"]:
+    """For each group, weights that sum to one over those positions of a decoder step that belong to it."""
+    members = torch.stack([real, real & ~rare, real & rare]).to(dtype)
+    return members / members.sum(-1, keepdim=True).clamp_min(1)
+
+
+def weighted(
+    weights: Float[Tensor, "groups batch heads target top"], values: Float[Tensor, "kinds 3 3 batch heads target top"]
+) -> Float[Tensor, "kinds target groups heads 3 3"]:
+    """Summed over the positions of a step, and over sequences."""
+    return torch.einsum("gbhtp,nijbhtp->ntghij", weights, values).double()
+
+
+def of_the_whole(signed: Float[Tensor, "*steps 3 3"]) -> Float[Tensor, "*steps 3 3"]:
+    """Each term over the alignment, which is the sum of the nine."""
+    return signed / signed.sum((-1, -2), keepdim=True)
+
+
+def head_index(count: int) -> pd.Index:
+    return pd.Index([f"head {head}" for head in range(count)])
+
+
+@dataclass(frozen=True)
+class MeanAttention(Displayed):
+    """The mean attention matrix, each decoder step over the sequences that reach it."""
+
+    weights: Float[Tensor, "heads target source"]
+    steps: Int[Tensor, " target"]  # how many sequences reach each decoder step
+
+    def table(self, head: int = 0) -> pd.DataFrame:
+        """A row a decoder step, a column an encoder position."""
+        return pd.DataFrame(self.weights[head].cpu().numpy()).rename_axis(index="step", columns="position")
+
+    def plot(self, ax: Axes | None = None, head: int = 0) -> Axes:
+        from attnscope import plots
+
+        return plots.heatmap(self.weights[head].cpu().numpy(), ax=ax, title="mean attention")
+
+
+@dataclass(frozen=True)
+class AttentionSums(Sums):
+    """Attention summed over sequences."""
+
+    total: Float[Tensor, "heads target source"]
+    steps: Int[Tensor, " target"]
+
+    def mean(self) -> MeanAttention:
+        return MeanAttention(self.total / self.steps.clamp_min(1)[:, None], self.steps)
+
+
+def attention_sums(
+    attention: Float[Tensor, "batch heads target source"], target_mask: Bool[Tensor, "batch target"]
+) -> AttentionSums:
+    real = attention * target_mask[:, None, :, None]
+    return AttentionSums(real.sum(0, dtype=torch.float64), target_mask.sum(0))
+
+
+@dataclass(frozen=True)
+class Predictability(Displayed):
+    """1 − the mean total variation distance between a sample's attention and the mean attention of that step.
+
+    1 where every sample attends alike, towards 0 where each attends elsewhere.
+    """
+
+    overall: Float[Tensor, " heads"]
+    by_step: Float[Tensor, "target heads"]
+    steps: Int[Tensor, " target"]
+
+    def table(self) -> pd.DataFrame:
+        """A row a decoder step, a column a head."""
+        return pd.DataFrame(self.by_step.cpu().numpy(), columns=head_index(len(self.overall))).rename_axis("step")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        table = self.table()
+        curves = {str(head): table[head].to_numpy() for head in table}
+        return plots.profiles(table.index.to_numpy(), curves, ax=ax, xlabel="decoder step", ylabel="predictability")
+
+
+@dataclass(frozen=True)
+class ClosenessSums(Sums):
+    """Closeness to the mean attention, summed over the decoder steps that the mean knows."""
+
+    closeness: Float[Tensor, "target heads"]
+    steps: Int[Tensor, " target"]
+
+    def predictability(self) -> Predictability:
+        return Predictability(
+            overall=self.closeness.sum(0) / self.steps.sum(),
+            by_step=self.closeness / self.steps[:, None],
+            steps=self.steps,
+        )
+
+
+def closeness_sums(
+    attention: Float[Tensor, "batch heads target source"],
+    target_mask: Bool[Tensor, "batch target"],
+    mean: MeanAttention,
+) -> ClosenessSums:
+    """The totals of one batch. A decoder step that the mean never saw is not counted."""
+    times = torch.arange(attention.shape[2], device=attention.device)
+    known = target_mask & (zero_padded_lookup(mean.steps.to(attention.device), times) > 0)
+    closeness = (1 - distance_to(mean.weights.to(attention), attention)) * known[:, None]
+    return ClosenessSums(closeness.sum(0, dtype=torch.float64).T, known.sum(0))
+
+
+def distance_to(
+    mean: Float[Tensor, "heads steps positions"], attention: Float[Tensor, "batch heads target source"]
+) -> Float[Tensor, "batch heads target"]:
+    """Total variation distance; mass that the mean puts beyond the end of this batch counts too."""
+    target, source = attention.shape[2:]
+    room = [mean.shape[0], max(target, mean.shape[1]), max(source, mean.shape[2])]
+    mean = widened(mean, room)[:, :target]
+    beyond = mean[..., source:].sum(-1)  # heads x target
+    return ((attention - mean[..., :source]).abs().sum(-1) + beyond) / 2

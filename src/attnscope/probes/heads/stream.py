@@ -1,20 +1,27 @@
 """Which sentences are heads asked about, and what does one pass show of all of them?"""
 
-from collections.abc import Iterator
+# TODO(docstring) join:
+#   What does the model itself say? Its own output in the place of the gold one, to be heard with teacher forcing.
+#   How is something gathered for each layer and head apart?
+#   How is a number of every layer and head drawn? A layer a row, a head a column; several numbers, several panels.
+#   How is a pass made again with one head changed, at the least cost?
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from math import ceil
+from typing import Any, Generic, TypeVar
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.errors import require
-from attnscope.models.adapters import Texts, Words
-from attnscope.models.asking import device_of
-from attnscope.models.trace import Trace
-from attnscope.probes.reweighing import looked
-from attnscope.probes.stream import Model, Stream
-from attnscope.tasks.batch import END, START, Batch
+from attnscope.display import Axes, Figure
+from attnscope.errors import BadSetting, choose, require
+from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
+from attnscope.models.adapters.hugging_face import ended
+from attnscope.models.inference import device_of, evaluating
+from attnscope.probes.accumulator import Accumulator, Model, Stream
+from attnscope.tasks.batch import END, PAD, START, Batch
 from attnscope.tasks.task import trimmed
 
 Item = Batch | Texts
@@ -60,29 +67,6 @@ def taken(stream: Stream[Item], model: Model, most: int | None = None) -> Iterat
             return
 
 
-@dataclass(frozen=True)
-class Pass:
-    """A pass, and what it may attend to, which only the model knows."""
-
-    trace: Trace
-    attended: Bool[Tensor, "batch source"]
-
-    @classmethod
-    def of(cls, model: Model, batch: Batch, forward: dict[str, Any]) -> "Pass":
-        return cls(*looked(model, batch, **forward))
-
-    @property
-    def weights(self) -> Float[Tensor, "layers batch heads target source"]:
-        return weights_of(self.trace)
-
-
-def weights_of(trace: Trace) -> Float[Tensor, "layers batch heads target source"]:
-    """Attention of every layer and head."""
-    heads = {layer.weights.shape[1] for layer in (*trace.layers[:-1], trace.last)}
-    require(len(heads) == 1, f"layers have different numbers of heads, {sorted(heads)}; heads are compared as a table")
-    return torch.stack([layer.weights.detach() for layer in trace.layers])
-
-
 def is_special(model: Model, batch: Batch, side: str = "source") -> Bool[Tensor, "batch positions"]:
     """Start and end tokens, and whatever else the model's own tokenizer calls special; not padding."""
     words: Int[Tensor, "batch positions"] = getattr(batch, side)
@@ -94,3 +78,104 @@ def is_special(model: Model, batch: Batch, side: str = "source") -> Bool[Tensor,
         ids = [i for i in reader.special_ids if i < numbering.size]
         numbers += numbering.numbers_of(torch.tensor(ids, dtype=torch.long)).tolist()
     return torch.isin(words, torch.tensor(numbers, device=words.device)) & mask
+
+
+LONGEST = 128  # words of an output; the same for every batch, so that batches do not matter
+
+
+def replayed(model: Model, sentences: Sentences) -> Sentences:
+    with evaluating(model):
+        batch = own_words(model, sentences.batch)
+    reader: Any = getattr(model, "reader", None)
+    target = sentences.target
+    if target is not None and hasattr(reader, "said"):
+        target = reader.said(batch.target, batch.target_mask)
+    return Sentences(batch, sentences.source, target)
+
+
+def own_words(model: Any, batch: Batch) -> Batch:
+    if isinstance(model, HFEncoderDecoder):  # which can say no more than it has positions for
+        return model.replayed(batch, min(LONGEST, model.reader.longest))
+    if hasattr(model, "replayed"):
+        found: Batch = model.replayed(batch)
+        return found
+    if hasattr(model, "generate"):
+        said = model.generate(batch.source, batch.source_mask, LONGEST)
+        mask = ~ended(said)
+        mask = mask[:, : int(mask.sum(1).max())]
+        return replace(
+            batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, gold_attention=None
+        )
+    if batch.target.shape[1] == 1:
+        return replace(batch, target=model(batch).predictions)
+    raise BadSetting(
+        f"{type(model).__name__} has neither replayed(batch) nor generate(source, source_mask, longest), so that its "
+        "own output is not known; ask about the gold one, of='gold'"
+    )
+
+
+Heads = Float[Tensor, "layers heads"]
+A = TypeVar("A", bound=Accumulator[Any])
+T = TypeVar("T")
+
+
+class PerHead(Generic[A]):
+    """An accumulator for every layer and head; how many there are is seen when the first batch comes by."""
+
+    def __init__(self, make: Callable[[], A]):
+        self.make = make
+        self.layers: list[list[A]] = []
+
+    def beside(self, values: Iterable[Iterable[T]]) -> Iterator[tuple[A, T]]:
+        """The accumulator of each head, and the value of that head."""
+        given = [list(layer) for layer in values]
+        self.layers = self.layers or [[self.make() for _ in layer] for layer in given]
+        for mine, layer in zip(self.layers, given, strict=True):
+            yield from zip(mine, layer, strict=True)
+
+    def merge(self, other: "PerHead[A]") -> None:
+        for mine, theirs in self.beside(other.layers) if other.layers else ():
+            mine.merge(theirs)
+
+    def numbers(self, number: Callable[[A], float]) -> Heads:
+        return torch.tensor([[number(head) for head in layer] for layer in self.layers], dtype=torch.float64)
+
+
+ACROSS = 4  # panels in a row
+WRITTEN = 16  # cells with their number in them
+
+
+def by_head(columns: dict[str, Float[Tensor, "layers heads"]]) -> pd.DataFrame:
+    """A row a layer and head, counted from 0, as attention={(layer, head): ...} counts them."""
+    layers, heads = next(iter(columns.values())).shape
+    index = pd.MultiIndex.from_product([range(layers), range(heads)], names=["layer", "head"])
+    values = {name: tensor.detach().cpu().to(torch.float64).flatten().numpy() for name, tensor in columns.items()}
+    return pd.DataFrame(values, index)
+
+
+def grid(table: pd.DataFrame, column: str, ax: Axes | None = None) -> Axes:
+    """One column of such a table; what may be negative has white at zero."""
+    from attnscope import plots
+
+    choose("column", column, map(str, table.columns))
+    layers, heads = (table.index.unique(level) for level in ("layer", "head"))
+    cells = table[column].to_numpy(dtype=float).reshape(len(layers), len(heads))
+    return plots.heatmap(
+        cells, rows=layers, columns=heads, ax=ax, title=column, xlabel="head", ylabel="layer",
+        diverging=bool((cells < 0).any()), annotate=cells.size <= WRITTEN,
+    )  # fmt: skip
+
+
+def grids(table: pd.DataFrame, columns: Sequence[str]) -> Figure:
+    """Small multiples, a panel a column."""
+    from attnscope import plots
+
+    across = min(ACROSS, len(columns))
+    layers, heads = (len(table.index.unique(level)) for level in ("layer", "head"))
+    size = (1.8 + 0.22 * max(heads, 4), 1.2 + 0.22 * max(layers, 3))
+    figure, panels = plots.panels(ceil(len(columns) / across), across, size)
+    for column, ax in zip(columns, panels, strict=False):
+        grid(table, column, ax)
+    for ax in panels[len(columns) :]:
+        ax.set_axis_off()
+    return figure

@@ -1,4 +1,4 @@
-"""How are all studies read together? As a folder of pages: figures first, then claims, then words."""
+"""A site of all studies: a folder of pages with figures, claims, published numbers and the documentation."""
 
 from attnscope.report.site.write import write_site
 

@@ -1,4 +1,4 @@
-"""What does a finding look like at a glance? A small picture that leads to the finding on the page of its study."""
+"""The gallery of a site: thumbnails that link to findings, and our numbers plotted against the published ones."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from attnscope import plots
+from attnscope.errors import BadSetting
 from attnscope.files import write_atomically
-from attnscope.plots.style import RC
+from attnscope.plots.style import INK, RC, WORDS, axes, name_axes
 from attnscope.report import wording
-from attnscope.report.html import Draw, Section, write_report
-from attnscope.report.papers import PAPERS, Paper
-from attnscope.report.picture import drawn_in
+from attnscope.report.html import Draw, Paper, Section, panel_texts, paper_of, write_report
 from attnscope.studies import study
 from attnscope.studies.result import Result, Row, labels_of
 
-HEIGHT = 400  # pixels of a thumbnail: twice what is shown, for fine screens
-NARROWEST, WIDEST = 1.3, 7.0  # times as wide as high; what is narrower or wider has white beside it,
-TALL = 0.8  # and of what is narrower than this the upper part is shown, for the whole would be too small to see
+HEIGHT = 400  # pixels of a thumbnail: twice its size on the page, for fine screens
+MIN_ASPECT, MAX_ASPECT = 1.3, 7.0  # width over height; narrower or wider figures have white beside them
+TALL = 0.8  # of figures narrower than this the upper part is shown, since the whole would be too small to see
 
 
 @dataclass(frozen=True)
 class Thumbnail:
+    """A small PNG of a figure: its path, alternative text, width over height, and CSS `object-fit`."""
+
     path: str
     alt: str
     aspect: float
-    fit: str  # as CSS names it
+    fit: str
 
 
 @dataclass(frozen=True)
-class Shown:
+class GalleryFinding:
     """A finding in the gallery."""
 
     result: Result
@@ -50,19 +52,19 @@ class Shown:
 
     @property
     def published(self) -> list[tuple[str, Row]]:
-        """What each number is about, and the number beside the paper's, where the paper states one."""
-        stated = [line for line in self.result.table if line["published"] is not None or line.get("published_text")]
-        return [(" · ".join(labels_of(line).values()), line) for line in stated]
+        """The rows with a published number, each with its labels as text."""
+        rows = [line for line in self.result.table if line["published"] is not None or line.get("published_text")]
+        return [(" · ".join(labels_of(line).values()), line) for line in rows]
 
 
 @dataclass(frozen=True)
-class Studied:
-    """A paper, its page, and its findings in the gallery."""
+class GalleryStudy:
+    """A paper, its page, its findings in the gallery, and those without a result."""
 
     name: str
     paper: Paper
-    findings: Sequence[Shown]
-    missing: Sequence[str]  # findings that have no result yet
+    findings: Sequence[GalleryFinding]
+    missing: Sequence[str]
 
     @property
     def page(self) -> str:
@@ -70,45 +72,63 @@ class Studied:
 
     @property
     def counts(self) -> dict[str, int]:
-        return wording.tally([claim for shown in self.findings for claim in shown.result.claims])
+        return wording.tally([claim for finding in self.findings for claim in finding.result.claims])
 
 
 def page_of(name: str) -> str:
-    """Where the page of a study lies on the site: where its report lies in the project."""
+    """Return the path of a study's page on the site, which is that of its report in the project."""
     return f"results/{name}/report.html"
 
 
-def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> Studied:
+def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> GalleryStudy:
     """Write the page of a study and its thumbnails; every figure is drawn once."""
     thumbnails: dict[str, Thumbnail] = {}
 
     def draw_both(result: Result) -> Figure | None:
         figure = draw(result)
         if figure is not None:
-            thumbnails[result.finding] = write_thumbnail(figure, f"results/{name}/{result.finding}.png", out)
+            thumbnails[result.finding] = _write_thumbnail(figure, f"results/{name}/{result.finding}.png", out)
         return figure
 
     write_report(results, draw_both, out / page_of(name))
-    shown = [Shown(result, thumbnails.get(result.finding)) for result in results]
-    known = {result.finding for result in results}
-    missing = [finding.name for finding in study(name).findings if finding.name not in known]
-    return Studied(name, PAPERS.get(name, Paper(name, "")), shown, missing)
+    findings = [GalleryFinding(result, thumbnails.get(result.finding)) for result in results]
+    try:
+        names = [finding.name for finding in study(name).findings]
+    except BadSetting:  # a study that is not on this machine
+        names = []
+    missing = [finding for finding in names if finding not in {result.finding for result in results}]
+    return GalleryStudy(name, paper_of(name), findings, missing)
 
 
-def write_thumbnail(figure: Figure, path: str, out: Path) -> Thumbnail:
-    drawing = small(figure)
-    write_atomically(out / path, drawing)
-    width, height = struct.unpack(">II", drawing[16:24])  # the head of a PNG file
-    aspect = width / height
-    shown = round(min(max(aspect, NARROWEST), WIDEST), 3)
-    return Thumbnail(path, drawn_in(figure), shown, "cover" if aspect < TALL else "contain")
-
-
-def small(figure: Figure) -> bytes:
-    """The figure as PNG: as many dots as are shown of it, and no date."""
-    width, height = figure.get_size_inches()
-    stream = io.BytesIO()
+def _write_thumbnail(figure: Figure, path: str, out: Path) -> Thumbnail:
+    stream, shorter = io.BytesIO(), min(figure.get_size_inches())
     with mpl.rc_context(RC):
-        figure.savefig(stream, format="png", dpi=HEIGHT / min(width, height), metadata={"Software": None},
+        figure.savefig(stream, format="png", dpi=HEIGHT / shorter, metadata={"Software": None},
                        bbox_inches="tight", pad_inches=0.05)  # fmt: skip
-    return stream.getvalue()
+    write_atomically(out / path, stream.getvalue())
+    width, height = struct.unpack(">II", stream.getvalue()[16:24])  # the head of a PNG file
+    aspect = round(min(max(width / height, MIN_ASPECT), MAX_ASPECT), 3)
+    return Thumbnail(path, panel_texts(figure), aspect, "cover" if width / height < TALL else "contain")
+
+
+def draw_published(studies: Sequence[GalleryStudy]) -> Figure | None:
+    """Return our numbers against the published ones, one panel per study; numbers at or below zero are left out."""
+    pairs = {name: numbers for name, numbers in ((study.name, _pairs(study)) for study in studies) if numbers}
+    if not pairs:
+        return None
+    with plots.style():
+        figure, panels = plots.panels(1, len(pairs), size=(3.6, 3.6))
+        for ax, (name, numbers) in zip(panels, pairs.items(), strict=True):
+            ends = [end(number for pair in numbers for number in pair) for end in (min, max)]
+            axes(ax).plot(ends, ends, color=INK, linewidth=0.8)
+            ax.plot(*zip(*numbers, strict=True), "o", color=WORDS[0], alpha=0.45, markersize=4, markeredgewidth=0)
+            ax.set(xscale="log", yscale="log", aspect="equal", title=f"{name}, {len(numbers)} numbers")
+            name_axes(ax, "published", "ours")
+    return figure
+
+
+def _pairs(study: GalleryStudy) -> list[tuple[float, float]]:
+    """Return published numbers and ours, where both are positive."""
+    lines = [line for finding in study.findings for _, line in finding.published]
+    pairs = [(line["published"], line["mean"]) for line in lines if None not in (line["published"], line["mean"])]
+    return [pair for pair in pairs if min(pair) > 0]

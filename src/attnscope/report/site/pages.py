@@ -1,4 +1,4 @@
-"""How does a page in Markdown become a page of the site? It keeps its place, and so its links to other pages."""
+"""Markdown pages as pages of the site: each keeps its path, so that relative links keep working."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from markdown_it.token import Token
 
 from attnscope.errors import require
 from attnscope.files import Malformed
-from attnscope.report.markdown import MARK
+from attnscope.report.text import MARK
 
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-PAGES = (".md", ".py", "")  # what becomes a page: Markdown, programs, folders of programs, files such as LICENSE
+PAGES = (".md", ".py", "")  # suffixes of pages: Markdown, programs, folders of programs, files such as LICENSE
 FENCE = "~" * 8
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//|#", re.IGNORECASE)  # another address, or a place on the same page
-RESULTS = Path("docs/results.md")  # where surprises are told
-SURPRISES = ("**What surprised us", "**What our controls")  # how a paragraph on a surprise or a confound begins
+RESULTS = Path("docs/results.md")  # has the surprises
+SURPRISES = ("**What surprised us", "**What our controls")  # first words of a paragraph on a surprise or a confound
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it is shown; `files` are those that it links to, `tables` says that tables were left to study pages."""
+    """A page of the site, the files that it links to, and whether its tables were left to the pages of studies."""
 
     source: Path
     title: str
@@ -41,25 +41,28 @@ class Page:
 
 @dataclass(frozen=True)
 class Surprise:
+    """A paragraph on a surprise, as HTML, and its study."""
+
     study: str
     body: str
 
 
 def pages_of(project: Path) -> list[Page]:
-    """The pages of a project: README.md, those beside it and in docs/, and whatever page these lead to."""
+    """Return the pages of a project: README.md, those beside it and in docs/, and all pages that these link to."""
     require((project / "README.md").is_file(), f"a project has a README.md, but there is none in {project}")
     paths = [project / "README.md", *sorted((project / "docs").glob("*.md")), *sorted(project.glob("*.md"))]
-    waiting = [path.relative_to(project) for path in paths]
-    found: dict[Path, Page] = {}
-    while waiting:
-        source = waiting.pop(0)
-        if source not in found:
-            found[source] = page_from(project, source)
-            waiting += [path for path in found[source].files if path.suffix in PAGES]
-    return list(found.values())
+    queue = [path.relative_to(project) for path in paths]
+    pages: dict[Path, Page] = {}
+    while queue:
+        source = queue.pop(0)
+        if source not in pages:
+            pages[source] = load_page(project, source)
+            queue += [path for path in pages[source].files if path.suffix in PAGES]
+    return list(pages.values())
 
 
-def page_from(project: Path, source: Path) -> Page:
+def load_page(project: Path, source: Path) -> Page:
+    """Return one page."""
     text, mark, _ = text_of(project / source).partition(MARK)
     tokens = MARKDOWN.parse(text)
     headings = [inner.content for token, inner in pairwise(tokens) if token.type == "heading_open"]
@@ -68,7 +71,7 @@ def page_from(project: Path, source: Path) -> Page:
 
 
 def text_of(path: Path) -> str:
-    """What a page says, in Markdown: a folder shows its programs, and what is not Markdown is shown as it is."""
+    """Return a page as Markdown: a folder as its programs, other files as code blocks."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
@@ -77,9 +80,11 @@ def text_of(path: Path) -> str:
 
 
 def html_of(text: str, folder: str = "") -> str:
-    """Markdown as HTML: headings can be linked to, pages are linked by their names on the site, wide tables scroll.
+    """Return Markdown as HTML: headings have anchors, links lead to pages of the site, wide tables scroll.
 
-    `folder` is where the text stands, seen from the page that shows it.
+    Args:
+        text: Markdown; HTML in it is escaped.
+        folder: Folder of the text, relative to the page that shows it.
     """
     tokens = MARKDOWN.parse(text)
     for number, token in enumerate(tokens):
@@ -93,7 +98,7 @@ def html_of(text: str, folder: str = "") -> str:
 
 
 def on_site(link: str) -> str:
-    """Where a link leads on the site.
+    """Return the target of a link on the site.
 
     >>> on_site("own-model.md#the-audit"), on_site("../examples/"), on_site("fig2.png")
     ('own-model.html#the-audit', '../examples.html', 'fig2.png')
@@ -104,7 +109,7 @@ def on_site(link: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The place of a heading on its page, as code hosts name it.
+    """Return the anchor of a heading, as code hosts name it.
 
     >>> anchor("aitken2021: `fig5a`, in short")
     'aitken2021-fig5a-in-short'
@@ -113,7 +118,7 @@ def anchor(heading: str) -> str:
 
 
 def _links(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-    """Links and pictures that lead to files of the project, each with the attribute that says where."""
+    """Yield links and pictures that lead to files of the project, each with the attribute that has the path."""
     for token in (child for parent in tokens for child in parent.children or []):
         name = {"link_open": "href", "image": "src"}.get(token.type)
         if name and not ELSEWHERE.match(str(token.attrGet(name))):
@@ -121,7 +126,7 @@ def _links(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
 
 
 def _file(link: str, project: Path, source: Path) -> Path:
-    """The file or folder that a link on a page leads to, seen from the project."""
+    """Return the file or folder that a link on a page leads to, relative to the project."""
     path = (project / source.parent / unquote(link.partition("#")[0])).resolve()
     if not path.exists() or project.resolve() not in path.parents:
         raise Malformed(f"{source} links to {link}, which is not there, or not in the project")
@@ -129,19 +134,19 @@ def _file(link: str, project: Path, source: Path) -> Path:
 
 
 def surprises_of(project: Path) -> list[Surprise]:
-    """What surprised us, and what controls lay open: the paragraphs of the results page that begin so, by study."""
+    """Return the paragraphs of the results page on surprises and confounds, by study."""
     path = project / RESULTS
     text = path.read_text(encoding="utf-8").partition(MARK)[0] if path.exists() else ""
-    return [Surprise(study, html_of(told, f"{RESULTS.parent}/")) for study, told in surprises_in(text)]
+    return [Surprise(study, html_of(paragraph, f"{RESULTS.parent}/")) for study, paragraph in surprises_in(text)]
 
 
 def surprises_in(text: str) -> Iterator[tuple[str, str]]:
-    """Each with the study whose heading stands above; it goes on until the next subject in bold, or heading.
+    """Yield each surprise with the study of the heading above; it ends at the next subject in bold, or heading.
 
     >>> list(surprises_in("## mine in short\\n\\n**What surprised us.**\\n\\n- It works.\\n\\n**Also.** No."))
     [('mine', '**What surprised us.**\\n\\n- It works.')]
     """
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        for told in re.split(r"\n\n(?=\*\*|#)", section):
-            if told.startswith(SURPRISES):
-                yield section.split()[0], told.strip()
+        for paragraph in re.split(r"\n\n(?=\*\*|#)", section):
+            if paragraph.startswith(SURPRISES):
+                yield section.split()[0], paragraph.strip()

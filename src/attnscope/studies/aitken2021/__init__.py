@@ -4,8 +4,7 @@ from attnscope.studies.aitken2021.average import AVERAGE
 from attnscope.studies.aitken2021.beyond import OPTIMISER
 from attnscope.studies.aitken2021.cells import CELLS_AND_ATTENTIONS
 from attnscope.studies.aitken2021.experiments import PROFILES
-from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED
-from attnscope.studies.aitken2021.fig2_orders import FIG2G, FIG2H
+from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED, FIG2G, FIG2H
 from attnscope.studies.aitken2021.fig3 import FIG3
 from attnscope.studies.aitken2021.fig4 import FIG4
 from attnscope.studies.aitken2021.fig5a import FIG5A

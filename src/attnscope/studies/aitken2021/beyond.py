@@ -6,18 +6,14 @@ rate and ε tells the two apart; β₂, clipping and schedule are the author's o
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.aitken2021.experiments import AED, Sizes, one_to_one
 from attnscope.studies.aitken2021.fig2 import QUANTITIES, measure_attending
-from attnscope.studies.bars import draw_panels, panel
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than
+from attnscope.studies.bars import Panel, draw_panels, panel
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
 from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.result import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class OptimiserLabel(NamedTuple):
@@ -57,13 +53,7 @@ def experiments(sizes: Sizes) -> dict[OptimiserLabel, Experiment]:
     }
 
 
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(
-        QUANTITIES, columns=lambda label: {"learning rate": f"{label.rate:g}", "ε": f"{label.epsilon:g}"}
-    )
-
-
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     """Of the two-by-two factorial of 0.01 and 0.001 with 0.01 and 1e-8; the rate of 0.1 is only reported."""
     values = measured.values
     return [
@@ -106,22 +96,19 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def figure(measured: Measurements) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, Panel]:
     return {
         text: panel(measured, name, lambda label: f"rate {label.rate:g}", lambda label: f"ε = {label.epsilon:g}")
         for name, text in SHOWN.items()
     }
 
 
-def draw(data: Any) -> "Figure":
-    return draw_panels(data)
-
-
 OPTIMISER = Finding(
     name="optimiser",
     title="Beyond the paper: learning rate and ε of Adam",
     section="beyond; figure 2",
-    experiments=experiments, measure=measure_attending, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure_attending, table=QUANTITIES, claims=claims, figure=figure,
+    draw=draw_panels, columns=lambda label: {"learning rate": f"{label.rate:g}", "ε": f"{label.epsilon:g}"},
     notes=(
         "The claims were written after a pilot with seed 0, and seed 1 of five combinations, in which β₂ (0.99, 0.999) "
         "and clipping (1.0, 0.1) hardly mattered; other seeds are judged.",

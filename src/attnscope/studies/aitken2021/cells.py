@@ -1,22 +1,19 @@
-"""Is it the same with other cells and another attention? (aitken2021 footnotes 1 and 2)"""
+"""Do other cells and another attention give the same result? (aitken2021 footnotes 1 and 2)"""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import EncoderDecoderSettings
 from attnscope.probes.decomposition.terms import TERMS
+from attnscope.studies.aitken2021.analysis import analyse
 from attnscope.studies.aitken2021.experiments import AED, AO, NetworkLabel, Sizes, escan, one_to_one
-from attnscope.studies.aitken2021.look import look
-from attnscope.studies.claims import Verdict, always
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Finding, Measurement, Measurements
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ONE_TO_ONE = "one-to-one"
 TASKS = {ONE_TO_ONE: one_to_one, "eSCAN": escan}
@@ -29,8 +26,6 @@ NETWORKS: dict[str, EncoderDecoderSettings] = {
     "AO, not gated": replace(AO, cell="ungated_feedforward"),
     "AO, query-key-value": replace(AO, attention="query_key_value"),
 }
-
-
 QUANTITIES = {
     "word_accuracy": "word accuracy",
     "temporal": "share of μ·μ",
@@ -46,8 +41,7 @@ def experiments(sizes: Sizes) -> dict[NetworkLabel, Experiment]:
 
 
 def measure(run: Run) -> Measurement:
-    between = look(run).between
-    shares = between.shares.absolute[0]
+    shares = analyse(run).between.shares.absolute[0]
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "temporal": shares[0, 0].item(),
@@ -56,29 +50,24 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    return [
-        always(f"{label}: temporal · temporal is the largest term", measured.flags(label, "largest_is_temporal"))
-        for label in measured
-    ]
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    text = "temporal · temporal is the largest term"
+    return [measured.always(f"{label}: {text}", label, "largest_is_temporal") for label in measured]
 
 
-def figure(measured: Measurements) -> Any:
-    return {
-        str(label): [np.mean(measured.values(label, name)) for name in ("temporal", "temporal_query")]
-        for label in measured
-    }
+def figure(measured: Measurements) -> dict[str, list[float]]:
+    shares = measured.seed_values(("temporal", "temporal_query"))
+    return {label: [float(np.mean(seeds)) for seeds in values.values()] for label, values in shares.items()}
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: dict[str, list[float]]) -> Figure:
     tasks = [task for task in TASKS if any(label.startswith(task) for label in data)]
     picture, axes = plots.panels(len(tasks), 1, size=(8.4, 3.6))
     for task, ax in zip(tasks, axes, strict=True):
         own = {label.removeprefix(f"{task}, "): pair for label, pair in data.items() if label.startswith(task)}
         parts = {label: [one, three - one, 1 - three] for label, (one, three) in own.items()}
         plots.stacked_shares(pd.DataFrame(parts, ["μ·μ", "μ·χ + μ·Δ", "the other six"]).T, ax=ax)
-        ax.set_title(task)
-        ax.set_ylabel("share of the nine |terms|")
+        ax.set(title=task, ylabel="share of the nine |terms|")
     return picture
 
 
@@ -86,11 +75,10 @@ CELLS_AND_ATTENTIONS = Finding(
     name="cells",
     title="Other cells and another attention",
     section="footnotes 1 and 2",
-    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
-    figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw,
     notes=(
         "'Qualitatively the same' is read as: the temporal term is the largest of the nine. For query-key-value "
-        "attention, queries and keys are taken apart.",
+        "attention, queries and keys are decomposed.",
         "What this does not show: networks that did not learn their task (see word accuracy) say nothing about those "
         "that did.",
     ),

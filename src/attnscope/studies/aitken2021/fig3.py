@@ -1,16 +1,15 @@
 """How do AED and AO solve extended SCAN? (aitken2021 §4, figure 3)
 
-Both keep to the picture of one-to-one translation, time meeting time. AED gathers what a sub-phrase says at its end, so
-that its deltas matter; AO cannot, and looks at single words.
+As in one-to-one translation, attention is where the temporal components of both sides meet. AED collects the content of
+a sub-phrase at its end, so that its deltas matter; AO cannot, and attends to single words.
 """
 
-from typing import TYPE_CHECKING, Any
+from matplotlib.figure import Figure
 
 from attnscope import plots
-from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
-from attnscope.studies.aitken2021.look import look
-from attnscope.studies.aitken2021.pictures import (
+from attnscope.lab.experiment import Run
+from attnscope.studies.aitken2021.analysis import (
+    analyse,
     cloud,
     draw_cloud,
     draw_matrix,
@@ -19,12 +18,9 @@ from attnscope.studies.aitken2021.pictures import (
     matrix,
     paths,
 )
-from attnscope.studies.claims import Verdict, at_least, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.aitken2021.experiments import escan_networks
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, published_by
 
 published = published_by("aitken2021")
 
@@ -35,43 +31,33 @@ QUANTITIES = {
 }
 
 
-def experiments(sizes: Sizes) -> dict[str, Experiment]:
-    return {"AED": escan(AED, sizes), "AO": escan(AO, sizes)}
-
-
 def measure(run: Run) -> Measurement:
-    seen = look(run)
-    geometry = seen.measured.encoder.geometry
+    analysis = analyse(run)
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "sentence_accuracy": run.summary["sentence_accuracy"],
-        "encoder_delta": (geometry.length("delta") / geometry.length("input"))[0].item(),
-        "picture": {"example": matrix(seen, seen.example), **paths(seen), **cloud(seen)},
+        "encoder_delta": analysis.delta_ratio,
+        "picture": {"example": matrix(analysis, analysis.example), **paths(analysis), **cloud(analysis)},
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    accurate = "word accuracy at least 98 %"
+    larger = "deltas are larger in AED, whose states carry sub-phrases, than in AO (relative to the input component)"
     return [
-        *(
-            at_least(f"{model}: word accuracy at least 98 %", measured.values(model, "word_accuracy"), 0.98)
-            for model in measured
-        ),
-        more_than(
-            "deltas matter more in AED, whose states carry sub-phrases, than in AO (relative to the input component)",
-            measured.values("AED", "encoder_delta"),
-            measured.values("AO", "encoder_delta"),
-        ),
+        *(measured.at_least(f"{model}: {accurate}", model, "word_accuracy", 0.98) for model in measured),
+        measured.more_than(larger, "AED", "AO", "encoder_delta"),
     ]
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: FigureData) -> Figure:
     picture, axes = plots.panels(4, 2, size=(5.2, 4.4))
-    for model, panels in zip(data, (axes[::2], axes[1::2]), strict=True):
+    for (model, content), panels in zip(data.items(), (axes[::2], axes[1::2]), strict=True):
         example, walk, attention, words = panels
-        draw_matrix(data[model]["example"], example, f"{model}: attention of a sentence")
-        draw_paths(data[model], walk, f"{model}: temporal components")
-        draw_temporal_attention(data[model]["temporal attention"], attention, f"{model}: softmax of μ(s) · μ(t)")
-        draw_cloud(data[model], words, f"{model}: input-delta components, readouts")
+        draw_matrix(content["example"], example, f"{model}: attention of a sentence")
+        draw_paths(content, walk, f"{model}: temporal components")
+        draw_temporal_attention(content, attention, f"{model}: softmax of μ(s) · μ(t)")
+        draw_cloud(content, words, f"{model}: input-delta components, readouts")
     return picture
 
 
@@ -79,9 +65,8 @@ FIG3 = Finding(
     name="fig3",
     title="How AED and AO solve extended SCAN",
     section="§4, figure 3",
-    experiments=experiments, measure=measure,
-    table=lambda measured: measured.table(QUANTITIES, lambda label, name: published("escan", name)), claims=claims,
-    draw=draw,
+    experiments=escan_networks, measure=measure, table=QUANTITIES,
+    published=lambda label, name: published("escan", name), claims=claims, draw=draw,
     notes=(
         "What this does not show: whether other networks of the same accuracy attend in the same way; the pictures are "
         "of the first seed.",

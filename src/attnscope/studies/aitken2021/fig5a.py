@@ -1,23 +1,23 @@
-"""Which of the nine terms make the alignment? (aitken2021 §4.1, figure 5a)"""
-
-from typing import TYPE_CHECKING, Any
+"""Which of the nine terms make up the alignment? (aitken2021 §4.1, figure 5a)"""
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.probes.decomposition.terms import TERMS
-from attnscope.studies.aitken2021.experiments import ATTENDING, TRANSLATION, NetworkLabel, of_figure_5
-from attnscope.studies.aitken2021.look import ENDS, Look, between, look
-from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, spread
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from attnscope.studies.aitken2021.analysis import ENDS, NetworkAnalysis, analyse, between
+from attnscope.studies.aitken2021.experiments import (
+    ATTENDING,
+    TRANSLATION,
+    TRANSLATION_NOTE,
+    NetworkLabel,
+    of_figure_5,
+)
+from attnscope.studies.claims import ClaimVerdict, spread
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, published_by
 
 published = published_by("aitken2021")
 
@@ -29,15 +29,16 @@ QUANTITIES = {
     "temporal_signed": "μ·μ, signed share",
     "temporal_query_signed": "μ·μ + μ·χ + μ·Δ, signed share",
     "largest": "the largest of the nine shares",
-    "temporal_common": "μ·μ, between words seen 10 times or more",
+    "temporal_common": "μ·μ, between words that occur 10 times or more",
     "temporal_early": "μ·μ, first three decoder steps",
     "temporal_late": "μ·μ, last three decoder steps",
 }
+SHOWN = ("temporal", "temporal_query", "by_step")
 
 
 def measure(run: Run) -> Measurement:
-    seen = look(run)
-    shares, held_out = seen.between.shares, between(seen.held_out).shares
+    analysis = analyse(run)
+    shares, held_out = analysis.between.shares, between(analysis.held_out).shares
     return {
         "temporal": shares.temporal[0].item(),
         "temporal_query": shares.temporal_query[0].item(),
@@ -45,17 +46,17 @@ def measure(run: Run) -> Measurement:
         "temporal_query_held_out": held_out.temporal_query[0].item(),
         "temporal_signed": shares.signed[0, 0, 0].item(),
         "temporal_query_signed": shares.signed[0, 0].sum().item(),
-        **(measure_translation(seen) if seen.translates else {}),
+        **(measure_translation(analysis) if analysis.translates else {}),
     }
 
 
-def measure_translation(seen: Look) -> Measurement:
-    """Whether any term dominates, over all decoder steps and over the first ones."""
-    by_step = seen.between.shares.absolute_by_step[: seen.walks.steps, 0]  # target x 3 x 3
+def measure_translation(analysis: NetworkAnalysis) -> Measurement:
+    """Return the largest term over all decoder steps and over the first ones."""
+    by_step = analysis.between.shares.absolute_by_step[: analysis.trajectories.steps, 0]  # target x 3 x 3
     early = by_step[:ENDS].mean(0)
     return {
-        "largest": seen.between.shares.absolute[0].max().item(),
-        "temporal_common": seen.between.common.temporal[0].item(),
+        "largest": analysis.between.shares.absolute[0].max().item(),
+        "temporal_common": analysis.between.common.temporal[0].item(),
         "temporal_early": early[0, 0].item(),
         "temporal_late": by_step[-ENDS:, 0, 0].mean().item(),
         "largest_early_is_temporal": TERMS[int(early.flatten().argmax())] == ("temporal", "temporal"),
@@ -63,73 +64,59 @@ def measure_translation(seen: Look) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    return claims_escan(measured) + claims_translation(measured)
-
-
-def claims_escan(measured: Measurements) -> list[Verdict]:
-    stated = (
-        ("temporal · temporal captures over 77 %", "temporal", 0.77),
-        ("with two further terms (μ·χ, μ·Δ) over 87 %", "temporal_query", 0.87),
-    )
-    return [
-        at_least(f"{label}: {text} of the alignment", measured.values(label, name), threshold)
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    bounds = {
+        "temporal": (0.77, "temporal · temporal captures over 77 %"),
+        "temporal_query": (0.87, "with two further terms (μ·χ, μ·Δ) over 87 %"),
+    }
+    escan = [
+        measured.at_least(f"{label}: {text} of the alignment", label, name, threshold)
         for label in (NetworkLabel("eSCAN", model) for model in ATTENDING)
-        for text, name, threshold in stated
+        for name, (threshold, text) in bounds.items()
     ]
-
-
-def claims_translation(measured: Measurements) -> list[Verdict]:
-    verdicts = []
+    translation = []
     for label in TRANSLATION:
+        none = f"{label}: none of the nine terms dominates, that is, outweighs the other eight together"
         smaller = f"{label}: temporal · temporal is a smaller part of the alignment than in eSCAN"
-        in_escan = measured.values(label._replace(task="eSCAN"), "temporal")
-        verdicts += [
-            at_most(
-                f"{label}: none of the nine terms dominates, that is, outweighs the other eight together",
-                measured.values(label, "largest"),
-                0.5,
-            ),
-            more_than(smaller, in_escan, measured.values(label, "temporal")),
+        translation += [
+            measured.at_most(none, label, "largest", 0.5),
+            measured.more_than(smaller, label._replace(task="eSCAN"), label, "temporal"),
         ]
     early = f"{TRANSLATION[0]}: early, in the first three decoder steps, temporal · temporal is the largest term"
-    return [*verdicts, always(early, measured.flags(TRANSLATION[0], "largest_early_is_temporal"))]
+    return [*escan, *translation, measured.always(early, TRANSLATION[0], "largest_early_is_temporal")]
 
 
-def figure(measured: Measurements) -> Any:
-    shown = ("temporal", "temporal_query", "by_step")
+def figure(measured: Measurements) -> dict[str, FigureData]:
     return {
-        str(label): {name: [m[name] for m in measured[label]] for name in shown if name in measured.first(label)}
+        str(label): {name: measured.named(label, name) for name in SHOWN if measured.has(label, name)}
         for label in measured
     }
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: FigureData) -> Figure:
     by_step = {label: np.array(values["by_step"]) for label, values in data.items() if "by_step" in values}
     picture, axes = plots.panels(1, 2 if by_step else 1, size=(6.4, 3.8))
-    draw_bars(data, axes[0])
+    draw_shares(data, axes[0])
     if by_step:
         draw_steps(by_step, axes[1])
     return picture
 
 
-def draw_bars(data: Any, ax: "Axes") -> None:
+def draw_shares(data: FigureData, ax: Axes) -> None:
     first = {label: np.array(values["temporal"]) for label, values in data.items()}
     three = {label: np.array(values["temporal_query"]) for label, values in data.items()}
     parts = {"μ·μ": first, "μ·χ + μ·Δ": {label: three[label] - first[label] for label in data}}
-    means = pd.DataFrame(
-        {name: {label: values.mean() for label, values in part.items()} for name, part in parts.items()}
-    )
-    spreads = pd.DataFrame(
-        {name: {label: spread(values.tolist()) for label, values in part.items()} for name, part in parts.items()}
+    means, spreads = (
+        pd.DataFrame({name: {label: summary(part[label].tolist()) for label in part} for name, part in parts.items()})
+        for summary in (np.mean, spread)
     )
     rest = "the other six"  # what the others leave has no spread of its own
     plots.stacked_shares(means.assign(**{rest: 1 - means.sum(axis=1)}), ax=ax, errors=spreads.assign(**{rest: 0.0}))
     ax.set_ylabel("share of the nine |terms|")
 
 
-def draw_steps(by_step: dict[str, np.ndarray], ax: "Axes") -> None:
-    """The share of μ·μ at each decoder step, one curve an architecture, ± its spread over seeds."""
+def draw_steps(by_step: dict[str, np.ndarray], ax: Axes) -> None:
+    """Draw the share of μ·μ at each decoder step, one curve per architecture, ± its spread over seeds."""
     means = {label: shares.mean(0) for label, shares in by_step.items()}
     bands = {label: shares.std(0) for label, shares in by_step.items()}
     steps = np.arange(max(map(len, means.values())))
@@ -139,21 +126,18 @@ def draw_steps(by_step: dict[str, np.ndarray], ax: "Axes") -> None:
 
 FIG5A = Finding(
     name="fig5a",
-    title="Which of the nine terms make the alignment",
+    title="Which of the nine terms make up the alignment",
     section="§4.1, figure 5a",
-    experiments=of_figure_5,
-    measure=measure,
-    table=lambda measured: measured.table(
-        QUANTITIES, lambda label, name: published("escan", name) if label.task == "eSCAN" else {}
-    ),
+    experiments=of_figure_5, measure=measure, table=QUANTITIES,
+    published=lambda label, name: published("escan", name) if label.task == "eSCAN" else {},
     claims=claims, figure=figure, draw=draw,
     notes=(
         "A share is |term| over the sum of the nine |terms|, over the five largest positions of each decoder step, as "
         "the paper's author computed it. The signed share is Σ term / Σ alignment over the same positions.",
         "Held out: components from the test set, shares on sentences that it does not contain. No word of one-to-one "
-        "and eSCAN is rare (seen fewer than 10 times); in translation most are. A word seen once has no delta by "
-        "construction, one never seen is all delta, so that common words have a row of their own.",
-        NOTE,
+        "and eSCAN is rare (fewer than 10 occurrences); in translation most are. A word that occurs once has no delta "
+        "by construction, one that never occurs is all delta, so that common words have a row of their own.",
+        TRANSLATION_NOTE,
         "What this does not show: that a term with a small share is unimportant; attention is decided by differences "
         "between positions, and a term that is large everywhere decides nothing.",
     ),

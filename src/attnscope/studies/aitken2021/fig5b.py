@@ -1,20 +1,14 @@
-"""At which offset from its own time does the decoder look? (aitken2021 §4.1, figure 5b)"""
-
-from typing import TYPE_CHECKING, Any
+"""At which offset from its own step does the decoder attend? (aitken2021 §4.1, figure 5b)"""
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.studies.aitken2021.experiments import TRANSLATION, of_figure_5
-from attnscope.studies.aitken2021.look import ENDS, Look, look
-from attnscope.studies.aitken2021.translated import NOTE
-from attnscope.studies.claims import Verdict, at_most, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.aitken2021.analysis import ENDS, NetworkAnalysis, analyse
+from attnscope.studies.aitken2021.experiments import TRANSLATION, TRANSLATION_NOTE, of_figure_5
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, published_by
 
 published = published_by("aitken2021")
 
@@ -32,43 +26,45 @@ REACH = 2  # positions on either side of the maximum within which its fall is me
 
 
 def measure(run: Run) -> Measurement:
-    seen = look(run)
-    profile = seen.decomposition.offsets
+    analysis = analyse(run)
+    profile = analysis.decomposition.offsets
     assert profile is not None
-    table = profile.table().iloc[: seen.walks.steps]
+    table = profile.table().iloc[: analysis.trajectories.steps]
     largest, expected = table["largest"].to_numpy(float), table["expected"].to_numpy(float)
     curves = table[profile.offsets.tolist()].to_numpy(float)  # steps x offsets
     shown = [int(step) for step in np.linspace(0, len(table) - 1, 5)]
-    follows = {"largest": largest} | ({} if profile.expected is None else {"expected": expected})
+    offsets = {"largest": largest} | ({} if profile.expected is None else {"expected": expected})
     return {
-        "growth": float(largest[-ENDS:].mean() - largest[:ENDS].mean()),
-        **(measure_translation(seen, largest, curves) if seen.translates else measure_expected(largest, expected)),
-        "picture": {"offsets": profile.offsets, "curves": {step: curves[step] for step in shown}, **follows},
+        "growth": growth(largest),
+        **(measure_translation(analysis, largest, curves) if analysis.translates else compare(largest, expected)),
+        "picture": {"offsets": profile.offsets, "curves": {step: curves[step] for step in shown}, **offsets},
     }
 
 
-def measure_expected(largest: np.ndarray, expected: np.ndarray) -> Measurement:
-    """Against the offset that the task asks for."""
-    return {
-        "distance": float(np.abs(largest - expected).mean()),
-        "expected_growth": float(expected[-ENDS:].mean() - expected[:ENDS].mean()),
-    }
+def growth(offsets: np.ndarray) -> float:
+    """Return the mean of the last three steps less that of the first three."""
+    return float(offsets[-ENDS:].mean() - offsets[:ENDS].mean())
 
 
-def measure_translation(seen: Look, largest: np.ndarray, curves: np.ndarray) -> Measurement:
-    """No one says where a French word comes from; but where does the maximum go, and how steep is it?"""
+def compare(largest: np.ndarray, expected: np.ndarray) -> Measurement:
+    """Return the distance to the offset that the task requires, and how that one grows."""
+    return {"distance": float(np.abs(largest - expected).mean()), "expected_growth": growth(expected)}
+
+
+def measure_translation(analysis: NetworkAnalysis, largest: np.ndarray, curves: np.ndarray) -> Measurement:
+    """Return the position and steepness of the maximum at both ends: no expected offset is known."""
     falls = np.array([fall(curve) for curve in curves])
     return {
         "first": float(largest[:ENDS].mean()),
         "last": float(largest[-ENDS:].mean()),
         "fall_first": float(falls[:ENDS].mean()),
         "fall_last": float(falls[-ENDS:].mean()),
-        "length_ratio": length_ratio(seen),
+        "length_ratio": length_ratio(analysis),
     }
 
 
 def fall(curve: np.ndarray) -> float:
-    """The mean difference between a curve's maximum and its values within reach; NaN are no values.
+    """Return the mean difference between a curve's maximum and its values within reach; NaN are no values.
 
     >>> fall(np.array([np.nan, 9.0, 1.0, 4.0, 3.0, 2.0, -5.0]))
     6.5
@@ -78,37 +74,25 @@ def fall(curve: np.ndarray) -> float:
     return float(np.nanmean(curve[top] - curve[around]))
 
 
-def length_ratio(seen: Look) -> float:
-    """Words of all targets over words of all sources, end tokens left out."""
-    targets, sources = ((side.time_counts.sum() - side.time_counts[0]).item() for side in (seen.decoder, seen.encoder))
+def length_ratio(analysis: NetworkAnalysis) -> float:
+    """Return the words of all targets over those of all sources, end tokens left out."""
+    sides = (analysis.decoder, analysis.encoder)
+    targets, sources = ((side.time_counts.sum() - side.time_counts[0]).item() for side in sides)
     return float(targets / sources)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    return claims_expected(measured) + claims_translation(measured)
-
-
-def claims_expected(measured: Measurements) -> list[Verdict]:
-    return [
-        at_most(
-            f"{label}: the maximum of μ(s)·μ(t) follows the expected offset, within one position on average",
-            measured.values(label, "distance"),
-            1.0,
-        )
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    follows = "the maximum of μ(s)·μ(t) follows the expected offset, within one position on average"
+    verdicts = [
+        measured.at_most(f"{label}: {follows}", label, "distance", 1.0)
         for label in measured
         if label not in TRANSLATION
     ]
-
-
-def claims_translation(measured: Measurements) -> list[Verdict]:
-    verdicts = []
     for label in TRANSLATION:
         first, last, fall_first, fall_last = (
             measured.values(label, name) for name in ("first", "last", "fall_first", "fall_last")
         )
-        moves = (
-            f"{label}: the maximum of μ(s)·μ(t) moves towards earlier t, from the first three steps to the last three"
-        )
+        moves = f"{label}: the maximum of μ(s)·μ(t) moves towards earlier t, from the first three steps to the last"
         behind = f"{label}: in the last three steps it lies at t < s"
         slower = (
             f"{label}: μ(s)·μ(t) falls off more slowly around its maximum in the last three steps than in the first"
@@ -121,35 +105,31 @@ def claims_translation(measured: Measurements) -> list[Verdict]:
     return verdicts
 
 
-def draw(data: Any) -> "Figure":
-    picture, axes = plots.panels(-(-len(data) // 2), 4, size=(3.6, 3.2))  # a row a task
+def draw(data: FigureData) -> Figure:
+    """Draw one row per task: for each architecture curves over offsets, and the offset of the maximum by step."""
+    picture, axes = plots.panels(-(-len(data) // 2), 4, size=(3.6, 3.2))
     for (label, content), left, right in zip(data.items(), axes[::2], axes[1::2], strict=True):
-        offsets = np.array(content["offsets"])
         curves = {f"s = {step}": np.array(curve, dtype=float) for step, curve in content["curves"].items()}
-        plots.profiles(offsets, curves, ax=left, xlabel="offset t − s", ylabel="μ(s) · μ(t)")
+        plots.profiles(np.array(content["offsets"]), curves, ax=left, xlabel="offset t − s", ylabel="μ(s) · μ(t)")
         left.set_title(label)
-        follows = {name: np.array(content[name], dtype=float) for name in ("largest", "expected") if name in content}
-        plots.profiles(np.arange(len(follows["largest"])), follows, ax=right, xlabel="decoder step s", ylabel="offset")
+        offsets = {name: np.array(content[name], dtype=float) for name in ("largest", "expected") if name in content}
+        plots.profiles(np.arange(len(offsets["largest"])), offsets, ax=right, xlabel="decoder step s", ylabel="offset")
         right.set_ylim(-5.5, 5.5)
     return picture
 
 
 FIG5B = Finding(
     name="fig5b",
-    title="At which offset from its own time the decoder looks",
+    title="The offset from its own step at which the decoder attends",
     section="§4.1, figure 5b",
-    experiments=of_figure_5,
-    measure=measure,
-    table=lambda measured: measured.table(
-        QUANTITIES, lambda label, name: published("translation", name) if label in TRANSLATION else {}
-    ),
-    claims=claims,
-    draw=draw,
+    experiments=of_figure_5, measure=measure, table=QUANTITIES,
+    published=lambda label, name: published("translation", name) if label in TRANSLATION else {},
+    claims=claims, draw=draw,
     notes=(
-        "The expected offset is the mean over the data of t − s, t being the word that called for the action s. Steps "
-        "that fewer than half of the sentences reach are left out. Of translation no expected offset is known: French "
+        "The expected offset is the mean over the data of t − s, t being the word that the action s translates. Steps "
+        "that fewer than half of the sentences reach are left out. For translation no expected offset is known: French "
         "sentences are longer than their English ones, so that it must fall below zero.",
-        NOTE,
-        "What this does not show: where a single sentence looks; the temporal term is the same for all.",
+        TRANSLATION_NOTE,
+        "What this does not show: where attention goes in a single sentence; the temporal term is the same for all.",
     ),
-)
+)  # fmt: skip

@@ -1,39 +1,35 @@
-"""How are 'twice', 'left' and 'and' handled? (aitken2021 §4.2, figure 6)
+"""How are 'twice', 'left' and 'and' processed? (aitken2021 §4.2, figure 6)
 
-AED remembers: its state at 'twice' is that of the verb before. AO cannot: there 'twice' shrinks away from the decoder's
-time, so that attention falls back on the word before it.
+AED remembers: its state at 'twice' is close to that of the verb before. AO cannot: there the key of 'twice' points away
+from the decoder's temporal component, so that attention falls back on the word before it.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.decomposition.pictures import input_plane
-from attnscope.probes.decomposition.word_in_time import (
-    TakenApart,
-    explained_by_group,
-    falling_back,
-    leaning,
-    states_after,
+from attnscope.probes.decomposition.trajectories import input_plane
+from attnscope.probes.decomposition.words import (
+    DecomposedBatch,
+    scores_around_word,
+    states_by_preceding_word,
+    variance_between_groups,
+    word_time_products,
 )
-from attnscope.studies.aitken2021.experiments import AED, AO, Sizes, escan
-from attnscope.studies.aitken2021.look import Look, look
-from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Finding, Measurement, Measurements
+from attnscope.studies.aitken2021.analysis import NetworkAnalysis, analyse
+from attnscope.studies.aitken2021.experiments import AO, Sizes, escan, escan_networks
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements
 from attnscope.tasks.escan import VERBS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SAME_LENGTH = "AO, T = S"
 OFFSETS = range(-5, 6)
 WORDS = ("run", "left", "and", "twice")
-
-
+PARTS = {"temporal": "temporal part", "full": "full state"}  # of the decoder's state
 QUANTITIES = {
     "word_accuracy": "word accuracy",
     "split_by_verb": "variance of 'twice' between preceding verbs (η²)",
@@ -49,62 +45,60 @@ QUANTITIES = {
 
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
-    return {"AED": escan(AED, sizes), "AO": escan(AO, sizes), SAME_LENGTH: escan(AO, sizes, same_length=True)}
+    return {**escan_networks(sizes), SAME_LENGTH: escan(AO, sizes, same_length=True)}
 
 
 def measure(run: Run) -> Measurement:
-    seen = look(run)
-    number = {word: seen.source_words.index(word) for word in (*WORDS, *VERBS)}
-    known = {word: number[word] for word in WORDS if seen.encoder.counts[number[word]].any()}
-    after = states_after(sentences(seen), number["twice"], {verb: number[verb] for verb in VERBS})
-    lookback = falling_back(sentences(seen), number["twice"], OFFSETS)
-    leanings = {part: leaning(sentences(seen), known, OFFSETS, part == "temporal") for part in ("temporal", "full")}
+    analysis = analyse(run)
+    token = {word: analysis.source_tokens.index(word) for word in (*WORDS, *VERBS)}
+    known = {word: token[word] for word in WORDS if analysis.encoder.counts[token[word]].any()}
+    after = states_by_preceding_word(sentences(analysis), token["twice"], {verb: token[verb] for verb in VERBS})
+    lookback = scores_around_word(sentences(analysis), token["twice"], OFFSETS)
+    leanings = {part: word_time_products(sentences(analysis), known, OFFSETS, part == "temporal") for part in PARTS}
     return {
         "word_accuracy": run.summary["word_accuracy"],
-        "split_by_verb": explained_by_group(after),
-        "nearest_is_own_verb": nearest_is_own_verb(seen, after),
-        "distance_to_own_verb": distance_to_own_verb(seen, after),
+        "split_by_verb": variance_between_groups(after),
+        "nearest_is_own_verb": nearest_is_own_verb(analysis, after),
+        "distance_to_own_verb": distance_to_own_verb(analysis, after),
         **{f"{word}_at_s": leanings["temporal"].at(word) for word in known},
-        **{f"{word}_gain_{part}": found.gain(word) for part, found in leanings.items() for word in known},
-        **{f"{word}_largest_{part}": found.largest(word) for part, found in leanings.items() for word in known},
+        **{f"{word}_gain_{part}": curves.gain(word) for part, curves in leanings.items() for word in known},
+        **{f"{word}_largest_{part}": curves.largest(word) for part, curves in leanings.items() for word in known},
         "falls_on_word_before": lookback.share,
         "picture": {
-            "leaning": {part: found.curves for part, found in leanings.items()},
+            "leaning": {part: curves.curves for part, curves in leanings.items()},
             "lookback": {"curves": lookback.curves, "share": lookback.share},
-            "twice": picture_of_twice(seen, after),
+            "twice": picture_of_twice(analysis, after),
         },
     }
 
 
-def sentences(seen: Look) -> Iterator[TakenApart]:
-    for batch in seen.run.task.batches("test", 250):
-        trace = seen.trace(batch)
-        yield TakenApart(trace.source, trace.source_mask, trace.target_mask, *seen.parts(trace))
+def sentences(analysis: NetworkAnalysis) -> Iterator[DecomposedBatch]:
+    for batch in analysis.run.task.batches("test", 250):
+        trace = analysis.trace(batch)
+        yield DecomposedBatch(trace.source, trace.source_mask, trace.target_mask, *analysis.parts(trace))
 
 
-def nearest_is_own_verb(seen: Look, after: dict[str, np.ndarray]) -> bool:
-    """Is the mean 'twice' after each verb nearest, of all input components, to that verb's?"""
-    words = seen.word_components()
+def nearest_is_own_verb(analysis: NetworkAnalysis, after: dict[str, np.ndarray]) -> bool:
+    """Return whether the mean 'twice' after each verb is nearest, of all input components, to that verb's."""
+    words = analysis.word_components()
     return all(
         min((w for w in words if w != "twice"), key=lambda w: np.linalg.norm(words[w] - states.mean(0))) == verb
         for verb, states in after.items()
     )
 
 
-def distance_to_own_verb(seen: Look, after: dict[str, np.ndarray]) -> float:
-    """How far 'twice' after a verb is from that verb, over how far two verbs are apart."""
-    words = seen.word_components()
+def distance_to_own_verb(analysis: NetworkAnalysis, after: dict[str, np.ndarray]) -> float:
+    """Return the distance of 'twice' after a verb to that verb, over the distance of two verbs."""
+    words = analysis.word_components()
     own = np.mean([np.linalg.norm(states.mean(0) - words[verb]) for verb, states in after.items()])
     apart = np.mean([np.linalg.norm(words[a] - words[b]) for a in VERBS for b in VERBS if a != b])
     return float(own / apart)
 
 
-def picture_of_twice(seen: Look, after: dict[str, np.ndarray]) -> Any:
-    plane = input_plane(seen.encoder)
+def picture_of_twice(analysis: NetworkAnalysis, after: dict[str, np.ndarray]) -> FigureData:
+    plane, components = input_plane(analysis.encoder), analysis.word_components()
     points = {f"{verb} twice": plane.project(torch.from_numpy(states[:80])) for verb, states in after.items()}
-    words = {
-        word: plane.project(torch.from_numpy(chi)) for word, chi in seen.word_components().items() if word != "twice"
-    }
+    words = {word: plane.project(torch.from_numpy(chi)) for word, chi in components.items() if word != "twice"}
     return {
         "points": np.concatenate(list(points.values())),
         "labels": [label for label, group in points.items() for _ in group],
@@ -112,64 +106,43 @@ def picture_of_twice(seen: Look, after: dict[str, np.ndarray]) -> Any:
     }
 
 
-# The finding -------------------------------------------------------------------------------------------------------
+# The finding ---------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    parts = {"temporal": "temporal part", "full": "full state"}
-    by_offset = [verdict for part, text in parts.items() for verdict in at_every_offset(measured, part, text)]
-    return [*twice_and_its_verb(measured), *at_their_own_step(measured), *by_offset]
-
-
-def twice_and_its_verb(measured: Measurements) -> list[Verdict]:
-    split = "split_by_verb"
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    at_least, at_most = measured.at_least, measured.at_most
+    away = "'twice' at t = s points away from the decoder's temporal component"
     return [
-        at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", measured.values("AED", split), 0.5),
-        always(
-            "AED: 'twice' after a verb lies closest to that verb of all words",
-            measured.flags("AED", "nearest_is_own_verb"),
+        at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", "AED", "split_by_verb", 0.5),
+        measured.always(
+            "AED: 'twice' after a verb lies closest to that verb of all words", "AED", "nearest_is_own_verb"
         ),
-        at_most(
-            "AED: and close to it, at most half as far as two verbs are apart",
-            measured.values("AED", "distance_to_own_verb"),
-            0.5,
-        ),
-        at_most("AO: 'twice' does not split by verb (η² at most 0.05)", measured.values("AO", split), 0.05),
-    ]
-
-
-def at_their_own_step(measured: Measurements) -> list[Verdict]:
-    away = "'twice' at t = s leans away from the decoder's time"
-    return [
-        *(at_most(f"{label}: {away}", measured.values(label, "twice_at_s"), 0.0) for label in ("AO", SAME_LENGTH)),
+        at_most("AED: at most half as far from it as two verbs are apart", "AED", "distance_to_own_verb", 0.5),
+        at_most("AO: 'twice' does not split by verb (η² at most 0.05)", "AO", "split_by_verb", 0.05),
+        *(at_most(f"{label}: {away}", label, "twice_at_s", 0.0) for label in ("AO", SAME_LENGTH)),
         at_least(
             "AO, T = S: where 'twice' is read at t = s, attention falls on t = s − 1 (at least 80 % of the cases)",
-            measured.values(SAME_LENGTH, "falls_on_word_before"),
+            SAME_LENGTH,
+            "falls_on_word_before",
             0.8,
         ),
-        *(
-            at_most(f"AO: '{word}' is negative at t = s", measured.values("AO", f"{word}_at_s"), 0.0)
-            for word in ("left", "and")
-        ),
+        *(at_most(f"AO: '{word}' is negative at t = s", "AO", f"{word}_at_s", 0.0) for word in ("left", "and")),
+        *(verdict for part, text in PARTS.items() for verdict in claims_at_every_offset(measured, part, text)),
     ]
 
 
-def at_every_offset(measured: Measurements, part: str, text: str) -> list[Verdict]:
-    gains = measured.values("AO", f"left_gain_{part}")
+def claims_at_every_offset(measured: Measurements, part: str, text: str) -> list[ClaimVerdict]:
+    negative = f"is negative at all offsets from −5 to 5 (decoder's {text})"
     return [
-        at_least(f"AO: 'left' gains with offset (decoder's {text})", gains, 0.0),
+        measured.at_least(f"AO: 'left' gains with offset (decoder's {text})", "AO", f"left_gain_{part}", 0.0),
         *(
-            at_most(
-                f"AO: '{word}' is negative at all offsets from −5 to 5 (decoder's {text})",
-                measured.values("AO", f"{word}_largest_{part}"),
-                0.0,
-            )
+            measured.at_most(f"AO: '{word}' {negative}", "AO", f"{word}_largest_{part}", 0.0)
             for word in ("and", "twice")
         ),
     ]
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: FigureData) -> Figure:
     picture, axes = plots.panels(3, 2, size=(4.8, 3.7))
     for model, ax in (("AED", axes[0]), ("AO", axes[1])):
         content = data[model]["twice"]
@@ -179,24 +152,23 @@ def draw(data: Any) -> "Figure":
         curves = {name: np.array(values) for name, values in data[label]["lookback"]["curves"].items()}
         plots.profiles(np.array(OFFSETS), curves, ax=ax, xlabel="offset t − s", ylabel="alignment")
         ax.set_title(f"{label}: alignment with 'twice' at t = s")
-    for part, ax in (("temporal", axes[4]), ("full", axes[5])):
+    for part, ax in zip(PARTS, axes[4:], strict=True):
         curves = {word: np.array(values) for word, values in data["AO"]["leaning"][part].items()}
-        named = "μ(s)" if part == "temporal" else "h(s)"
-        plots.profiles(np.array(OFFSETS), curves, ax=ax, xlabel="offset t − s", ylabel=f"{named} · (χ + Δ)")
+        query = "μ(s)" if part == "temporal" else "h(s)"
+        plots.profiles(np.array(OFFSETS), curves, ax=ax, xlabel="offset t − s", ylabel=f"{query} · (χ + Δ)")
         ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-        ax.set_title(f"AO: who leans towards {named}")
+        ax.set_title(f"AO: alignment of words with {query}")
     return picture
 
 
 FIG6 = Finding(
     name="fig6",
-    title="How 'twice', 'left' and 'and' are handled",
+    title="How 'twice', 'left' and 'and' are processed",
     section="§4.2, figure 6",
-    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
-    draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, draw=draw,
     notes=(
         "A sentence is as long as its translation (T = S) only if it has no 'and', which nine tenths of the commands "
-        "have. A network trained on all of eSCAN hardly ever saw such a sentence, so one trained on these alone stands "
+        "have. A network trained on all of eSCAN has almost no such sentence, so one trained on these alone stands "
         "beside it.",
         "What this does not show: dot products are averages over sentences; the curves are of the first seed.",
     ),

@@ -14,23 +14,14 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.probes.diagnostic import (
-    RELEASED,
-    DiagnosticSettings,
-    FunctionalGroup,
-    Reading,
-    control,
-    functional_group,
-    overlap,
-    read,
-)
+from attnscope.probes.diagnostic import RELEASED, DiagnosticResult, DiagnosticSettings, control_task, fit_diagnostic
+from attnscope.probes.functional_group import FunctionalGroup, functional_group, overlap
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of, samples
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row
 from attnscope.training import evaluate
 
@@ -85,7 +76,7 @@ def measure(subject: TrainedCase) -> Measurement:
     """Tables 2 and 3, and of the encoder's group for the current table the share among the strongest units."""
     run, how = subject.runs[NETWORK], subject.settings
     model = network_of(run)
-    readings = {name: read(samples(run, *which, model=model), how.stated) for name, which in READINGS.items()}
+    readings = {name: fit_diagnostic(samples(run, *which, model=model), how.stated) for name, which in READINGS.items()}
     groups = {name: functional_group(reading) for name, reading in readings.items()}
     found = {name: numbers(group) for name, group in groups.items()}
     if how.released is not None:
@@ -106,9 +97,11 @@ def numbers(group: FunctionalGroup) -> dict[str, float]:
     return {"group": group.accuracy, "full": group.full_accuracy, "size": group.size}
 
 
-def further(name: str, reading: Reading, group: FunctionalGroup, released: DiagnosticSettings) -> dict[str, float]:
+def further(
+    name: str, reading: DiagnosticResult, group: FunctionalGroup, released: DiagnosticSettings
+) -> dict[str, float]:
     """What a control task says, and how large the group is by other rankings."""
-    by_heart = control(reading)
+    by_heart = control_task(reading)
     found: dict[str, float] = {
         "control": float(np.mean(by_heart.control)),
         "selectivity": by_heart.selectivity,
@@ -116,14 +109,14 @@ def further(name: str, reading: Reading, group: FunctionalGroup, released: Diagn
     }
     if name in CLAIMED:
         found["size_first_class"] = functional_group(reading, "first_class").size
-        found["size_released"] = functional_group(read(reading.samples, released), "first_class").size
+        found["size_released"] = functional_group(fit_diagnostic(reading.samples, released), "first_class").size
     return found
 
 
 def curve(group: FunctionalGroup) -> dict[str, Any]:
     """Accuracy against the number of units, as far as it was tried."""
-    sizes = sorted(group.tried)
-    accuracy = [sum(group.tried[size]) / len(group.tried[size]) for size in sizes]
+    sizes = sorted(group.accuracies)
+    accuracy = [sum(group.accuracies[size]) / len(group.accuracies[size]) for size in sizes]
     return {"sizes": sizes, "accuracy": accuracy, "group": group.size, "full": group.full_accuracy}
 
 
@@ -143,7 +136,7 @@ def table(which: str, measured: Measurements) -> list[Row]:
     return measured.table(quantities, lambda model, name: published(f"{which}_{model}", name))
 
 
-def few_units(measured: Measurements, name: str, paper: str) -> list[Verdict]:
+def few_units(measured: Measurements, name: str, paper: str) -> list[ClaimVerdict]:
     """A small group in guided networks, a large one in the baseline."""
     without, with_guidance = (measured.values(model, f"{name}_size") for model in (BASELINE, GUIDED))
     return [
@@ -153,14 +146,14 @@ def few_units(measured: Measurements, name: str, paper: str) -> list[Verdict]:
     ]
 
 
-def known(measured: Measurements, name: str) -> list[Verdict]:
+def known(measured: Measurements, name: str) -> list[ClaimVerdict]:
     return [
         at_least(f"{NAMES[name]}, {model}: all units tell it", measured.values(model, f"{name}_full"), READABLE)
         for model in (BASELINE, GUIDED)
     ]
 
 
-def gates_know(measured: Measurements, gate: str) -> list[Verdict]:
+def gates_know(measured: Measurements, gate: str) -> list[ClaimVerdict]:
     full, size = f"{gate}_full", f"{gate}_size"
     return [
         at_least(f"{NAMES[gate]}, guided: it is perfectly predicted", measured.values(GUIDED, full), PERFECT),
@@ -173,12 +166,12 @@ def gates_know(measured: Measurements, gate: str) -> list[Verdict]:
     ]
 
 
-def claims_of_table2(measured: Measurements) -> list[Verdict]:
+def claims_of_table2(measured: Measurements) -> list[ClaimVerdict]:
     encoder = [*known(measured, "h_enc"), *few_units(measured, "h_enc", "35 against 2")]
     return [*encoder, *gates_know(measured, "z_dec"), *gates_know(measured, "r_dec")]
 
 
-def claims_of_table3(measured: Measurements) -> list[Verdict]:
+def claims_of_table3(measured: Measurements) -> list[ClaimVerdict]:
     return [*known(measured, "time"), *few_units(measured, "time", "40 against 2")]
 
 
@@ -215,7 +208,7 @@ def draw(which: str, data: Any) -> "Figure":
 def draw_groups(data: Any, which: str, content: str, quantity: str, ax: "Axes", ylabel: str) -> None:
     found = {
         name: {
-            model: cell(data[model][name][content], published(f"{which}_{model}", f"{name}_{quantity}"))
+            model: bar_values(data[model][name][content], published(f"{which}_{model}", f"{name}_{quantity}"))
             for model in data
         }
         for name in IN_TABLE[which]
@@ -247,7 +240,7 @@ CHOICES = (
 )
 
 
-def finding(which: str, title: str, section: str, claims: Callable[[Measurements], list[Verdict]]) -> Finding:
+def finding(which: str, title: str, section: str, claims: Callable[[Measurements], list[ClaimVerdict]]) -> Finding:
     return Finding(
         name=which,
         title=title,

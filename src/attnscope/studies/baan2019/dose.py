@@ -13,11 +13,11 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.plots.style import WORDS, legend, styled
-from attnscope.probes.guidance import followed
+from attnscope.probes.word_alignment import mean_attention_on_gold
 from attnscope.studies.baan2019.experiments import NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, HARDEST
-from attnscope.studies.claims import Verdict, more_than, no_lower, spread
+from attnscope.studies.claims import ClaimVerdict, more_than, no_lower, spread
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row
 from attnscope.training import evaluate
@@ -83,13 +83,13 @@ def measure(run: Run) -> Measurement:
     model = network_of(run)
     splits = [name for name in QUANTITIES if name != "attention"]
     right = {split: evaluate(model, run.task.batches(split))["sentence_accuracy"] for split in splits}
-    return {**right, "attention": followed(model, run.task.batches(HARDEST))}
+    return {**right, "attention": mean_attention_on_gold(model, run.task.batches(HARDEST))}
 
 
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than("guidance as in the paper helps", measured.values(FULL, HARDEST), measured.values(NONE, HARDEST)),
         as_good("a tenth of its weight does as well", TENTH, measured),
@@ -107,7 +107,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def as_good(text: str, dose: DoseLabel, measured: Measurements) -> Verdict:
+def as_good(text: str, dose: DoseLabel, measured: Measurements) -> ClaimVerdict:
     text = f"{text}: accuracy on new compositions less that with all of it"
     return no_lower(text, measured.values(dose, HARDEST), measured.values(FULL, HARDEST), AS_GOOD)
 

@@ -69,16 +69,16 @@ def network(sizes: Sizes) -> EncoderDecoderSettings:
 
 
 def training(sizes: Sizes, **changes: Any) -> TrainingSettings:
-    """As the paper's, with these changes; keep="last" is the network as it was in the end."""
+    """As the paper's, with these changes; keep_weights="last" is the network as it was in the end."""
     settings: dict[str, Any] = {
         "steps": sizes.epochs * task(sizes).steps(sizes.batch_size),
         "batch_size": sizes.batch_size,
         "learning_rate": sizes.learning_rate,
         "betas": (0.9, 0.999),
-        "clip": 5.0,
+        "max_grad_norm": 5.0,
         "teacher_forcing": 0.0,
         "evaluate_every": max(1, SELECTED_EVERY // sizes.batch_size),
-        "keep": "best",
+        "keep_weights": "best",
     }
     return TrainingSettings(**settings | changes)
 

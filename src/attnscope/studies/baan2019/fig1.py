@@ -6,10 +6,10 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.weights import Embedding, embedding
+from attnscope.probes.weights import EmbeddingTable, embedding_table
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import Verdict, more_than
+from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import END, PAD, START
 
@@ -29,8 +29,8 @@ QUANTITIES = {
 
 def measure(run: Run) -> Measurement:
     model = network_of(run)
-    vocabularies = {"encoder": run.task.source_words, "decoder": run.task.target_words}
-    tables = {side: heard(embedding(model, side, words.words), side) for side, words in vocabularies.items()}
+    vocabularies = {"encoder": run.task.source_vocabulary, "decoder": run.task.target_vocabulary}
+    tables = {side: heard(embedding_table(model, side, words.tokens), side) for side, words in vocabularies.items()}
     shown = tables["decoder"]
     return {
         **{f"{side}_{name}": value for side, table in tables.items() for name, value in numbers(table).items()},
@@ -38,19 +38,19 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def heard(table: Embedding, side: str) -> Embedding:
+def heard(table: EmbeddingTable, side: str) -> EmbeddingTable:
     """Without the words that are never heard, whose vectors stay as they started."""
     kept = [number for number in range(len(table.words)) if number not in UNHEARD[side]]
-    return Embedding(table.values[kept], tuple(table.words[number] for number in kept), table.name)
+    return EmbeddingTable(table.values[kept], tuple(table.words[number] for number in kept), table.name)
 
 
-def numbers(table: Embedding) -> dict[str, float]:
+def numbers(table: EmbeddingTable) -> dict[str, float]:
     sizes = np.abs(table.values)
     return {"strong": table.strong_dimensions, "largest": float(sizes.max()), "mean": float(sizes.mean())}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    def compared(text: str, name: str) -> Verdict:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    def compared(text: str, name: str) -> ClaimVerdict:
         return more_than(text, measured.values(GUIDED, name), measured.values(BASELINE, name))
 
     return [

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.plots.edges import edges
-from attnscope.probes.weights import THRESHOLDS, Matrices, WeightGraph, gate_matrices, polarity, weight_graphs
+from attnscope.plots.lines import edges
+from attnscope.probes.weight_graph import THRESHOLDS, WeightGraph, weight_graphs
+from attnscope.probes.weights import Matrices, gate_matrices, polarity
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, side_by_side
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import Verdict, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict, at_most, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
 
@@ -90,8 +91,8 @@ def values(measured: Measurements, model: str, where: str, name: str) -> Sequenc
     return measured.values(BOTH, f"{model}_{where}_{name}")
 
 
-def claims(measured: Measurements) -> list[Verdict]:
-    def compared(text: str, matrix: str, name: str, more: str = GUIDED, less: str = BASELINE) -> Verdict:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    def compared(text: str, matrix: str, name: str, more: str = GUIDED, less: str = BASELINE) -> ClaimVerdict:
         return more_than(text, values(measured, more, matrix, name), values(measured, less, matrix, name))
 
     fewer = [

@@ -6,12 +6,12 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.plots.violins import violins
+from attnscope.plots.bars import violins
 from attnscope.probes.activations import RANGE, SAMPLED, Activations, activations, joined
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS
 from attnscope.studies.baan2019.recorded import answers
-from attnscope.studies.claims import Verdict, always, at_least, more_than
+from attnscope.studies.claims import ClaimVerdict, always, at_least, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def sampled(units: Activations) -> dict[str, Any]:
     return {"units": drawn[order], "quantiles": values[:, order]}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     keeping = [
         always(
             f"{side}, guided: some units keep to a range of values",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.plots.fractions import fractions
-from attnscope.probes.gates import Saturate, Saturation
+from attnscope.plots.points import fractions
+from attnscope.probes.gates import Saturation, SaturationAccumulator
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import answers
-from attnscope.studies.claims import Verdict, always, more_than
+from attnscope.studies.claims import ClaimVerdict, always, more_than
 from attnscope.studies.finding import Finding, Measurement, Measurements
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ QUANTITIES = {
 
 
 def measure(run: Run) -> Measurement:
-    seen = Saturate()
+    seen = SaturationAccumulator()
     for _, trace in answers(run, SPLITS):
         seen.update(trace)
     gates = seen.result().gates
@@ -61,7 +61,7 @@ def numbers(gate: Saturation) -> dict[str, float]:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     hugged = [
         more_than(
             f"{side}, {gate}: guided gates keep closer to the axes (more of their saturation is on one side)",

@@ -12,11 +12,11 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.probes.guidance import followed
+from attnscope.probes.word_alignment import mean_attention_on_gold
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, training
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, more_than, untested
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, more_than, untested
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row
 from attnscope.tasks import Scan
@@ -71,7 +71,7 @@ def experiment(sizes: Sizes, split: str, objective: Objective) -> Experiment:
     """The paper's network and recipe; with an end token, for here the length of the answer is part of it."""
     own = SIZES[sizes.name]
     how = training(sizes, steps=own.steps, batch_size=own.batch_size, evaluate_every=own.evaluate_every)
-    return Experiment(Scan(split, guides=True, test_size=own.test_size), network(sizes), how, objective)
+    return Experiment(Scan(split, gold_attention=True, test_size=own.test_size), network(sizes), how, objective)
 
 
 def measure(run: Run) -> Measurement:
@@ -81,18 +81,18 @@ def measure(run: Run) -> Measurement:
         "validation": validation["sentence_accuracy"],
         "test": test["sentence_accuracy"],
         "test_words": test["word_accuracy"],
-        "attention": followed(model, run.task.batches("test")),
+        "attention": mean_attention_on_gold(model, run.task.batches("test")),
     }
 
 
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for split in SPLITS for verdict in claims_about(split, measured)]
 
 
-def claims_about(split: str, measured: Measurements) -> list[Verdict]:
+def claims_about(split: str, measured: Measurements) -> list[ClaimVerdict]:
     def values(kind: str, name: str) -> list[float]:
         return measured.values(label(split, kind), name)
 
@@ -121,7 +121,7 @@ def draw(data: Any) -> "Figure":
     whole, both_axes = plots.panels(1, len(SPLITS), size=(4.6, 3.4))
     for ax, split in zip(both_axes, SPLITS, strict=True):
         rows = {kind: data[label(split, kind)] for kind in OBJECTIVES if label(split, kind) in data}
-        shares = {text: {kind: cell(row[name]) for kind, row in rows.items()} for name, text in texts.items()}
+        shares = {text: {kind: bar_values(row[name]) for kind, row in rows.items()} for name, text in texts.items()}
         draw_bars(shares, ax, "share that is right")
         ax.set_ylim(0, 1.05)
         ax.set_title(SPLITS[split])

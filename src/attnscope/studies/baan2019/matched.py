@@ -21,8 +21,8 @@ from attnscope.studies.baan2019.diagnosed import (
     published,
 )
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, baseline, guided
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_most, more_than
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 
@@ -49,8 +49,8 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     longer = replace(sizes, epochs=EPOCHS[sizes.name])
     runs = {
         SELECTED: baseline(sizes),
-        CONVERGED: baseline(longer, keep="last"),
-        IN_THE_END: guided(longer, keep="last"),
+        CONVERGED: baseline(longer, keep_weights="last"),
+        IN_THE_END: guided(longer, keep_weights="last"),
     }
     return {model: in_all_ways(run, sizes) for model, run in runs.items()}
 
@@ -69,7 +69,7 @@ def stated(model: str, quantity: str) -> dict[str, Any]:
     return published(f"{which}_{kind}", quantity.replace("_size_released", "_size"))
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             "the selected baseline knows fewer of its training sentences than the converged one",
@@ -81,7 +81,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def fewer_units(measured: Measurements, name: str) -> list[Verdict]:
+def fewer_units(measured: Measurements, name: str) -> list[ClaimVerdict]:
     """The direction under each way to rank units, and the size of the gap."""
 
     def sizes(model: str, how: str) -> list[float]:
@@ -105,7 +105,7 @@ def fewer_units(measured: Measurements, name: str) -> list[Verdict]:
     return [*direction, gap]
 
 
-def gates_differ(measured: Measurements, gate: str) -> list[Verdict]:
+def gates_differ(measured: Measurements, gate: str) -> list[ClaimVerdict]:
     return [
         at_most(
             f"{NAMES[gate]}: about half is right in a converged baseline, too",
@@ -144,7 +144,7 @@ def draw(data: Any) -> "Figure":
     }
     whole, axes = plots.panels(1, len(panels), size=(5.0, 3.6))
     for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
-        found = {NAMES[name]: {model: cell(data[model][f"{name}_{what}"]) for model in data} for name in READINGS}
+        found = {NAMES[name]: {model: bar_values(data[model][f"{name}_{what}"]) for model in data} for name in READINGS}
         draw_bars(found, ax, ylabel)
     return whole
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.studies.baan2019.diagnosed import CHOICES, experiments, measure, published
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, more_than
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
 from attnscope.studies.finding import Finding, Measurements
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ QUANTITIES = {
 STATED_SHARE = 0.93  # §4.1
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     shares = measured.values(GUIDED, "overlap")
     return [
         at_least("guided: at least 93 % of the group is among the strongest 5 % of units", shares, STATED_SHARE),
@@ -36,7 +36,7 @@ def figure(measured: Measurements) -> dict[str, Any]:
 def draw(data: Any) -> "Figure":
     picture, (ax,) = plots.panels(size=(4.8, 3.4))
     theirs = {GUIDED: {"published": STATED_SHARE}}
-    shares = {model: {"share": cell(content["overlap"], theirs.get(model))} for model, content in data.items()}
+    shares = {model: {"share": bar_values(content["overlap"], theirs.get(model))} for model, content in data.items()}
     draw_bars(shares, ax, "share among the strongest 5 %", dots=True)
     chance = next(iter(data.values()))["chance"][0]
     ax.axhline(chance, linestyle=":", color="black", linewidth=1)

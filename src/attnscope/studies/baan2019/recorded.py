@@ -13,8 +13,8 @@ from torch import Tensor
 from attnscope.errors import choose
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
-from attnscope.models.asking import traced
-from attnscope.probes.diagnostic import Samples, last_words
+from attnscope.models.inference import traces
+from attnscope.probes.diagnostic import Samples, last_tokens
 from attnscope.tasks import END, NOWHERE, Batch, LookupTables, PublishedLookupTables
 
 ALL = ("all",)  # every table and every pair, with every input: what the paper's classifiers are fitted and tested on
@@ -38,7 +38,7 @@ def answers(
     """What the run's network, or another one in its place, does on each batch of these splits."""
     asked = network_of(run) if model is None else model
     for split in splits:
-        yield from traced(asked, run.task.batches(split), teacher_forcing=0.0, gates=True)
+        yield from traces(asked, run.task.batches(split), teacher_forcing=0.0, gates=True)
 
 
 def samples(
@@ -54,7 +54,7 @@ def samples(
     task = tables_of(run)
     parts = []
     for batch, trace in answers(run, splits, model):
-        kinds = last_words(batch.source, batch.source_mask, len(task.source_words))
+        kinds = last_tokens(batch.source, batch.source_mask, len(task.source_vocabulary))
         words = batch.source
         if signal != "h_enc":
             words, kinds = (looked_up(column, batch) for column in (words, kinds))
@@ -70,9 +70,9 @@ def tables_of(run: Run) -> PublishedLookupTables | LookupTables:
 
 def looked_up(column: Int[Tensor, "batch source"], batch: Batch) -> Int[Tensor, "batch target"]:
     """What stands, at each step of the answer, where the guide says that the answer comes from; or NOWHERE."""
-    assert batch.guide is not None
-    found = column.gather(1, batch.guide.clamp(min=0))
-    return found.masked_fill(batch.guide == NOWHERE, NOWHERE)
+    assert batch.gold_attention is not None
+    found = column.gather(1, batch.gold_attention.clamp(min=0))
+    return found.masked_fill(batch.gold_attention == NOWHERE, NOWHERE)
 
 
 def labelled(
@@ -81,6 +81,6 @@ def labelled(
     """The feature at each step, and where it has a value: the table that is read, or, the full stop aside, how many
     words came before (footnote 7). Padding, the full stop and NOWHERE have the lowest numbers."""
     if feature == "current table":
-        tables = torch.tensor(task.source_words.encode(task.drawn.names), device=words.device)
+        tables = torch.tensor(task.source_vocabulary.encode(task.drawn.names), device=words.device)
         return words, torch.isin(words, tables)
     return torch.arange(words.shape[1], device=words.device).expand_as(words), words > END

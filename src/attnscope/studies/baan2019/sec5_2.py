@@ -13,13 +13,12 @@ from torch import nn
 
 from attnscope import plots
 from attnscope.lab.experiment import Run, threads
-from attnscope.probes.surgery import Operated, pruned, retrained, with_neurons
+from attnscope.probes.transplant import ModifiedModel, keep_neurons, prune_to_strongest, retrain
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, guided
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, more_than, no_lower
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, more_than, no_lower
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row
 from attnscope.tasks.finite import FiniteTask
 from attnscope.training import evaluate
@@ -56,8 +55,8 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 def measure(subject: TrainedCase) -> Measurement:
     run, pruning = subject.runs[GUIDED], subject.settings
     model = network_of(run)
-    strongest = pruned(model, pruning.share)
-    at_random = with_neurons(model, drawn(model.settings.units, pruning.share, subject.seed))
+    strongest = prune_to_strongest(model, pruning.share)
+    at_random = keep_neurons(model, drawn(model.settings.units, pruning.share, subject.seed))
     return {
         "before": hardest(model, run),
         "strongest_cut": hardest(strongest.model, run),
@@ -73,14 +72,14 @@ def hardest(model: nn.Module, run: Run) -> float:
     return evaluate(model, run.task.batches(HARDEST))["sentence_accuracy"]
 
 
-def trained_on(operated: Operated, run: Run, epochs: int, free: bool = False) -> nn.Module:
+def trained_on(operated: ModifiedModel, run: Run, epochs: int, free: bool = False) -> nn.Module:
     """As the run was trained, for so many epochs more."""
     experiment = run.experiment
     assert isinstance(run.task, FiniteTask)
     steps = epochs * run.task.steps(experiment.training.batch_size)
     settings = replace(experiment.training, steps=steps, checkpoints=())
     with threads(experiment.threads):  # so that the same seed gives the same bits
-        made, _ = retrained(operated, run.task, experiment.objective, settings, experiment.seed, free)
+        made, _ = retrain(operated, run.task, experiment.objective, settings, experiment.seed, free)
     return made
 
 
@@ -101,7 +100,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, lambda label, name: published("pruning", name))
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     before, cut, retrained, at_random = (
         measured.values(GUIDED, name) for name in ("before", "strongest_cut", "strongest_retrained", "random_retrained")
     )
@@ -131,7 +130,7 @@ BARS = {
 
 def draw(data: Any) -> "Figure":
     whole, (ax,) = plots.panels(size=(6.4, 3.8))
-    accuracies = {text: {"NC": cell(data[name], published("pruning", name))} for name, text in BARS.items()}
+    accuracies = {text: {"NC": bar_values(data[name], published("pruning", name))} for name, text in BARS.items()}
     draw_bars(accuracies, ax, "accuracy, new compositions")
     ax.set_ylim(0, 1.05)
     return whole

@@ -12,13 +12,13 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.diagnostic import DiagnosticSettings, functional_group, read
-from attnscope.probes.diagnostic.likeness import likeness
+from attnscope.probes.diagnostic import DiagnosticSettings, fit_diagnostic
+from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019.diagnosed import NAMES, NETWORK, READINGS
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import samples
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, more_than
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row
 
@@ -52,7 +52,7 @@ def measure(subject: TrainedCase) -> Measurement:
         groups = groups_of(subject.runs[NETWORK], name, subject.settings)
         for ranking, each in groups.items():
             found[f"{name}_size_{ranking}"] = float(np.mean([len(group) for group in each]))
-            found[f"{name}_alike_{ranking}"] = likeness(each)
+            found[f"{name}_alike_{ranking}"] = mean_jaccard(each)
         pairs = zip(groups["all_classes"], groups["shapley"], strict=True)
         found[f"{name}_confirmed"] = float(np.mean([len(ours & theirs) / len(ours) for ours, theirs in pairs]))
     return found
@@ -61,18 +61,18 @@ def measure(subject: TrainedCase) -> Measurement:
 def groups_of(run: Run, name: str, how: DiagnosticSettings) -> dict[str, list[set[int]]]:
     """Of each ranking, the groups that different splits give."""
     recorded = samples(run, *READINGS[name])
-    readings = [read(recorded, replace(how, seed=seed)) for seed in range(TRIES)]
+    readings = [fit_diagnostic(recorded, replace(how, seed=seed)) for seed in range(TRIES)]
     return {ranking: [set(functional_group(reading, ranking).units) for reading in readings] for ranking in RANKINGS}
 
 
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for name in READ for verdict in claims_about(name, measured)]
 
 
-def claims_about(name: str, measured: Measurements) -> list[Verdict]:
+def claims_about(name: str, measured: Measurements) -> list[ClaimVerdict]:
     def values(quantity: str) -> list[float]:
         return measured.values(GUIDED, f"{name}_{quantity}")
 
@@ -100,7 +100,7 @@ def draw(data: Any) -> "Figure":
     for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
         found = {
             f"{model}: {NAMES[name].split(' from')[0]}": {
-                by: cell(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
+                by: bar_values(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
             }
             for name in READ
             for model in data

@@ -13,8 +13,8 @@ from attnscope.lab.experiment import Experiment, Run
 from attnscope.studies.baan2019.experiments import NOTES, Sizes, baseline, guided
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, HARDEST
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, more_than, no_lower
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than, no_lower
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.result import Row
 from attnscope.training import evaluate
@@ -51,7 +51,7 @@ def measure(run: Run) -> Measurement:
     return {split: evaluate(model, run.task.batches(split))["sentence_accuracy"] for split in QUANTITIES}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         at_least(
             f"{UNITS} units learn their training sentences, given time", measured.values(PATIENT, "train"), LEARNED
@@ -88,7 +88,7 @@ def draw(data: Any) -> "Figure":
     names = {"train": "train", "heldout_compositions": "HC", "heldout_tables": "HT", HARDEST: "NC"}
     ascending = dict.fromkeys([SMALL, PATIENT, ALONE, *(model for model in data if model != LARGE), LARGE])
     models = [model for model in ascending if model in data]
-    accuracies = {text: {model: cell(data[model][split]) for model in models} for split, text in names.items()}
+    accuracies = {text: {model: bar_values(data[model][split]) for model in models} for split, text in names.items()}
     draw_bars(accuracies, ax, "sequence accuracy")
     ax.set_ylim(0, 1.05)
     return whole

@@ -14,14 +14,13 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.models import EncoderDecoder
-from attnscope.probes.surgery import COMPONENTS, Operated, substituted
+from attnscope.probes.transplant import COMPONENTS, ModifiedModel, transplant_component
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.recorded import network_of
 from attnscope.studies.baan2019.sec5_2 import AS_GOOD, hardest, trained_on
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row
 
 if TYPE_CHECKING:
@@ -111,8 +110,8 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> Operated:
-    return Operated(receiver, {}) if component == NOTHING else substituted(receiver, donor, component)
+def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> ModifiedModel:
+    return ModifiedModel(receiver, {}) if component == NOTHING else transplant_component(receiver, donor, component)
 
 
 # What it says ------------------------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ def stated(label: PartLabel, name: str) -> dict[str, Any]:
     return published("_".join(label), name)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         *(matters(measured, part, factor=2) for part in ("encoder", "decoder")),  # published: 0.17 and 0.12 of 0.82
         *(matters(measured, part) for part in ("decoder_embedding", "decoder_wih")),
@@ -144,13 +143,13 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def matters(measured: Measurements, component: str, factor: int = 1) -> Verdict:
+def matters(measured: Measurements, component: str, factor: int = 1) -> ClaimVerdict:
     row, rest = PartLabel(GUIDED, component), ", with which less than half is left" if factor == 2 else ""
     text = f"the {WORDS[component]} matters: the guided parent does better than with the baseline's{rest}"
     return more_than(text, measured.values(row, "before"), measured.values(row, "retrained"), factor)
 
 
-def improves(measured: Measurements, component: str) -> list[Verdict]:
+def improves(measured: Measurements, component: str) -> list[ClaimVerdict]:
     """Than the parent, says the paper; but does it compared with a parent that was trained on as well?"""
     text = f"the baseline's {WORDS[component]} improves a guided network"
     with_part = measured.values(PartLabel(GUIDED, component), "retrained")
@@ -191,7 +190,7 @@ def draw(data: Any) -> "Figure":
         labels = [PartLabel(receiver, part) for part in PARTS if str(PartLabel(receiver, part)) in data]
         accuracies = {
             WORDS[label.component]: {
-                text: cell(data[str(label)][name], stated(label, name)) for name, text in columns.items()
+                text: bar_values(data[str(label)][name], stated(label, name)) for name, text in columns.items()
             }
             for label in labels
         }

@@ -8,10 +8,9 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
 from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, at_least, at_most, spread
-from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, spread
+from attnscope.studies.finding import Finding, Measurement, Measurements, published_by
 from attnscope.tasks.lookup_tables import LENGTHS
 from attnscope.training import evaluate
 
@@ -58,7 +57,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     def accuracies(model: str, split: str) -> list[float]:
         return measured.values(model, split)
 
@@ -113,7 +112,9 @@ def draw(data: Any) -> "Figure":
 def draw_splits(data: Any, ax: "Axes") -> None:
     names = HARDER | {"longer_seen": "three: seen", "longer_incremental": "three: some new", "longer_new": "three: new"}
     found = {
-        text: {model: cell([seed[split] for seed in data[model]["splits"]], stated(model, split)) for model in data}
+        text: {
+            model: bar_values([seed[split] for seed in data[model]["splits"]], stated(model, split)) for model in data
+        }
         for split, text in names.items()
     }
     draw_bars(found, ax, "sequence accuracy", dots=True)

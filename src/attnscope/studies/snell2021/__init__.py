@@ -6,6 +6,7 @@ from attnscope.studies.snell2021.aligners import ALIGNERS
 from attnscope.studies.snell2021.eq15 import EQ15
 from attnscope.studies.snell2021.experiments import PROFILES
 from attnscope.studies.snell2021.fig1 import FIG1
+from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.fig3 import FIG3
 from attnscope.studies.snell2021.fig4 import FIG4, FIG8
 from attnscope.studies.snell2021.fig5 import FIG5
@@ -13,10 +14,10 @@ from attnscope.studies.snell2021.fig6 import FIG6
 from attnscope.studies.snell2021.fig7 import FIG7
 from attnscope.studies.snell2021.sec6_2 import SEC6_2
 from attnscope.studies.snell2021.table9 import TABLE9
-from attnscope.studies.snell2021.tables import FINDINGS as TABLES
+from attnscope.studies.snell2021.tables import A9_SMS, TABLES
 
 STUDY = Study(
     name="snell2021",
-    findings=(*TABLES, TABLE9, FIG3, FIG6, FIG7, SEC6_2, EQ15, A1, FIG1, FIG4, FIG5, FIG8, ALIGNERS),
+    findings=(*TABLES, FIG2, A9_SMS, TABLE9, FIG3, FIG6, FIG7, SEC6_2, EQ15, A1, FIG1, FIG4, FIG5, FIG8, ALIGNERS),
     profiles=PROFILES,
 )

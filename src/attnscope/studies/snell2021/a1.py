@@ -14,15 +14,13 @@ import torch
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
-from attnscope.models.asking import as_it_was
-from attnscope.probes.agreement import Agree, Agreement
+from attnscope.models.inference import evaluating
+from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import OptimalAttention, minimise, optimal
-from attnscope.probes.optimal.problem import one_head
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, always, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
+from attnscope.probes.optimal import OptimalAttention, minimise, one_head, optimal
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
 from attnscope.studies.snell2021.experiments import Sizes
@@ -85,12 +83,12 @@ def solved(example: CounterExample) -> Measurement:
 
 
 def agreed(run: Run, settings: Optimised) -> Measurement:
-    model, task = run.model(), run.task
+    model, task = run.model(decoding="teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
-    best, own, losses = Agree(), Agree(), list[Any]()
+    best, own, losses = AgreementAccumulator(), AgreementAccumulator(), list[Any]()
     for batch in batches(task, settings.sentences):
-        with as_it_was(model):
+        with evaluating(model):
             trace = model(batch.to(run.experiment.device))
         found, probe = optimal(model, trace), lexical(model, trace).log_odds.double()
         best.update(found.scores().values, probe, trace)
@@ -148,7 +146,7 @@ IN_CORPUS = {
 SHOWN = {"agreement": "A(α^opt, β)", "attention_lexical": "A(α, β)", "chance": "by chance"}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "counter-example: the best attention is (0, ½, ½)",
@@ -173,7 +171,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def as_published(measured: Measurements) -> list[Verdict]:
+def as_published(measured: Measurements) -> list[ClaimVerdict]:
     """The paper's two numbers, which a network of half the size or a tenth of the steps cannot be asked for."""
     asked = [
         (at_least, "Multi30k: A(α^opt, β) is about .53 (at least .48)", "agreement", 0.48),
@@ -216,7 +214,7 @@ def draw(data: Any) -> "Figure":
     plots.bars(pd.DataFrame(example), ax=left, ylabel="probability")
     left.set_title("the counter-example of eq. 29")
     theirs = {name: {"published": value} for name, value in data["published"].items()}
-    agreements = {name: {"ours": cell(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
+    agreements = {name: {"ours": bar_values(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
     draw_bars(agreements, right, "agreement", dots=True)
     right.set_title("Multi30k, p = σ(W(c + d))")
     return picture

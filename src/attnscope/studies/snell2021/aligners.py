@@ -1,8 +1,12 @@
-"""Beyond the paper: who aligns words as people do, and from which training step on?
+"""Beyond the paper: which method aligns words as people do, and from which training step on?
 
 The paper's account is that a network first learns which words translate to which, as IBM Model 1 does by counting, and
-that attention follows. If so, the lexical probe β should align words early in training, and attention later. Here they
-and the saliency Δ are asked for links, at every checkpoint, and compared with those that people drew.
+that attention follows. If so, the lexical probe β should align words early in training, and attention later. Here both
+and the saliency Δ give word alignments at every checkpoint, which are compared with the Hansards gold alignments
+(Mihalcea and Pedersen 2003).
+
+The 447 gold sentence pairs come as words. A task may split these further; two words are aligned where any of their
+pieces are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,25 +20,108 @@ from torch import Tensor
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
-from attnscope.models.asking import as_it_was
 from attnscope.models.ibm import Bags, IBMModel1, Pair
+from attnscope.models.inference import evaluating
 from attnscope.plots.style import legend
-from attnscope.probes.agreement import attention_scores
-from attnscope.probes.alignment import Align, AlignmentQuality, argmax_links
 from attnscope.probes.lexical import lexical
 from attnscope.probes.saliency import influence
-from attnscope.studies.claims import Verdict, always, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.probes.scores import attention_scores
+from attnscope.probes.word_alignment import (
+    Alignment,
+    AlignmentAccumulator,
+    AlignmentQuality,
+    GoldAlignment,
+    argmax_alignment,
+    subword_to_word_alignment,
+)
+from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.hansards import LinkedPair, by_chance, checksum, in_batches, linked_pairs
-from attnscope.tasks import END, Batch, Translation, Words
+from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
 from attnscope.tasks.text.coder import Coder
+from attnscope.tasks.text.origins import fingerprint, read
+from attnscope.tasks.text.rows import Row as CorpusRow
+from attnscope.tasks.text.rows import described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+FILE = "word_alignments/en-fr_hansards.jsonl.gz"
+EXPECTED = (
+    f"{described(FILE)}, with the fields source and target (lists of words), alignment (sure links) and possible "
+    "(other links), which are lists of pairs [source, target] counted from 0"
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One sentence in pieces, and the number of the word that each piece belongs to."""
+
+    pieces: list[str]
+    words: list[int]
+
+    @classmethod
+    def of(cls, words: Sequence[str], preparation: Preparation) -> "Side":
+        cut = [preparation.words(word) or [word] for word in words]
+        return cls([piece for pieces in cut for piece in pieces], [i for i, pieces in enumerate(cut) for _ in pieces])
+
+
+@dataclass(frozen=True)
+class LinkedPair:
+    """A sentence pair and what annotators say about it."""
+
+    source: Side
+    target: Side
+    gold: GoldAlignment
+
+    def score(self, links: Alignment, counts: AlignmentAccumulator) -> None:
+        """Links between pieces, judged as links between words."""
+        counts.update(subword_to_word_alignment(links, self.source.words, self.target.words), self.gold)
+
+
+def checksum() -> str:
+    """Of the gold alignments: what changes when they change."""
+    return fingerprint(FILE, EXPECTED)
+
+
+def linked_pairs(preparation: Preparation, count: int) -> list[LinkedPair]:
+    """So many of the sentence pairs, always the same, the shortest first."""
+    rows = read(FILE, (), EXPECTED)
+    chosen = np.random.default_rng(0).permutation(len(rows))[:count]
+    return sorted((linked_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
+
+
+def linked_pair(row: CorpusRow, preparation: Preparation) -> LinkedPair:
+    source, target = row.text("source"), row.text("target")
+    if isinstance(source, str) or isinstance(target, str):
+        raise row.wrong("gold links need sentences as lists of words, not as strings")
+    gold = GoldAlignment.of(row.field("alignment"), row.field("possible"))
+    return LinkedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
+
+
+def in_batches(
+    task: Translation, pairs: Sequence[LinkedPair], size: int
+) -> Iterator[tuple[Batch, Sequence[LinkedPair]]]:
+    """The sentence pairs in the task's numbers, with end tokens as in training."""
+    for start in range(0, len(pairs), size):
+        group = pairs[start : start + size]
+        source = task.corpus.source.encode([pair.source.pieces for pair in group])
+        target = task.corpus.target.encode([pair.target.pieces for pair in group])
+        yield Batch(*pad(task.marks[0].around(source)), *pad(task.marks[1].around(target))), group
+
+
+def by_chance(pairs: Sequence[LinkedPair], seed: int) -> AlignmentQuality:
+    """Every target piece linked to a source piece at random."""
+    random, counts = np.random.default_rng(seed), AlignmentAccumulator()
+    for pair in pairs:
+        origins: list[int] = random.integers(0, len(pair.source.pieces), len(pair.target.pieces)).tolist()
+        pair.score(frozenset(zip(origins, range(len(origins)), strict=True)), counts)
+    return counts.result()
+
 
 NETWORK, COUNTS = "network", "IBM Model 1"
 METHODS = {"attention": "attention α", "lexical": "lexical probe β", "saliency": "saliency Δ"}
@@ -67,7 +154,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     def counts() -> Case:
         return Case(settings=Gold(chosen.sentences, checksum(), identified(chosen.task)))
 
-    return {NETWORK: unless_absent(network), COUNTS: unless_absent(counts)}
+    return {NETWORK: case_unless_missing(network), COUNTS: case_unless_missing(counts)}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -101,10 +188,10 @@ def aligned_over_training(run: Run, sentences: int) -> Measurement:
 
 def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, AlignmentQuality]:
     """How well each score of the network, as it was at this step, finds the gold links."""
-    model, task = run.model(step), run.task
+    model, task = run.model(step, "teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
-    counts = {name: Align() for name in METHODS}
+    counts = {name: AlignmentAccumulator() for name in METHODS}
     for batch, group in in_batches(task, pairs, TOGETHER):
         for name, scores in scores_of(model, batch.to(run.experiment.device)).items():
             for links, pair in zip(links_of(scores, batch), group, strict=True):
@@ -113,7 +200,7 @@ def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, Align
 
 
 def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "batch target source"]]:
-    with as_it_was(model):
+    with evaluating(model):
         trace = model(batch)
     return {
         "attention": attention_scores(trace).values.cpu(),
@@ -125,7 +212,7 @@ def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "b
 def links_of(scores: Float[Tensor, "batch target source"], batch: Batch) -> list[frozenset[tuple[int, int]]]:
     """Each target word to its highest source word; to none where the end token is the highest."""
     words = batch.target_mask & (batch.target != END)
-    return argmax_links(scores, batch.source_mask, words, unlinked=batch.source == END)
+    return argmax_alignment(scores, batch.source_mask, words, unlinked=batch.source == END)
 
 
 def early_mean(steps: Sequence[int], curve: Sequence[float]) -> float:
@@ -160,7 +247,7 @@ def unknown_share(task: Translation, pairs: Sequence[LinkedPair]) -> float:
 def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measurement:
     """On what the network is trained on; and as aligners usually are, on the sentences to be aligned, too."""
     pairs = linked_pairs(task.preparation, sentences)
-    every_word = replace(task, vocabulary=Words(least=1))
+    every_word = replace(task, vocabulary=Words(min_count=1))
     found = {"chance": by_chance(pairs, seed).error_rate}
     for suffix, (training, gold) in {"": numbered(task, pairs), "_all": extended(every_word, pairs)}.items():
         bags = bags_of([*training, *gold] if suffix else training, gold)
@@ -170,7 +257,7 @@ def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measureme
 
 
 def judged(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[LinkedPair]) -> AlignmentQuality:
-    counts = Align()
+    counts = AlignmentAccumulator()
     for (source, target), pair in zip(gold, pairs, strict=True):
         pair.score(frozenset(model.links(source, target)), counts)
     return counts.result()
@@ -202,7 +289,7 @@ def training_pairs(task: Translation) -> list[Pair]:
 
 
 def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
-    numbers = {word: number for number, word in enumerate(coder.vocabulary.words)}
+    numbers = {word: number for number, word in enumerate(coder.vocabulary.tokens)}
     for words in sentences:
         yield np.array([numbers.setdefault(word, len(numbers)) for word in words])
 
@@ -210,7 +297,7 @@ def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "IBM Model 1 aligns better after EM than by its first step (AER, trained as the network)",

@@ -1,11 +1,20 @@
-"""What is counted rather than trained, and what is trained to be compared with counts. (snell2021 §4, A.1, A.2)"""
+"""IBM Model 1's count tables, and the sizes of all findings that count or compare with counts. (snell2021 §4, A.1, A.2)
 
+C (eq. 16) counts how often an input and an output word occur together; Trans (eq. 17) are its rows as shares; for a
+pair of sentences, β (eq. 18) is Trans(y_t | x_l), and α (eq. 19) is β over its sum over l.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+from scipy.sparse import csc_array
+
 from attnscope.models import EncoderDecoderSettings
-from attnscope.probes.agreement import translation_checkpoints
-from attnscope.tasks import CORPORA, Classification, Preparation, TextTask, Translation, Words
+from attnscope.models.ibm import Bags
+from attnscope.probes.learning_curve import translation_checkpoints
+from attnscope.tasks import CORPORA, END, Batch, Classification, Preparation, Task, TextTask, Translation, Words
 from attnscope.tasks.text import CLASSIFICATIONS, TRANSLATIONS
 from attnscope.training import TrainingSettings
 
@@ -32,7 +41,7 @@ class Trained:
     def training(self) -> TrainingSettings:
         """As snell2021's author trains all translations."""
         return TrainingSettings(
-            steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), clip=None,
+            steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None,
             teacher_forcing=1.0, evaluate_every=max(1, self.steps // 10), checkpoints=self.checkpoints,
         )  # fmt: skip
 
@@ -110,3 +119,21 @@ QUICK = replace(
     ),
 )  # fmt: skip
 SIZES = {"quick": QUICK, "paper": PAPER}
+
+
+def bags_of(task: Task, batches: Iterable[Batch]) -> Bags:
+    return Bags.of(map(without_ends, batches), len(task.source_vocabulary), len(task.target_vocabulary))
+
+
+def without_ends(batch: Batch) -> Batch:
+    """End tokens occur with every word and say nothing: they are not counted."""
+    return replace(
+        batch,
+        source_mask=batch.source_mask & (batch.source != END),
+        target_mask=batch.target_mask & (batch.target != END),
+    )
+
+
+def entries(table: csc_array, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
+    """A few rows and columns of a large table."""
+    return np.asarray(table.tocsr()[list(rows)].tocsc()[:, list(columns)].toarray())

@@ -5,6 +5,9 @@ grows (eq. 53; the mean is over output words). θ is the softmax of We, uniform 
 number |O| of output words. Equation 15 prints it without |O|.
 """
 
+# TODO(docstring) join:
+#   In which direction does the bag-of-words proxy begin to learn? (snell2021 §4.1, A.2)
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +20,16 @@ from attnscope import plots
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, Pair
 from attnscope.plots.style import axes, legend, name_axes
-from attnscope.probes.gradient_flow import first_derivative, through_softmax
-from attnscope.studies.claims import Verdict, always, at_least, at_most
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import MULTI30K, identified, in_words
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.tasks import Copying, Task, TextTask
+from attnscope.tasks import Batch, Copying, Task, TextTask, pad
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 MADE_UP, REAL = "made up", "Multi30k"
 POINTS = 200  # entries of the tables in a picture: the largest, and others
@@ -54,8 +57,8 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
         return Case(settings=Flow(task, sizes.counting.pairs, sizes.counting.widths))
 
     return {
-        MADE_UP: flow(Copying(distribution="sampled", words=20, length=5)),
-        REAL: unless_absent(lambda: flow(identified(in_words(MULTI30K)))),
+        MADE_UP: flow(Copying(distribution="sampled", num_words=20, length=5)),
+        REAL: case_unless_missing(lambda: flow(identified(in_words(MULTI30K)))),
     }
 
 
@@ -134,11 +137,11 @@ def numbers_of(sentences: list[Any]) -> tuple[list[np.ndarray], int]:
 # What is claimed and shown ------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for label in measured for verdict in claims_of(label, measured)]
 
 
-def claims_of(label: str, measured: Measurements) -> list[Verdict]:
+def claims_of(label: str, measured: Measurements) -> list[ClaimVerdict]:
     found = measured[label]
     falls = f"{label}: the error of eq. 53 falls with every doubling of d"
     alike = f"{label}: at the largest d, d(We)/dτ and the counts correlate by at least 0.95"
@@ -158,7 +161,7 @@ def claims_of(label: str, measured: Measurements) -> list[Verdict]:
     ]
 
 
-def like_a_root(what: str, slopes: list[float]) -> list[Verdict]:
+def like_a_root(what: str, slopes: list[float]) -> list[ClaimVerdict]:
     text = f"{what}: the error falls like 1/√d"
     return [
         at_most(f"{text} (as d to a power of at most −0.4)", slopes, -0.4),
@@ -240,3 +243,32 @@ EQ15 = Finding(
     ),
     seeds=lambda sizes: int(sizes.counting.initialisations),
 )  # fmt: skip
+
+
+AT_A_TIME = 1 << 24  # numbers in the embeddings of the sentences that are held at a time
+
+
+def first_derivative(proxy: BagOfWords, pairs: list[Pair]) -> Float[Tensor, "sources targets"]:
+    """d(We)/dτ under gradient flow: de/dτ = −dL/de and dW/dτ = −dL/dW, for the loss summed over all pairs."""
+    e, w = proxy.embedding, proxy.output.weight
+    of_e, of_w = torch.zeros_like(e), torch.zeros_like(w)
+    for batch in pair_batches(pairs, proxy.settings.size):
+        of_one = torch.autograd.grad(proxy.total_loss(batch.to(e.device)), (e, w))
+        of_e, of_w = of_e + of_one[0], of_w + of_one[1]
+    return -(of_e @ w.T + e @ of_w.T).detach()
+
+
+def through_softmax(
+    probabilities: Float[Tensor, "sources targets"], logits: Float[Tensor, "sources targets"]
+) -> Float[Tensor, "sources targets"]:
+    """dθ/dτ, given θ and the derivative of its logits."""
+    return probabilities * (logits - (probabilities * logits).sum(1, keepdim=True))
+
+
+def pair_batches(pairs: list[Pair], width: int) -> Iterator[Batch]:
+    """All pairs, as many at a time as memory allows."""
+    longest = max(len(source) for source, _ in pairs)
+    size = max(1, AT_A_TIME // (width * longest))
+    for start in range(0, len(pairs), size):
+        sources, targets = zip(*pairs[start : start + size], strict=True)
+        yield Batch(*pad(sources), *pad(targets))

@@ -8,12 +8,18 @@ import numpy as np
 from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
-from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
-from attnscope.studies.published import published_by
+from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    published_by,
+)
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.count_tables import bags_of, entries, without_ends
-from attnscope.studies.snell2021.counting import identified
+from attnscope.studies.snell2021.counting import bags_of, entries, identified, without_ends
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import Batch, Translation
 from attnscope.tasks.text import UNKNOWN
@@ -39,7 +45,9 @@ class Counted:
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     counting = sizes.counting
-    return {"corpus": unless_absent(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))}
+    return {
+        "corpus": case_unless_missing(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))
+    }
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -52,8 +60,8 @@ def measure(subject: TrainedCase) -> Measurement:
     return {
         **aligned_alike(counted, fitted, without_ends(task.draw("validation", CHECKED))),
         "picture": {
-            "source": task.source_words.decode(sources),
-            "target": task.target_words.decode(targets),
+            "source": task.source_vocabulary.decode(sources),
+            "target": task.target_vocabulary.decode(targets),
             "C": entries(bags.cooccurrences(), sources, targets),
             "Trans": entries(counted.table, sources, targets),
             "one step": counted.posteriors(sentence)[0].T,
@@ -63,14 +71,14 @@ def measure(subject: TrainedCase) -> Measurement:
 
 
 def named_words(task: Translation, words: tuple[str, ...]) -> list[int]:
-    unknown = [word for word in words if word not in task.source_words.words]
+    unknown = [word for word in words if word not in task.source_vocabulary.tokens]
     require(not unknown, f"{', '.join(unknown)}: no source word of {task.file} as it is prepared")
-    return task.source_words.encode(words)
+    return task.source_vocabulary.encode(words)
 
 
 def frequent_words(task: Translation, bags: Bags) -> list[int]:
     """The most frequent source words that are neither short nor in many sentences; others only where these are few."""
-    words, sentences = task.source_words.words, np.asarray((bags.source > 0).sum(0)).ravel()
+    words, sentences = task.source_vocabulary.tokens, np.asarray((bags.source > 0).sum(0)).ravel()
     plain = (sentences * ONE_IN > bags.source.shape[0]) | (np.array([len(word) for word in words]) < LETTERS)
     spelled = [i for i in range(UNKNOWN + 1, len(words)) if words[i].isalpha()]
     return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:WORDS_SHOWN]
@@ -113,7 +121,7 @@ def table(measured: Measurements) -> list[Row]:
     ] + measured.table(corpus)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "counts alone (eq. 19) point at the word that EM ends with more often than chance would",

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.probes.agreement import LearningCurve
-from attnscope.studies.claims import Verdict, always, more_than
+from attnscope.probes.learning_curve import LearningCurve
+from attnscope.studies.claims import ClaimVerdict, always, more_than
 from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
-from attnscope.studies.snell2021.caveats import CHOICES, ELSEWHERE
-from attnscope.studies.snell2021.text import cases
+from attnscope.studies.snell2021.experiments import cases
+from attnscope.studies.snell2021.layouts import CHOICES, ELSEWHERE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def ends(measured: Measurements, corpus: str, curve: str) -> tuple[list[float], 
     return [curve[-1] for curve in curves], [curve[0] for curve in curves]
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     rising = {"again_top": "A(α, α̂(τ))", "xi": "p̂(τ)"}
     return [
         *(

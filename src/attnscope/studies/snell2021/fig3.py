@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.studies.claims import Verdict, always, more_than
-from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.claims import ClaimVerdict, always, more_than
+from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import (
+from attnscope.studies.snell2021.toys import (
     BLUE,
     RED,
     WINDOW,
+    copying,
     draw_curves,
     ends,
     measure,
@@ -24,7 +24,6 @@ from attnscope.studies.snell2021.learning import (
     sometimes,
     table_of,
 )
-from attnscope.studies.snell2021.toys import copying
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +42,7 @@ def table(measured: Measurements) -> list[Row]:
     return table_of(measured, lambda label, name: published(f"copying_{label}", name))
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = [
         always(
             f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps",

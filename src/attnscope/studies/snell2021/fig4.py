@@ -10,10 +10,9 @@ from torch import Tensor
 
 from attnscope import plots
 from attnscope.models.ibm import IBMModel1
-from attnscope.studies.claims import Verdict, always, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
-from attnscope.studies.published import published_by
-from attnscope.studies.snell2021.count_tables import bags_of
+from attnscope.studies.claims import ClaimVerdict, always, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
+from attnscope.studies.snell2021.counting import bags_of
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Copying
 
@@ -50,15 +49,15 @@ def cases(sizes: Sizes, tasks: dict[str, Copying]) -> dict[str, Case]:
 
 def permutations(sizes: Sizes) -> dict[str, Case]:
     """The two distributions of §3.3."""
-    tasks = {SAME: Copying(distribution="permutations"), CONTROL: Copying(distribution="sampled", words=60)}
+    tasks = {SAME: Copying(distribution="permutations"), CONTROL: Copying(distribution="sampled", num_words=60)}
     return cases(sizes, tasks)
 
 
 def mixtures(sizes: Sizes) -> dict[str, Case]:
     """Figure 8's sets of four words, and the sets of 40 of A.3."""
     tasks = {
-        AS_DRAWN: Copying(distribution="mixture", words=8, length=4),
-        MIXTURE: Copying(distribution="mixture", words=80),
+        AS_DRAWN: Copying(distribution="mixture", num_words=8, length=4),
+        MIXTURE: Copying(distribution="mixture", num_words=80),
     }
     return cases(sizes, tasks)
 
@@ -94,11 +93,11 @@ def within(beta: Float[Tensor, "target source"]) -> dict[str, float]:
     return {"inside": beta.mean().item(), "inside_spread": (beta.std(correction=0) / beta.mean()).item()}
 
 
-def exactly(text: str, measured: Measurements, label: str, name: str, value: float) -> Verdict:
+def exactly(text: str, measured: Measurements, label: str, name: str, value: float) -> ClaimVerdict:
     return always(text, [abs(found - value) <= NOTHING for found in measured.values(label, name)])
 
 
-def claims_of_permutations(measured: Measurements) -> list[Verdict]:
+def claims_of_permutations(measured: Measurements) -> list[ClaimVerdict]:
     return [
         exactly(f"{SAME}: C is constant, and says nothing", measured, SAME, "spread", 0.0),
         exactly(f"{SAME}: β is uniform within a sentence", measured, SAME, "inside_spread", 0.0),
@@ -111,7 +110,7 @@ def claims_of_permutations(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def claims_of_mixtures(measured: Measurements) -> list[Verdict]:
+def claims_of_mixtures(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
     for label, words in {AS_DRAWN: 4, MIXTURE: 40}.items():
         verdicts += [

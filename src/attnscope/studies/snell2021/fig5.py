@@ -11,10 +11,9 @@ from torch import Tensor
 
 from attnscope import plots
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.studies.claims import Verdict, always
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
-from attnscope.studies.snell2021.count_tables import bags_of, without_ends
-from attnscope.studies.snell2021.counting import identified
+from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
+from attnscope.studies.snell2021.counting import bags_of, identified, without_ends
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Keyword, Task, TextTask
 from attnscope.tasks.text import UNKNOWN
@@ -47,7 +46,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 
     return {
         MADE_UP: classified(Keyword()),
-        CORPUS: unless_absent(lambda: classified(identified(sizes.counting.classification))),
+        CORPUS: case_unless_missing(lambda: classified(identified(sizes.counting.classification))),
     }
 
 
@@ -72,7 +71,7 @@ def training(subject: TrainedCase) -> Iterable[Batch]:
 def guessed(model: IBMModel1, task: Task) -> dict[str, float]:
     right, labels = 0, list[int]()
     for batch in map(without_ends, task.batches("validation")):
-        right += int((guesses(model, batch, len(task.target_words)) == batch.target[:, 0]).sum())
+        right += int((guesses(model, batch, len(task.target_vocabulary)) == batch.target[:, 0]).sum())
         labels += batch.target[:, 0].tolist()
     return {"accuracy": right / len(labels), "largest_class": float(np.bincount(labels).max() / len(labels))}
 
@@ -80,7 +79,7 @@ def guessed(model: IBMModel1, task: Task) -> dict[str, float]:
 def guesses(model: IBMModel1, batch: Batch, target_words: int) -> Int[Tensor, " batch"]:
     """The class with the largest β on average over the words."""
     classes = torch.arange(len(SPECIALS), target_words).expand(len(batch), -1)
-    asked = replace(batch, target=classes, target_mask=torch.ones_like(classes) > 0, guide=None)
+    asked = replace(batch, target=classes, target_mask=torch.ones_like(classes) > 0, gold_attention=None)
     return model.translation_probabilities(asked).sum(-1).argmax(1) + len(SPECIALS)
 
 
@@ -95,14 +94,14 @@ def shown(task: Task, bags: Bags, polarity: Float[np.ndarray, " words"]) -> dict
     chosen = [int(word) for word in ranked if word in kept]
     counts = bags.cooccurrences().toarray()[chosen][:, len(SPECIALS) :]
     return {
-        "words": task.source_words.decode(chosen),
-        "classes": list(task.target_words.words[len(SPECIALS) :]),
+        "words": task.source_vocabulary.decode(chosen),
+        "classes": list(task.target_vocabulary.tokens[len(SPECIALS) :]),
         "C": counts,
         "Trans": counts / counts.sum(1, keepdims=True),
     }
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         always(
             "keyword: no word is as positive as the keyword",

@@ -15,12 +15,21 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, ForSeed, Measurement, Measurements, TrainedCase
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than, untested
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PerSeed, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import BLUE, GREEN, RED, Curve, draw_curves, last_step, pictures
-from attnscope.studies.snell2021.toys import ToySizes, with_heads
+from attnscope.studies.snell2021.toys import (
+    BLUE,
+    GREEN,
+    RED,
+    Curve,
+    ToySizes,
+    draw_curves,
+    last_step,
+    pictures,
+    with_heads,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +65,7 @@ QUANTITIES = {
 # First: which heads are good, which are bad? -----------------------------------------------------------------------
 
 
-def experiments(sizes: Sizes) -> dict[str, ForSeed]:
+def experiments(sizes: Sizes) -> dict[str, PerSeed]:
     """Groups of heads, in each one a seed."""
     heads = sizes.toys.heads
     return {
@@ -119,7 +128,7 @@ def pool(heads: Sequence[Measurement], kind: str) -> list[int]:
 # Then: what becomes of eight? --------------------------------------------------------------------------------------
 
 
-def follow_up(sizes: Sizes, measured: Measurements) -> dict[str, ForSeed]:
+def follow_up(sizes: Sizes, measured: Measurements) -> dict[str, PerSeed]:
     """The conditions for which enough heads were found, with the first base that allows most of them."""
     possible = {base: choices(heads, sizes.toys.heads.together) for base, heads in tried(measured).items()}
     base = max(possible, key=lambda base: len(possible[base]), default=sizes.toys.heads.bases[0])
@@ -184,7 +193,7 @@ def table(measured: Measurements) -> list[Row]:
 ONE_HEAD = "one head, of any kind"
 Learnt = Mapping[str, Sequence[float]]  # by condition: 1 for every seed that converges
 # What is claimed, of which conditions, and how it is judged.
-CLAIMS: tuple[tuple[str, set[str], Callable[[str, Learnt], Verdict]], ...] = (
+CLAIMS: tuple[tuple[str, set[str], Callable[[str, Learnt], ClaimVerdict]], ...] = (
     (
         "if all heads start badly, the network is likely to fail: at most half of the seeds converge",
         {ALL_BAD},
@@ -213,14 +222,14 @@ CLAIMS: tuple[tuple[str, set[str], Callable[[str, Learnt], Verdict]], ...] = (
 )
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     heads = tried(measured)
     return [
         verdict for text in COMBINATIONS.values() for verdict in claims_about(networks(measured, text), heads, text)
     ]
 
 
-def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[Verdict]:
+def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[ClaimVerdict]:
     """Each claim with the conditions that it is about; untested where one of them is missing."""
     bases = {int(each["base"]) for condition in found for each in found[condition]}
     alone = [each["share_learnt"] for base in bases for each in heads[base]]
@@ -232,7 +241,7 @@ def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]]
     ]
 
 
-def untested_for_lack_of(heads: Mapping[int, Sequence[Measurement]]) -> Callable[[str], Verdict]:
+def untested_for_lack_of(heads: Mapping[int, Sequence[Measurement]]) -> Callable[[str], ClaimVerdict]:
     counts = {base: [len(pool(each, kind)) for kind in ("good", "bad")] for base, each in heads.items()}
     found = "; ".join(f"base {base}: {good} good, {bad} bad" for base, (good, bad) in counts.items())
     return partial(untested, why=f"too few heads were found with any base to build such networks ({found})")

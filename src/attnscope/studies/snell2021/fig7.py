@@ -16,7 +16,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Classifier
 from attnscope.probes.lexical import lexical_of
-from attnscope.studies.claims import Values, Verdict, finite, more_than, spread
+from attnscope.studies.claims import ClaimVerdict, Values, finite, more_than, spread
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.toys import keyword
@@ -95,8 +95,8 @@ def of_positives(
     batch: Batch, gamma: Float[Tensor, "batch source"]
 ) -> tuple[Float[Tensor, "positives source"], Int[Tensor, " positives"]]:
     """γ and the place of the keyword in the sentences that have one, but not as their last word: none comes after."""
-    assert batch.guide is not None
-    place = batch.guide[:, 0]
+    assert batch.gold_attention is not None
+    place = batch.gold_attention[:, 0]
     kept = (place != NOWHERE) & (place < gamma.shape[1] - 1)
     return gamma[kept], place[kept]
 
@@ -115,7 +115,7 @@ def at_places(gamma: Float[Tensor, "positives source"], place: Int[Tensor, " pos
 # What it says ------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         verdict
         for label in measured
@@ -127,7 +127,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def hypothesis_2(measured: Measurements, label: str, time: str) -> Iterable[Verdict]:
+def hypothesis_2(measured: Measurements, label: str, time: str) -> Iterable[ClaimVerdict]:
     """γ at l* ≫ γ at l* + 1 ≫ mean ≈ γ at L (eq. 23)."""
     keyword, after, mean, last = four(measured, label, time)
     when = f"{label}, {TIMES[time]}"
@@ -136,7 +136,7 @@ def hypothesis_2(measured: Measurements, label: str, time: str) -> Iterable[Verd
     yield nearer(f"{when}: γ at the last word is near the average", last, after, mean)
 
 
-def observation_3(measured: Measurements, label: str) -> Iterable[Verdict]:
+def observation_3(measured: Measurements, label: str) -> Iterable[ClaimVerdict]:
     """γ at L ≫ γ at l* + 1 ≫ mean ≈ γ at l* (eq. 24)."""
     keyword, after, mean, last = four(measured, label, "late")
     when = f"{label}, {TIMES['late']}"
@@ -149,7 +149,7 @@ def four(measured: Measurements, label: str, time: str) -> list[np.ndarray]:
     return [np.array(measured.values(label, f"{place}_{time}")) for place in PLACES]
 
 
-def nearer(text: str, value: np.ndarray, after: np.ndarray, mean: np.ndarray) -> Verdict:
+def nearer(text: str, value: np.ndarray, after: np.ndarray, mean: np.ndarray) -> ClaimVerdict:
     """≈, as far as it can be told from ≫: the one is nearer to the mean than the other is above it."""
     return more_than(f"{text}, nearer than γ one word after the keyword is above it", after - mean, abs(value - mean))
 

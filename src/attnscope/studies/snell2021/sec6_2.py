@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.studies.claims import Verdict, always, at_most
-from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.published import published_by
+from attnscope.studies.claims import ClaimVerdict, always, at_most
+from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.learning import BLUE, RED, WINDOW, draw_curves, ends, measure, pictures, table_of
-from attnscope.studies.snell2021.toys import copying
+from attnscope.studies.snell2021.toys import BLUE, RED, WINDOW, copying, draw_curves, ends, measure, pictures, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +41,7 @@ def table(measured: Measurements) -> list[Row]:
     return table_of(measured, stated)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     others = reordered(measured)
     learnt = [flag for label in others for flag in measured.flags(label, "learnt_in_time")]
     return [

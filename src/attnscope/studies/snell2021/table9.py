@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.studies.bars import cell, draw_bars
-from attnscope.studies.claims import Verdict, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
-from attnscope.studies.published import published_by
+from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.claims import ClaimVerdict, untested
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    published_by,
+)
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
@@ -58,13 +65,13 @@ QUANTITIES = {
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
     messages = CORPORA["20newsgroups"]
-    whole = replace(messages.preparation, strip_headers=False, longest=None)
+    whole = replace(messages.preparation, strip_headers=False, max_length=None)
     tasks: dict[str, TextTask] = {}
     for name in sizes.counting.corpora:
         tasks[name] = CORPORA[name]
         if name == "20newsgroups":
             tasks[WITH_HEADERS] = replace(messages, preparation=whole)
-    return {label: unless_absent(partial(counted, task)) for label, task in tasks.items()}
+    return {label: case_unless_missing(partial(counted, task)) for label, task in tasks.items()}
 
 
 def counted(task: TextTask) -> Case:
@@ -86,7 +93,7 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def spoken_length(task: TextTask) -> float:
     """The median training length in words that have a letter or a digit; those that are unknown count."""
-    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_words.words])
+    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
     spoken[: len(SPECIALS)] = False
     return float(np.median([spoken[sentence].sum() for sentence in task.part("training").source]))
 
@@ -101,36 +108,36 @@ def table(measured: Measurements) -> list[Row]:
     )
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     sizes = [(label, name) for label, names in SAME_SIZES.items() for name in names]
     return [same_size(label, name, measured) for label, name in sizes] + [
         same_length(label, measured) for label in SAME_TEXTS
     ]
 
 
-def same_size(label: str, name: str, measured: Measurements) -> Verdict:
+def same_size(label: str, name: str, measured: Measurements) -> ClaimVerdict:
     text = f"{label}: as many {QUANTITIES[name]} as in table 9"
     if not is_measured(label, measured):
         return not_here(text)
     ours, theirs = measured.first(label)[name], stated(label, name)["published"]
-    return Verdict(text, ours == theirs, f"{ours:,.0f} against {theirs:,}")
+    return ClaimVerdict(text, ours == theirs, f"{ours:,.0f} against {theirs:,}")
 
 
-def same_length(label: str, measured: Measurements) -> Verdict:
+def same_length(label: str, measured: Measurements) -> ClaimVerdict:
     text = f"{label}: median training lengths within 10 % of those published"
     if not is_measured(label, measured):
         return not_here(text)
     names = [name for name in ("source_training", "target_training") if name in measured.first(label)]
     pairs = [(measured.first(label)[name], stated(label, name)["published"]) for name in names]
     evidence = "; ".join(f"{ours:g} against {theirs}" for ours, theirs in pairs)
-    return Verdict(text, all(abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs), evidence)
+    return ClaimVerdict(text, all(abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs), evidence)
 
 
 def is_measured(label: str, measured: Measurements) -> bool:
     return label in measured.by_label and bool(measured[label])
 
 
-def not_here(text: str) -> Verdict:
+def not_here(text: str) -> ClaimVerdict:
     return untested(text, "the corpus is not on this machine, or not part of this profile")
 
 
@@ -147,7 +154,9 @@ def figure(measured: Measurements) -> Any:
 def draw(data: Any) -> "Figure":
     picture, axes = plots.panels(1, 2, size=(6.4, 4.2))
     for ax, (name, found) in zip(axes, data.items(), strict=True):
-        draw_bars({label: {"ours": cell([both["ours"]], both)} for label, both in found.items()}, ax, QUANTITIES[name])
+        draw_bars(
+            {label: {"ours": bar_values([both["ours"]], both)} for label, both in found.items()}, ax, QUANTITIES[name]
+        )
     axes[0].set_yscale("log")
     return picture
 

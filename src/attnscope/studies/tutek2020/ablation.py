@@ -1,41 +1,211 @@
-"""How strong should the remedy be? δ, η and their rivals against F1, fragility and what is left of a word. (§3.1)
+"""How strong should the regularisation be? δ, η and alternatives against F1, fragility and information. (§3.1)
 
-From these runs δ and η are chosen, by F1 on the validation split alone, for the tables and figures of the paper. Their
-seeds are no others' seeds.
+δ and η of all other findings are chosen from these runs, by F1 on the validation split alone. No other finding shares
+their seeds.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
+from attnscope.plots.style import INK, colours, legend, name_axes, styled
 from attnscope.probes.information import information
-from attnscope.studies.claims import Verdict, more_than, no_lower, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
-from attnscope.studies.published import stated_in
-from attnscope.studies.result import Row, row
-from attnscope.studies.tutek2020 import decided, plausible
-from attnscope.studies.tutek2020.by_weight import DRAWN, draw
-from attnscope.studies.tutek2020.choosing import (
-    CONICITY,
-    DECIDED_BY,
-    DECIDING,
-    NOT_SQUARED,
-    PER_NUMBER,
-    WEIGHTS,
-    RemedyLabel,
-    chosen,
+from attnscope.studies.claims import ClaimVerdict, more_than, no_lower, spread, untested
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    TrainedCase,
+    case_unless_missing,
+    study_toml,
 )
+from attnscope.studies.result import Result, Row, row
+from attnscope.studies.tutek2020 import decided, plausible
 from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, grounded
-from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, MLM, TEXTS, TYING, Sizes, trained
+from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, Sizes, trained
 from attnscope.studies.tutek2020.table1 import SIMILAR
 from attnscope.tasks import Batch
 from attnscope.training import Conicity, CrossEntropy, MaskedWords, Objective, Tying
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+NOT_SQUARED, PER_NUMBER, CONICITY = "tying, not squared", "tying, mean over numbers", "conicity"
+WEIGHTS: dict[str, tuple[float, ...]] = {
+    BASE: (0.0,),
+    TYING: DELTAS,
+    NOT_SQUARED: DELTAS,
+    PER_NUMBER: DELTAS,
+    MLM: ETAS,
+    CONICITY: (1.0, 5.0),  # our choice
+}
+DECIDED_BY = {"delta": PER_NUMBER, "eta": MLM}  # what experiments.chosen asks for, and the models that decide on it
+DECIDING = "F1 on the validation split"
+HEADING = (
+    "# δ and η of each corpus and attention, chosen by F1 on the validation split alone, from the values of the paper."
+)
+
+Chosen = dict[str, dict[str, dict[str, float]]]  # by corpus, attention, and delta or eta
+
+
+class RemedyLabel(NamedTuple):
+    """A model whose remedy has a weight.
+
+    >>> str(RemedyLabel("sst", "dot", NOT_SQUARED, 0.3))
+    'sst, dot, tying, not squared, weight 0.3'
+    """
+
+    corpus: str
+    attention: str
+    remedy: str
+    weight: float
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, {self.attention}, {self.remedy}, weight {self.weight:g}"
+
+
+Scores = Mapping[RemedyLabel, float]  # F1 on the validation split, in percent
+
+
+def chosen(measured: Measurements) -> Chosen:
+    """δ and η with the best F1 on the validation split, the mean over seeds: what chosen.toml should hold."""
+    scores = {label: measured.values(label, "validation_f1") for label in measured}
+    return best({label: float(np.mean(values)) for label, values in scores.items() if values})
+
+
+def chosen_in(result: Result) -> Chosen:
+    """The same, from a result file."""
+    lines = [line for line in result.table if line["quantity"] == DECIDING and line["mean"] is not None]
+    return best({labelled(line): line["mean"] for line in lines})
+
+
+def labelled(line: Row) -> RemedyLabel:
+    return RemedyLabel(line["corpus"], line["attention"], line["model"], float(line["weight"]))
+
+
+def best(scores: Scores) -> Chosen:
+    """Where every weight was tried; of equally good ones, the smallest."""
+    found: Chosen = {}
+    for corpus, attention in dict.fromkeys((label.corpus, label.attention) for label in scores):
+        tried = {
+            name: {weight: scores.get(RemedyLabel(corpus, attention, remedy, weight)) for weight in WEIGHTS[remedy]}
+            for name, remedy in DECIDED_BY.items()
+        }
+        weights = {name: highest(by_weight) for name, by_weight in tried.items() if None not in by_weight.values()}
+        if weights:
+            found.setdefault(corpus, {})[attention] = weights
+    return found
+
+
+def highest(by_weight: Mapping[float, float | None]) -> float:
+    """
+    >>> highest({1.0: 80.5, 10.0: 81.25, 20.0: 81.25})
+    10.0
+    """
+    return max(sorted(by_weight), key=lambda weight: by_weight[weight] or 0.0)
+
+
+def as_toml(weights: Chosen) -> str:
+    """The text of chosen.toml: of the paper's corpora only.
+
+    >>> print(as_toml({"sst": {"dot": {"delta": 10.0, "eta": 0.3}}}), end="")
+    # δ and η of each corpus and attention, chosen by F1 on the validation split alone, from the values of the paper.
+    <BLANKLINE>
+    [sst]
+    dot = { delta = 10.0, eta = 0.3 }
+    """
+    lines = [HEADING]
+    for corpus, by_attention in ((name, weights[name]) for name in TEXTS if name in weights):
+        lines += ["", f"[{corpus}]"]
+        for attention, by_name in by_attention.items():
+            inner = ", ".join(f"{name} = {weight}" for name, weight in by_name.items())
+            lines.append(f"{attention} = {{ {inner} }}")
+    return "\n".join(lines) + "\n"
+
+
+DRAWN = {
+    "validation_f1": "F1, validation split",
+    "permuted": "loss of F1, permuted",
+    "information": "mutual information (nats)",
+    "agreement": "agreement with people\n(average precision)",
+}
+LINES: dict[str, Literal["-", "--"]] = {"additive": "-", "dot": "--"}
+
+
+@styled
+def draw(data: Any) -> "Figure":
+    """A row a corpus, a column a quantity: a curve a remedy over its weights; base is a horizontal line."""
+    corpora = data["panels"]
+    wide = max((len(panels) for panels in corpora.values()), default=1)
+    picture, axes = plots.panels(max(len(corpora), 1), wide, size=(3.5, 2.7))
+    for number, (corpus, panels) in enumerate(corpora.items()):
+        line = axes[number * wide : (number + 1) * wide]
+        for ax, (name, by_attention) in zip(line, panels.items(), strict=False):
+            for attention, curves in by_attention.items():
+                draw_curves(ax, curves, attention)
+            frame(ax, DRAWN[name], corpus)
+        ring(line[0], panels["validation_f1"], data["chosen"].get(corpus, {}))
+        for ax in line[len(panels) :]:
+            ax.set_axis_off()
+    if corpora:
+        draw_legend(
+            axes[wide - 1],
+            {attention for panels in corpora.values() for panel in panels.values() for attention in panel},
+        )
+    return picture
+
+
+def draw_curves(ax: "Axes", curves: Mapping[str, Any], attention: str) -> None:
+    paint = colours(WEIGHTS) | {BASE: INK}
+    for remedy, by_weight in curves.items():
+        look: dict[str, Any] = {"color": paint[remedy], "linestyle": LINES[attention]}
+        weights, seeds = [float(weight) for weight in by_weight], list(by_weight.values())
+        means = [float(np.mean(values)) for values in seeds]
+        if remedy == BASE:
+            ax.axhline(means[0], linewidth=1, **look)
+        else:
+            errors = [spread(values) for values in seeds]
+            ax.errorbar(weights, means, yerr=errors, marker="o", markersize=3.5, capsize=2, **look)
+
+
+def ring(ax: "Axes", by_attention: Mapping[str, Any], weights: Mapping[str, Mapping[str, float]]) -> None:
+    """Around the weights with the best F1."""
+    for attention, by_name in weights.items():
+        for name, weight in by_name.items():
+            height = float(np.mean(by_attention[attention][DECIDED_BY[name]][f"{weight:g}"]))
+            ax.plot([weight], [height], "o", markersize=9, markerfacecolor="none", markeredgecolor=INK)
+
+
+def frame(ax: "Axes", ylabel: str, title: str) -> None:
+    ax.set_xscale("log")
+    ax.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
+    ax.minorticks_off()
+    ax.set_title(title, parse_math=False)
+    ax.spines[["top", "right"]].set_visible(False)
+    name_axes(ax, "weight (δ, η)", ylabel)
+
+
+def draw_legend(ax: "Axes", drawn: set[str]) -> None:
+    """Remedies; attentions where there are two; what a ring means."""
+    from matplotlib.lines import Line2D
+
+    paint = colours(WEIGHTS) | {BASE: INK}
+    lines = {attention: line for attention, line in LINES.items() if attention in drawn and len(drawn) > 1}
+    handles = [Line2D([], [], color=paint[remedy]) for remedy in WEIGHTS]
+    handles += [Line2D([], [], color=INK, linestyle=line) for line in lines.values()]
+    circle = Line2D([], [], linestyle="", marker="o", markersize=9, markerfacecolor="none", markeredgecolor=INK)
+    legend(ax, [*handles, circle], [*WEIGHTS, *lines, "best"])
+
 
 SEEDS, FIRST_SEED = 2, 100  # other seeds count from 0
 FEW = {"words": 500, "vectors": 20_000, "clusters": 200}  # at most, for mutual information
@@ -59,7 +229,7 @@ class Asked(decided.Asked):
 def experiments(sizes: Sizes) -> dict[RemedyLabel, Case]:
     weighed = [(remedy, weight) for remedy, weights in WEIGHTS.items() for weight in weights]
     labels = [RemedyLabel(*place, *remedy) for place, remedy in product(places(sizes), weighed)]
-    return {label: unless_absent(partial(case, sizes, label)) for label in labels}
+    return {label: case_unless_missing(partial(case, sizes, label)) for label in labels}
 
 
 def places(sizes: Sizes) -> list[tuple[str, str]]:
@@ -87,7 +257,7 @@ def objective(remedy: str, weight: float) -> Objective:
     extra: dict[str, Objective] = {
         TYING: Tying(weight),
         NOT_SQUARED: Tying(weight, squared=False),
-        PER_NUMBER: Tying(weight, per_number=True),
+        PER_NUMBER: Tying(weight, per_dimension=True),
         MLM: MaskedWords(weight),
         CONICITY: Conicity(weight),
     }
@@ -172,13 +342,13 @@ STRONGER = (
 IF_SQUARED = {"F1 loses more under permuted attention": "permuted", "mutual information is higher": "information"}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     stronger = [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
     places = [place for place in measured.each("corpus", "attention") if place[0] in TEXTS]
     return [*stronger, *(as_chosen(measured, *place) for place in places)]
 
 
-def of_corpus(measured: Measurements, corpus: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """Over both attentions, seed by seed."""
     at, mean = partial(over_attentions, measured, corpus), partial(mean_over_weights, measured, corpus)
     stronger = [more_than(f"{corpus}: {text}", at(*one, name), at(*other, name)) for text, name, one, other in STRONGER]
@@ -217,7 +387,7 @@ def mean_over_weights(measured: Measurements, corpus: str, remedy: str, name: st
     return found
 
 
-def as_chosen(measured: Measurements, corpus: str, attention: str) -> Verdict:
+def as_chosen(measured: Measurements, corpus: str, attention: str) -> ClaimVerdict:
     """Are the weights in use those that these runs would choose?"""
     text = f"{corpus}, {attention}: the weights in chosen.toml are those with the best validation F1 in these runs"
     ours = chosen(measured).get(corpus, {}).get(attention, {})
@@ -225,9 +395,9 @@ def as_chosen(measured: Measurements, corpus: str, attention: str) -> Verdict:
         return untested(text, "not every weight was tried")
     if not all(seed["as_published"] for label in measured for seed in measured[label]):
         return untested(text, "they are chosen with the networks and epochs of the profile paper")
-    used = stated_in("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
+    used = study_toml("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
     evidence = f"here {in_words(ours)}; in use: {in_words(used) or 'none'}"
-    return Verdict(text, ours == used, evidence)
+    return ClaimVerdict(text, ours == used, evidence)
 
 
 def in_words(weights: Mapping[str, float]) -> str:

@@ -10,7 +10,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings
 from attnscope.studies.bars import Panel, draw_bars, one_key, panel
-from attnscope.studies.claims import Verdict, at_least, at_most
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, case, measure, published
@@ -60,11 +60,11 @@ def stated(label: QueryLabel, name: str) -> dict[str, Any]:
     return published(f"table1_{label.corpus}_dot_{BASE}", name) if label.start == "normal" else {}
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
 
 
-def of_corpus(measured: Measurements, corpus: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """ "The attention distribution of the model consistently converged to a uniform one"; F1 "remained constant"."""
     default, normal = QueryLabel(corpus, "default"), QueryLabel(corpus, "normal")
     return [

@@ -14,14 +14,13 @@ import numpy as np
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.plots.style import DECODER, ENCODER, INK, styled
-from attnscope.studies.claims import Verdict, at_most, more_than, no_lower
+from attnscope.studies.claims import ClaimVerdict, at_most, more_than, no_lower
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.decided import by_corpus_and_model
 from attnscope.studies.tutek2020.experiments import BASE, ModelLabel, Sizes, labels, trained
-from attnscope.studies.tutek2020.faithfulness import case, measure
+from attnscope.studies.tutek2020.faithfulness import case, measure, telling_words
 from attnscope.studies.tutek2020.jain_wallace import ATTENTION
-from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import Classification
 from attnscope.training import CrossEntropy, Hiding
 
@@ -135,7 +134,7 @@ def flags(test: Test, base: Sequence[float], deceptive: Sequence[float]) -> dict
     return found
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         verdict
         for corpus in measured.each("corpus")
@@ -143,7 +142,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def premises(measured: Measurements, corpus: str) -> list[Verdict]:
+def premises(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """Is it what it is meant to be: as good as base, by the same words, with its attention elsewhere?"""
     (f1, f1_hiding), (lost, lost_hiding), (_, mass) = (
         of_both(measured, corpus, name) for name in ("f1", "f1_lost", "mass")
@@ -160,7 +159,7 @@ def premises(measured: Measurements, corpus: str) -> list[Verdict]:
     ]
 
 
-def alarms(measured: Measurements, corpus: str) -> list[Verdict]:
+def alarms(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """Does each test flag it, beside base and by itself; and does it leave base alone?"""
     return [
         verdict
@@ -169,7 +168,7 @@ def alarms(measured: Measurements, corpus: str) -> list[Verdict]:
     ]
 
 
-def judged(where: str, test: Test, base: Sequence[float], deceptive: Sequence[float]) -> list[Verdict]:
+def judged(where: str, test: Test, base: Sequence[float], deceptive: Sequence[float]) -> list[ClaimVerdict]:
     better, worse, side = (base, deceptive, "lower") if test.higher else (deceptive, base, "higher")
     beside = f"{where}: beside base, deceptive is flagged: its {test.quantity} is {side}"
     found = [more_than(beside, better, worse)]

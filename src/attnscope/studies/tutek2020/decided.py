@@ -11,12 +11,11 @@ import torch
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
+from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.entropy import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
-from attnscope.probes.grounding import Ground, Grounding, grounding_of
-from attnscope.probes.reweighing import read
-from attnscope.studies.finding import Case, Measurement, Stated, TrainedCase, unless_absent
-from attnscope.studies.published import published_by
+from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
+from attnscope.studies.finding import Case, Measurement, PublishedOf, TrainedCase, case_unless_missing, published_by
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import Batch
 from attnscope.training.decisions import Decisions, decide
@@ -82,7 +81,7 @@ class Asked:
 
 def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
     """A model to be asked; where its corpus is missing, that is reported."""
-    return unless_absent(lambda: Case({"model": make()}, Asked(sizes.draws, sizes.name == "paper")))
+    return case_unless_missing(lambda: Case({"model": make()}, Asked(sizes.draws, sizes.name == "paper")))
 
 
 # One model -----------------------------------------------------------------------------------------------------------
@@ -128,9 +127,9 @@ def moved(found: Fragility) -> dict[str, float]:
 
 def grounded(model: Classifier, batches: Iterable[Batch]) -> Grounding:
     """What each token alone would say (eq. 9)."""
-    ground = Ground()
+    ground = GroundingAccumulator()
     for batch in batches:
-        ground.update(grounding_of(model, batch))
+        ground.update(batch_token_probabilities(model, batch))
     return ground.result()
 
 
@@ -138,7 +137,7 @@ def looked(model: Classifier, batches: Iterable[Batch]) -> dict[str, float]:
     """The entropy of attention, relative to uniform attention's, and the length of texts in words: means over texts."""
     entropies, lengths = [], []
     for batch in batches:
-        trace, attended = read(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         entropies.append(relative_entropy(trace.attention[:, 0, 0], attended))
         lengths.append(attended.sum(-1))
     return {"entropy": torch.cat(entropies).nanmean().item(), "length": torch.cat(lengths).double().mean().item()}
@@ -147,7 +146,7 @@ def looked(model: Classifier, batches: Iterable[Batch]) -> dict[str, float]:
 # Many models ---------------------------------------------------------------------------------------------------------
 
 
-def stated_by(table: str) -> Stated:
+def stated_by(table: str) -> PublishedOf:
     """What a table of the paper states of a label, whose parts name its section."""
     return lambda label, name: published("_".join((table, *map(str, label))), name)
 

@@ -1,7 +1,12 @@
-"""Which texts, which networks, how long? What is trained for tutek2020. (§3, table 4, table 5)
+"""The experiments of tutek2020: corpora, models, training and profiles. (§3, table 4, table 5)
 
 Settings are the paper's; where it is silent, those of the code that it builds on (Jain and Wallace 2019): start and end
 tokens that are read but not attended to, AMSGrad, eight epochs, of which the best by the validation split.
+
+Anemia and diabetes (§3.5) come from MIMIC, which needs credentials. Users who have them put JSON lines with the fields
+`text` (a string, or a list of its words), `label` (0 or 1) and `split` (train, dev, test), as the code of Jain and
+Wallace 2019 makes them, into mimic/anemia.jsonl.gz and mimic/diabetes.jsonl.gz below the folder that ATTNSCOPE_DATA
+names. Tables 1 and 5 of the profile paper then include them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +16,8 @@ from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings, Start
-from attnscope.studies.finding import Profile
-from attnscope.studies.published import stated_in
-from attnscope.tasks import CORPORA, Classification, Splits, Words
+from attnscope.studies.finding import Profile, study_toml
+from attnscope.tasks import CORPORA, Classification, MissingCorpus, Preparation, Splits, Words
 from attnscope.tasks.text import Vectors
 from attnscope.training import CrossEntropy, MaskedWords, Objective, TrainingSettings, Tying
 
@@ -58,17 +62,17 @@ def corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Cl
 
 # Splits are those of Jain and Wallace as far as they are known. Words are as many as table 5 has, within reach.
 TEXTS: dict[str, Classification] = {
-    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(least=1)),
+    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(min_count=1)),
     "ag_news": replace(
-        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(least=1)), text=("text",)
+        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(min_count=1)), text=("text",)
     ),
     "20newsgroups": corpus(
-        "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(least=1),
-        strip_quotes=True, shortest=6, longest=500, too_long="drop",
+        "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(min_count=1),
+        strip_quotes=True, min_length=6, max_length=500, too_long="drop",
     ),
     "imdb": corpus(
-        "imdb", Splits(("train",), test=("test",), validation_share=0.2, most_test=5000), Words(least=2),
-        longest=400, too_long="truncate",
+        "imdb", Splits(("train",), test=("test",), validation_share=0.2, max_test=5000), Words(min_count=2),
+        max_length=400, too_long="truncate",
     ),
 }  # fmt: skip
 
@@ -95,7 +99,7 @@ class Sizes(Profile):
 
     def task(self, name: str) -> Classification:
         whole = TEXTS[name]
-        cut = replace(whole.preparation, longest=self.longest, too_long="truncate")
+        cut = replace(whole.preparation, max_length=self.longest, too_long="truncate")
         return whole if self.longest is None else replace(whole, preparation=cut)
 
     @property
@@ -139,12 +143,12 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
         batch_size=32,  # table 4, as the three below
         learning_rate=1e-3,
         weight_decay=1e-5,
-        clip=5.0,
+        max_grad_norm=5.0,
         betas=(0.9, 0.999),
         amsgrad=True,
         evaluate_every=epoch,
-        keep="best",
-        best_by="word_accuracy",
+        keep_weights="best",
+        best_metric="word_accuracy",
         trained="all" if model == FREE else "all but words",
     )
 
@@ -152,7 +156,7 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
 def objective(name: str, attention: str, model: str) -> Objective:
     """What a model is paid for, with the weight that was chosen for it."""
     extra = {
-        TYING: Tying(chosen(name, attention, "delta"), per_number=True),  # `ablation` says why
+        TYING: Tying(chosen(name, attention, "delta"), per_dimension=True),  # `ablation` says why
         MLM: MaskedWords(chosen(name, attention, "eta")),
     }
     return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
@@ -163,7 +167,7 @@ def chosen(name: str, attention: str, weight: str) -> float:
 
     Where an attention was not tried, it is that of additive attention.
     """
-    by_attention = stated_in("tutek2020", "chosen.toml").get(name, {})
+    by_attention = study_toml("tutek2020", "chosen.toml").get(name, {})
     return float(by_attention.get(attention, by_attention.get("additive", UNTRIED))[weight])
 
 
@@ -176,3 +180,48 @@ def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1
         objective(name, attention, model),
         start=Start(vectors=GLOVE),
     )
+
+
+LICENSED_FILES = {"anemia": "mimic/anemia.jsonl.gz", "diabetes": "mimic/diabetes.jsonl.gz"}
+LICENSED_EPOCHS = 8  # Jain and Wallace 2019
+LICENSED_NOTE = (
+    "Anemia and diabetes need credentialed data (MIMIC), which we do not have. Put a copy of your own at "
+    "mimic/anemia.jsonl.gz and mimic/diabetes.jsonl.gz below the folder of corpora, as JSON lines with text, label "
+    "(0 or 1) and split (train, dev, test), and the profile paper has them too, with δ = 10 and η = 1."
+)
+
+
+def with_own_copies(sizes: Sizes) -> Sizes:
+    """The profile paper with those of these corpora that are on this machine; any other as it is."""
+    if sizes.name == "paper":
+        for name, file in LICENSED_FILES.items():
+            if is_here(task := discharge_summaries(file)):
+                sizes = added(sizes, name, task)
+    return sizes
+
+
+def added(sizes: Sizes, name: str, task: Classification, epochs: int = LICENSED_EPOCHS) -> Sizes:
+    """A profile with another corpus, which is among TEXTS from now on."""
+    TEXTS[name] = task
+    corpora = tuple(dict.fromkeys([*sizes.corpora, name]))
+    return replace(sizes, corpora=corpora, epochs={**sizes.epochs, name: epochs})
+
+
+def discharge_summaries(file: str) -> Classification:
+    """Words as they come: the code that makes these files has cut them already."""
+    return Classification(
+        file,
+        labels=("0", "1"),
+        special="both",
+        splits=Splits(("train",), ("dev",), ("test",)),
+        preparation=Preparation("whitespace"),
+        vocabulary=Words(min_count=1),
+    )
+
+
+def is_here(task: Classification) -> bool:
+    try:
+        task.resolved()
+    except MissingCorpus:
+        return False
+    return True

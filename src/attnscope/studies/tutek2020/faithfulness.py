@@ -1,33 +1,35 @@
-"""What do tests of faithfulness say about a model's attention? (Jain and Wallace 2019, and those that came after)
+"""Tests of the faithfulness of a model's attention. (Jain and Wallace 2019, and later work)
 
-One measurement a model: the findings `jain-wallace` and `deceptive` are read off it. Tests that ask about single words
-are made on some test texts, the same for all models and seeds; the others on the whole test split, but for mutual
+One measurement per model: the findings `jain-wallace` and `deceptive` are read from it. Tests of single words use a
+sample of test texts, the same for all models and seeds; the others use the whole test split, except for mutual
 information, which is measured as in table 2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from attnscope.errors import require
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier, Trace
-from attnscope.probes.adversary import Search, farthest, search
-from attnscope.probes.agreement.rank_correlation import kendall
-from attnscope.probes.erasure import Comprehend, Erase
-from attnscope.probes.erasure.removal import closed
-from attnscope.probes.fragility import Fragility, fragility, moved
+from attnscope.models.logistic import logistic_regression
+from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
+from attnscope.probes.agreement import kendall
+from attnscope.probes.counterfactual import class_probabilities, trace_and_mask
+from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
+from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.information import information
-from attnscope.probes.reweighing import class_probabilities, read
+from attnscope.probes.removal import keep_tokens
 from attnscope.probes.saliency import influence, leave_one_out
-from attnscope.studies.finding import Case, Measurement, TrainedCase, unless_absent
-from attnscope.studies.tutek2020.decided import grounded
+from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
+from attnscope.studies.tutek2020.decided import grounded, moved
 from attnscope.studies.tutek2020.experiments import Sizes
-from attnscope.studies.tutek2020.telling import telling_words
 from attnscope.tasks import SPECIALS, Batch, Classification
 from attnscope.tasks.task import trimmed
 from attnscope.tasks.text import UNKNOWN
@@ -35,7 +37,7 @@ from attnscope.training.decisions import decide
 
 SAMPLE_SEED = 0  # the seed of the texts that are tested: the same for all seeds of training
 TOGETHER = {"cpu": 128, "cuda": 1024}  # texts in a batch: to a GPU one more costs nothing, to a CPU padding does
-SEARCH = Search()  # five starts of 500 steps, ε = 0.01, as in the code of Jain and Wallace
+SEARCH = SearchSettings()  # five starts of 500 steps, ε = 0.01, as in the code of Jain and Wallace
 EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of a text's highest weight: Jain and Wallace 2019, figure 6
 
 
@@ -54,7 +56,7 @@ class Asked:
 def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
     """A model to be tested; where its corpus is missing, that is reported."""
     asked = Asked(sizes.texts, sizes.draws, sizes.telling, sizes.words, sizes.clusters, sizes.vectors)
-    return unless_absent(lambda: Case({"model": make()}, asked))
+    return case_unless_missing(lambda: Case({"model": make()}, asked))
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -94,7 +96,7 @@ def hidden(model: Classifier, task: Classification, words: Sequence[int]) -> dic
     batches = whole_test(model, task)
     masses, shares = [], []
     for batch in batches:
-        trace, attended = read(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         told = telling(batch, words) & attended
         has = told.any(1)
         masses.append((trace.attention[:, 0, 0] * told).sum(1)[has])
@@ -116,7 +118,7 @@ def telling(batch: Batch, words: Sequence[int]) -> Tensor:
 def blunted(batch: Batch, words: Sequence[int]) -> Batch:
     """The same texts without their telling words; of a text that has no others, start and end are left."""
     rows = torch.arange(len(batch), device=batch.source.device)
-    return closed(batch, rows, batch.source_mask & ~telling(batch, words))
+    return keep_tokens(batch, rows, batch.source_mask & ~telling(batch, words))
 
 
 # Importance of words (Jain and Wallace 2019 §4.1) --------------------------------------------------------------------
@@ -126,7 +128,7 @@ def correlated(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """Kendall's τ-b of attention and the importance of words: the mean over texts, and the deviation."""
     found: dict[str, list[Tensor]] = {}
     for batch in texts:
-        trace, attended = read(model, batch)
+        trace, attended = trace_and_mask(model, batch)
         attention = trace.attention[:, 0, 0].double()
         for name, scores in importance(model, batch, trace).items():
             found.setdefault(name, []).append(kendall(attention, scores.double(), attended))
@@ -171,7 +173,10 @@ def probability(trace: Trace) -> Float[Tensor, "batch 1"]:
 
 def attacked(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """How far from its own is the farthest attention that keeps the output within ε, and the one that is searched?"""
-    exact, met = farthest(model, texts, SEARCH.epsilon).summary(), search(model, texts, SEARCH).summary()
+    exact, met = (
+        exact_adversaries(model, texts, SEARCH.epsilon).summary(),
+        search_adversaries(model, texts, SEARCH).summary(),
+    )
     return {
         "farthest": exact["jsd"],
         "farthest_feasible": exact["feasible"],
@@ -203,7 +208,11 @@ def by_range(highest: Float[np.ndarray, " texts"], changes: Float[np.ndarray, " 
 
 def erased(model: Classifier, texts: Sequence[Batch]) -> dict[str, float]:
     """What is lost without the words of most attention, beyond what is lost at random; how often they decide first."""
-    comprehend, by_text, by_attention = Comprehend(), Erase("text"), Erase("attention")
+    comprehend, by_text, by_attention = (
+        ComprehensivenessAccumulator(),
+        FlipAccumulator("text"),
+        FlipAccumulator("attention"),
+    )
     for batch in texts:
         comprehend.update(model, batch)
         by_text.update(model, batch)
@@ -232,3 +241,36 @@ def retained(model: Classifier, subject: TrainedCase) -> dict[str, float]:
         seed=subject.seed, without=(UNKNOWN,),
     )  # fmt: skip
     return {"information": found.embedding.nats, "per_token": grounded(model, whole_test(model, task)).probability}
+
+
+@lru_cache(maxsize=16)
+def telling_words(task: Classification, share: float) -> tuple[int, ...]:
+    """The numbers of the words with the largest weights in a bag-of-words regression on the training split.
+
+    As many as make up this share of its running words: so a text is left with others to attend to.
+    """
+    words, classes = len(task.source_vocabulary), len(task.classes)
+    with threadpool_limits(1):  # vectors are too short to share among cores
+        found = logistic_regression(counted(task, "training"), counted(task, "validation"), words, classes)
+    running = np.bincount(np.concatenate(task.part("training").source), minlength=words)
+    running[: UNKNOWN + 1] = 0  # special tokens and the unknown one are no words
+    return heaviest(np.ptp(found.word_weights.double().numpy(), axis=1), running, share)
+
+
+def counted(task: Classification, split: str) -> Iterator[Batch]:
+    """Batches whose targets are classes counted from zero, without the special words before them."""
+    for batch in task.batches(split, size=512):
+        yield replace(batch, target=batch.target - len(SPECIALS))
+
+
+def heaviest(weights: Float[np.ndarray, " words"], running: Int[np.ndarray, " words"], share: float) -> tuple[int, ...]:
+    """Words in the order of their weights, until the next one would make them more than this share; at least one.
+
+    >>> heaviest(np.array([0.1, 3.0, 2.0, 1.0]), np.array([5, 1, 2, 2]), share=0.4)
+    (1, 2)
+    """
+    require(0 < share < 1, f"words to hide are a share of all between 0 and 1, not {share}")
+    order = np.argsort(-weights, kind="stable")
+    order = order[running[order] > 0]
+    within = np.cumsum(running[order]) <= share * running.sum()
+    return tuple(sorted(order[: max(1, int(within.sum()))].tolist()))

@@ -16,9 +16,9 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Classifier
 from attnscope.plots.style import colours, legend, name_axes, styled
-from attnscope.probes.adversary import imitation, train_adversary
-from attnscope.studies.claims import Verdict, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.probes.adversarial_training import imitation, train_adversary
+from attnscope.studies.claims import ClaimVerdict, more_than, untested
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, trained
 from attnscope.training.decisions import decide
@@ -66,7 +66,7 @@ class Adversary:
 
 def experiments(sizes: Sizes) -> dict[AdversaryLabel, Case]:
     labels = [AdversaryLabel(*parts) for parts in product(sizes.imitated, (BASE, *REGULARISED), sizes.lambdas)]
-    return {label: unless_absent(partial(imitated, sizes, *label)) for label in labels}
+    return {label: case_unless_missing(partial(imitated, sizes, *label)) for label in labels}
 
 
 def imitated(sizes: Sizes, corpus: str, model: str, weight: float) -> Case:
@@ -81,7 +81,9 @@ def measure(subject: TrainedCase) -> Measurement:
     run = subject.runs["model"]
     base, adversary = run.model(), newcomer(run)
     given = run.experiment.training
-    settings = replace(given, best_by="loss", keep="best")  # the loss is that of eq. 6, on the validation split
+    settings = replace(
+        given, best_metric="loss", keep_weights="best"
+    )  # the loss is that of eq. 6, on the validation split
     train_adversary(base, adversary, run.task, subject.settings.weight, settings=settings, seed=run.experiment.seed)
     found = imitation(base, adversary, run.task.batches("test")).summary()
     f1 = decide(adversary, run.task.batches("test")).f1
@@ -134,7 +136,7 @@ def in_order(curve: Curve) -> Curve:
 def compared(measured: Measurements, corpus: str, model: str) -> list[tuple[float, float]]:
     """TVD of a model and of base at equal JSD, a pair a seed; none if a run is missing."""
     both = [label for label in measured if label.corpus == corpus and label.model in (model, BASE)]
-    if not measured.of_same_seeds(both):
+    if not measured.have_same_seeds(both):
         return []
     ours, base = (curves(measured, corpus, which) for which in (model, BASE))
     return [at_equal_jsd(*pair) for pair in zip(ours, base, strict=True)]
@@ -160,7 +162,7 @@ def at_equal_jsd_rows(measured: Measurements, corpus: str, model: str) -> list[R
     ]
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     """ "The imitation setup of the MLM model produces larger drops of TVD in order to increase the JSD." """
     return [
         costlier(f"{corpus}: at equal JSD, TVD is higher for {model} than for base", compared(measured, corpus, model))
@@ -169,7 +171,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def costlier(text: str, pairs: Sequence[tuple[float, float]]) -> Verdict:
+def costlier(text: str, pairs: Sequence[tuple[float, float]]) -> ClaimVerdict:
     if not pairs:
         return untested(text, "not all adversaries of both models were trained")
     if not np.isfinite(pairs).any():

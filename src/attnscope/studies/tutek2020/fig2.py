@@ -12,9 +12,9 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.grounding import PerToken, grounding_of, plot_sentence
-from attnscope.studies.claims import Verdict, at_least, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.probes.grounding import TokenProbabilities, batch_token_probabilities, plot_sentence
+from attnscope.studies.claims import ClaimVerdict, at_least, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, Sizes, trained
 from attnscope.tasks import Batch, Classification
@@ -44,7 +44,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     def models() -> Case:
         return Case({model: trained(sizes, CORPUS, "additive", model) for model in SHOWN}, Sentences())
 
-    return {CORPUS: unless_absent(models)}
+    return {CORPUS: case_unless_missing(models)}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -64,16 +64,16 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def alone(run: Run, batch: Batch, number: int | None = None) -> PerToken:
-    return grounding_of(run.model(), batch.to(run.experiment.device), number)
+def alone(run: Run, batch: Batch, number: int | None = None) -> TokenProbabilities:
+    return batch_token_probabilities(run.model(), batch.to(run.experiment.device), number)
 
 
-def of_class(found: PerToken, base: PerToken) -> Any:
+def of_class(found: TokenProbabilities, base: TokenProbabilities) -> Any:
     """The mean over tokens of the probability that a model gives to the class that base decides for; of two classes."""
     return found.mean.where(found.predicted == base.predicted, 1 - found.mean)
 
 
-def picked(base: PerToken) -> dict[str, int]:
+def picked(base: TokenProbabilities) -> dict[str, int]:
     """Which sentences are shown: rows of the batch."""
     confidence, right = base.decision.cpu().numpy(), base.correct.cpu().numpy()
     lengths = (~base.tokens.isnan()).sum(1).cpu().numpy()
@@ -93,10 +93,10 @@ def picked(base: PerToken) -> dict[str, int]:
     }
 
 
-def shown(task: Classification, batch: Batch, positive: dict[str, PerToken], row: int) -> dict[str, Any]:
+def shown(task: Classification, batch: Batch, positive: dict[str, TokenProbabilities], row: int) -> dict[str, Any]:
     words = ~positive[BASE].tokens[row].isnan().cpu()
     return {
-        "words": task.source_words.decode(batch.source[row][words].tolist()),
+        "words": task.source_vocabulary.decode(batch.source[row][words].tolist()),
         "gold": task.classes[int(positive[BASE].gold[row])],
         "probabilities": {model: found.of_text(row) for model, found in positive.items()},
         "decisions": {model: found.decision[row].item() for model, found in positive.items()},
@@ -107,7 +107,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, columns=lambda corpus: {"corpus": corpus})
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     def values(name: str) -> list[float]:
         return measured.values(CORPUS, name)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope import plots
-from attnscope.studies.bars import Panel, cell, draw_bars, one_key
-from attnscope.studies.claims import Verdict, at_least, at_most, more_than
+from attnscope.studies.bars import Panel, bar_values, draw_bars, one_key
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_corpus_and_model
@@ -52,7 +52,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, columns=by_corpus_and_model)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         verdict
         for corpus in measured.each("corpus")
@@ -60,7 +60,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def about_base(measured: Measurements, corpus: str) -> list[Verdict]:
+def about_base(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """What Jain and Wallace say of such models."""
     base = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE))
     weak = [
@@ -71,8 +71,8 @@ def about_base(measured: Measurements, corpus: str) -> list[Verdict]:
     return [*weak, at_least(far, base("farthest"), FAR)]
 
 
-def about_remedies(measured: Measurements, corpus: str) -> list[Verdict]:
-    base, found = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE)), list[Verdict]()
+def about_remedies(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
+    base, found = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE)), list[ClaimVerdict]()
     for model in REMEDIED:
         ours = partial(measured.values, ModelLabel(corpus, ATTENTION, model))
         found += [
@@ -105,7 +105,7 @@ def picture_of(measured: Measurements) -> dict[str, Any]:
 
 def by_model(measured: Measurements, quantities: dict[str, str]) -> Panel:
     return {
-        text: {label.model: cell(measured.values(label, name)) for label in measured}
+        text: {label.model: bar_values(measured.values(label, name)) for label in measured}
         for name, text in quantities.items()
     }
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
-from attnscope.probes.plausibility import Plausibility, Plausible
-from attnscope.probes.reweighing import read
+from attnscope.probes.counterfactual import trace_and_mask
+from attnscope.probes.plausibility import Plausibility, PlausibilityAccumulator
 from attnscope.probes.saliency import influence
-from attnscope.studies.bars import cell, draw_bars, one_key
-from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.bars import bar_values, draw_bars, one_key
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_corpus_and_model
 from attnscope.studies.tutek2020.experiments import (
@@ -42,9 +42,9 @@ MODELS = (BASE, RESIDUAL, TYING, MLM)
 LONGEST = 400  # words of a review, as of those of IMDB
 
 MARKED: dict[str, Classification] = {
-    "yelp_rationales": corpus("yelp_rationales", CORPORA["yelp_rationales"].splits, Words(least=1)),
+    "yelp_rationales": corpus("yelp_rationales", CORPORA["yelp_rationales"].splits, Words(min_count=1)),
     "eraser_movies": corpus(
-        "eraser_movies", CORPORA["eraser_movies"].splits, Words(least=2), longest=LONGEST, too_long="truncate"
+        "eraser_movies", CORPORA["eraser_movies"].splits, Words(min_count=2), max_length=LONGEST, too_long="truncate"
     ),
 }
 EPOCHS = {"yelp_rationales": 12, "eraser_movies": 20}  # our choice: few texts need more rounds
@@ -71,7 +71,7 @@ def marked_corpora(sizes: Sizes) -> tuple[str, ...]:
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     models = labels(marked_corpora(sizes), MODELS, (ATTENTION,))
-    return {label: unless_absent(partial(case, sizes, label.corpus, label.model)) for label in models}
+    return {label: case_unless_missing(partial(case, sizes, label.corpus, label.model)) for label in models}
 
 
 def case(sizes: Sizes, name: str, model: str) -> Case:
@@ -99,9 +99,9 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def plausibility(model: Classifier, batches: Iterable[Batch]) -> Plausibility:
     """Attention, and the gradient of the log-odds beside it: of either sign, and towards the decision."""
-    found = Plausible()
+    found = PlausibilityAccumulator()
     for batch in batches:
-        trace, _ = read(model, batch)
+        trace, _ = trace_and_mask(model, batch)
         slope = influence(model, batch, log_odds).values[:, 0].nan_to_num()  # padding, which is no word, has none
         scores = {
             "attention": trace.attention[:, 0, 0],
@@ -135,11 +135,11 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, columns=by_corpus_and_model)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for name in measured.each("corpus") for verdict in of_corpus(measured, name)]
 
 
-def of_corpus(measured: Measurements, name: str) -> list[Verdict]:
+def of_corpus(measured: Measurements, name: str) -> list[ClaimVerdict]:
     """By average precision, which needs no threshold."""
 
     def precision(model: str, score: str = "attention") -> list[float]:
@@ -177,8 +177,8 @@ def picture_of(measured: Measurements) -> dict[str, Any]:
 
 
 def by_model(measured: Measurements, score: str, of: str) -> dict[str, Any]:
-    found = {label.model: cell(measured.values(label, f"{score}_{of}")) for label in measured}
-    return {**found, CHANCE: cell(measured.values(next(iter(measured)), f"{CHANCE}_{of}"))}
+    found = {label.model: bar_values(measured.values(label, f"{score}_{of}")) for label in measured}
+    return {**found, CHANCE: bar_values(measured.values(next(iter(measured)), f"{CHANCE}_{of}"))}
 
 
 def draw(data: Any) -> "Figure":

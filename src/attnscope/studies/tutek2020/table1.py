@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnscope.studies.bars import Panel, draw_panels, panel
-from attnscope.studies.claims import Verdict, at_least, at_most, estimate, more_than, no_lower, short, untested
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, estimate, more_than, no_lower, short, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020 import licensed
 from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, by_parts, case, measure, stated_by
-from attnscope.studies.tutek2020.experiments import BASE, MODELS, REGULARISED, ModelLabel, Sizes, labels, trained
+from attnscope.studies.tutek2020.experiments import (
+    BASE,
+    LICENSED_NOTE,
+    MODELS,
+    REGULARISED,
+    ModelLabel,
+    Sizes,
+    labels,
+    trained,
+    with_own_copies,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +34,7 @@ stated = stated_by("table1")
 
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
-    sizes = licensed.with_own_copies(sizes)
+    sizes = with_own_copies(sizes)
     models = labels(sizes.corpora, MODELS)
     return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
 
@@ -37,7 +46,7 @@ def table(measured: Measurements) -> list[Row]:
 # What it says --------------------------------------------------------------------------------------------------------
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     bases = list(measured.where(model=BASE))
     return [
         *(more_fragile(measured, base, *change) for base in bases for change in product(REGULARISED, PERTURBED)),
@@ -47,7 +56,7 @@ def claims(measured: Measurements) -> list[Verdict]:
     ]
 
 
-def more_fragile(measured: Measurements, base: ModelLabel, model: str, how: str) -> Verdict:
+def more_fragile(measured: Measurements, base: ModelLabel, model: str, how: str) -> ClaimVerdict:
     return more_than(
         f"{corpus_and_attention(base)}: {model} loses more F1 than base under {how} attention",
         measured.values(base._replace(model=model), how),
@@ -55,7 +64,7 @@ def more_fragile(measured: Measurements, base: ModelLabel, model: str, how: str)
     )
 
 
-def as_good(measured: Measurements, base: ModelLabel, model: str) -> Verdict:
+def as_good(measured: Measurements, base: ModelLabel, model: str) -> ClaimVerdict:
     return no_lower(
         f"{corpus_and_attention(base)}: F1 of {model} is at most {SIMILAR:g} points lower than that of base",
         measured.values(base._replace(model=model), "f1"),
@@ -64,7 +73,7 @@ def as_good(measured: Measurements, base: ModelLabel, model: str) -> Verdict:
     )
 
 
-def as_published(measured: Measurements, base: ModelLabel) -> Verdict:
+def as_published(measured: Measurements, base: ModelLabel) -> ClaimVerdict:
     theirs = stated(base, "f1")["published"]
     text = f"{corpus_and_attention(base)}: F1 of base is within {REACH:g} points of {theirs:g}"
     if not all(seed["as_published"] for seed in measured[base]):
@@ -75,12 +84,12 @@ def as_published(measured: Measurements, base: ModelLabel) -> Verdict:
     return replace(next((side for side in sides if not side.holds), sides[0]), evidence=evidence)
 
 
-def fragile_where_long(measured: Measurements, attention: str) -> Verdict:
+def fragile_where_long(measured: Measurements, attention: str) -> ClaimVerdict:
     """Appendix A: "datasets with longer instances were naturally more fragile"."""
     bases = [label for label in measured.where(attention=attention, model=BASE) if measured[label]]
     corpora = ", ".join(label.corpus for label in bases)
     text = f"{attention}: base loses more F1 under permuted attention where texts are longer (Kendall's τ above 0)"
-    if len(bases) < 2 or not measured.of_same_seeds(bases):
+    if len(bases) < 2 or not measured.have_same_seeds(bases):
         return untested(text, f"it takes two corpora or more with the same seeds; there is {corpora or 'none'}")
     lengths, losses = (np.array([measured.values(label, name) for label in bases]) for name in ("length", "permuted"))
     taus = [concordance(*seed) for seed in zip(lengths.T, losses.T, strict=True)]
@@ -131,7 +140,7 @@ TABLE1 = Finding(
         "-1.",
         "Residual and the base model with trained words are not in table 1; the paper says of residual that it is "
         "consistently comparable to concat.",
-        licensed.NOTE,
+        LICENSED_NOTE,
         "What this does not show: that attention which matters to the decision points at the words that do.",
     ),
 )  # fmt: skip

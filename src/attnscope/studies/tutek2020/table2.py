@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnscope.models import Model
 from attnscope.probes.information import Information, information
 from attnscope.studies.bars import Panel, draw_panels, panel
-from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_parts, stated_by
 from attnscope.studies.tutek2020.experiments import BASE, CONCAT, MLM, RESIDUAL, TYING, Sizes, trained
@@ -64,7 +64,7 @@ def experiments(sizes: Sizes) -> dict[AdditiveLabel, Case]:
         return Case({"model": trained(sizes, label.corpus, "additive", label.model)}, how)
 
     labels = [AdditiveLabel(*parts) for parts in product(sizes.corpora, MODELS)]
-    return {label: unless_absent(partial(case, label)) for label in labels}
+    return {label: case_unless_missing(partial(case, label)) for label in labels}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -93,7 +93,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, stated, by_parts)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             f"{corpus}, {words}: the states of {model} share more with their words than those of base",

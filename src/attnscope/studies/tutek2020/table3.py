@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from attnscope import plots
 from attnscope.models import Classifier
 from attnscope.studies.bars import Panel, draw_bars, panel
-from attnscope.studies.claims import Verdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import by_parts, grounded, stated_by
 from attnscope.studies.tutek2020.experiments import BASE, REGULARISED, RESIDUAL, ModelLabel, Sizes, labels, trained
@@ -36,7 +36,7 @@ def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
     def case(label: ModelLabel) -> Case:
         return Case({"model": trained(sizes, *label)}, Everything())
 
-    return {label: unless_absent(partial(case, label)) for label in labels(sizes.corpora, MODELS)}
+    return {label: case_unless_missing(partial(case, label)) for label in labels(sizes.corpora, MODELS)}
 
 
 def measure(subject: TrainedCase) -> Measurement:
@@ -56,7 +56,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, stated, by_parts)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [
         more_than(
             f"{corpus}, {attention}: a token alone speaks less for the decision in {model} than in base",

@@ -8,11 +8,10 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.studies.bars import draw_bars, panel
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, unless_absent
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row
-from attnscope.studies.tutek2020 import licensed
 from attnscope.studies.tutek2020.decided import published
-from attnscope.studies.tutek2020.experiments import GLOVE, TEXTS, Sizes
+from attnscope.studies.tutek2020.experiments import GLOVE, LICENSED_NOTE, TEXTS, Sizes, with_own_copies
 from attnscope.tasks import SPECIALS, Classification, TextTask, statistics
 from attnscope.tasks.text import Vectors, initial_embedding
 from attnscope.tasks.text.splits import PARTS
@@ -45,8 +44,8 @@ class Prepared:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    corpora = licensed.with_own_copies(sizes).corpora
-    return {corpus: unless_absent(partial(prepared, corpus)) for corpus in corpora}
+    corpora = with_own_copies(sizes).corpora
+    return {corpus: case_unless_missing(partial(prepared, corpus)) for corpus in corpora}
 
 
 def prepared(corpus: str) -> Case:
@@ -57,12 +56,12 @@ def prepared(corpus: str) -> Case:
 def measure(subject: TrainedCase) -> Measurement:
     task, vectors = subject.settings.task, subject.settings.vectors
     assert isinstance(task, Classification)
-    found, known = statistics(task), initial_embedding(task.source_words, vectors.file)
+    found, known = statistics(task), initial_embedding(task.source_vocabulary, vectors.file)
     texts = found["sentences"]
     return {
         "length": float((found["source_mean"] * texts).sum() / texts.sum()),
         "spoken": spoken_length(task),
-        "vocabulary": len(task.source_words) - len(SPECIALS) - 1,  # nor the unknown word
+        "vocabulary": len(task.source_vocabulary) - len(SPECIALS) - 1,  # nor the unknown word
         "vectors": 100 * known.coverage,
         "running_vectors": 100 * known.running_coverage(task),
         "unknown": 100 * float(found["unknown"]["test"]),
@@ -75,7 +74,7 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def spoken_length(task: Classification) -> float:
     """In words that have a letter or a digit; those that are unknown count."""
-    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_words.words])
+    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
     spoken[: len(SPECIALS)] = False
     return float(np.mean([spoken[text].sum() for split in PARTS for text in task.part(split).source]))
 
@@ -110,7 +109,7 @@ TABLE5 = Finding(
         "or more (IMDB: twice or more); the paper's vocabulary of SST is larger than that.",
         "AG News is without titles and has a sixth of the published training texts; 20 Newsgroups is without headers, "
         "and without messages of more than 500 words; IMDB reviews are cut to 400 words.",
-        licensed.NOTE,
+        LICENSED_NOTE,
     ),
     seeds=lambda sizes: 1,  # nothing is random
 )  # fmt: skip

@@ -8,8 +8,8 @@ import numpy as np
 
 from attnscope import plots
 from attnscope.plots.style import INK, colours, legend, name_axes, styled
-from attnscope.studies.bars import cell
-from attnscope.studies.claims import Verdict, more_than, spread
+from attnscope.studies.bars import bar_values
+from attnscope.studies.claims import ClaimVerdict, more_than, spread
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, by_parts, case, measure, stated_by
@@ -51,7 +51,7 @@ def table(measured: Measurements) -> list[Row]:
     return measured.table(QUANTITIES, stated, by_parts)
 
 
-def claims(measured: Measurements) -> list[Verdict]:
+def claims(measured: Measurements) -> list[ClaimVerdict]:
     """ "The base model consistently becomes more robust to attention perturbation the more layers we add." """
     return [
         more_than(
@@ -73,7 +73,7 @@ def figure(measured: Measurements) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for label, how in product(measured, PERTURBED):
         curve = found.setdefault(label.corpus, {}).setdefault(how, {}).setdefault(label.model, {})
-        curve[str(label.layers)] = cell(measured.values(label, how), stated(label, how))
+        curve[str(label.layers)] = bar_values(measured.values(label, how), stated(label, how))
     return found
 
 

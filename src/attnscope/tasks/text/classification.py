@@ -27,7 +27,7 @@ class Classification(TextTask):
     text: tuple[str, ...] = ("text",)  # fields that make up the source, one after the other; a list of words is kept
     label: str = "label"
     labels: tuple[str, ...] = ()  # the classes, in this order; if none are named, all those of the training split
-    left_out: tuple[str, ...] = ()  # classes whose rows are passed over; 'null' for rows without a class
+    exclude_labels: tuple[str, ...] = ()  # classes whose rows are passed over; 'null' for rows without a class
     special: str = "end"  # the special words of the source: none, end, or both start and end
     rationale: str | None = None  # a field with what people marked in the text: a number a word, or a list a person
 
@@ -37,7 +37,7 @@ class Classification(TextTask):
         require(bool(self.text), "a classification needs at least one field of text")
         require(len(set(self.labels)) == len(self.labels), f"a class is named twice in {', '.join(self.labels)}")
         require(len(self.labels) != 1, f"a classification needs at least two classes, not only {self.labels}")
-        both = set(self.labels) & set(self.left_out)
+        both = set(self.labels) & set(self.exclude_labels)
         require(not both, f"{', '.join(sorted(both))} cannot be a class and left out as well")
         if self.rationale is not None:
             self._check_alignment()
@@ -65,11 +65,11 @@ class Classification(TextTask):
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes; the target word of the first one is len(SPECIALS)."""
-        return self.target_words.words[len(SPECIALS) :]
+        return self.target_vocabulary.tokens[len(SPECIALS) :]
 
     def pair(self, row: Row) -> Pair | None:
         label = row.label(self.label)
-        if label in self.left_out:
+        if label in self.exclude_labels:
             return None
         if self.labels and label not in self.labels:
             raise row.wrong(f"there is no class {label!r}; the classes are {', '.join(self.labels)}")
@@ -101,10 +101,10 @@ class LabelCoder(Coder):
     file: str
 
     def encode(self, sentences: Sentences) -> list[np.ndarray]:
-        number = self.vocabulary.numbers
+        number = self.vocabulary.ids
         unseen = {label for (label,) in sentences} - set(number)
         if unseen:
-            known = ", ".join(self.vocabulary.words[len(SPECIALS) :])
+            known = ", ".join(self.vocabulary.tokens[len(SPECIALS) :])
             raise Malformed(f"{self.file} is measured on classes never trained on: {', '.join(unseen)}, beside {known}")
         return [np.array([number[label]], dtype=np.int32) for (label,) in sentences]
 

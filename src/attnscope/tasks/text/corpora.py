@@ -13,7 +13,7 @@ from attnscope.tasks.text.splits import Splits
 from attnscope.tasks.text.subwords import Subwords
 from attnscope.tasks.text.translation import Translation
 
-AS_IN_THE_PAPER = Splits(("train",), ("test",), ("test",), most_validation=4000)  # snell2021 A.8
+AS_IN_THE_PAPER = Splits(("train",), ("test",), ("test",), max_validation=4000)  # snell2021 A.8
 MULTI30K = Splits(("train",), ("val",), ("test2016",))
 DRAWN_PAIRS = Splits(("all",), validation_share=0.02, test_share=0.02)
 YELP = ("50words", "100words", "200words", "part7")  # by their length, not for training and testing
@@ -27,7 +27,7 @@ CLASSIFICATIONS: dict[str, Classification] = {
         "ag_news/ag_news.jsonl.gz",
         text=("title", "text"),
         labels=("World", "Business"),
-        left_out=("Sports", "Sci/Tech"),
+        exclude_labels=("Sports", "Sci/Tech"),
         splits=AS_IN_THE_PAPER,
         preparation=Preparation(unknown_integers=True),
     ),
@@ -36,7 +36,7 @@ CLASSIFICATIONS: dict[str, Classification] = {
         splits=AS_IN_THE_PAPER,
         # Our choice: no headers, for they give the class away, and no more than 1,000 words of a message.
         preparation=Preparation(
-            strip_headers=True, split_underscores=True, unknown_integers=True, longest=1000, too_long="truncate"
+            strip_headers=True, split_underscores=True, unknown_integers=True, max_length=1000, too_long="truncate"
         ),
     ),
     "sst": Classification(
@@ -44,11 +44,11 @@ CLASSIFICATIONS: dict[str, Classification] = {
         text=("tokens",),
         label="binary_label",
         labels=("0", "1"),
-        left_out=("null",),  # the neutral ones
+        exclude_labels=("null",),  # the neutral ones
         splits=Splits(("train",), ("dev",), ("test",)),
     ),
     "amazon": Classification(
-        "amazon_reviews/amazon_reviews.jsonl.gz", labels=("0", "1"), preparation=Preparation(longest=399)
+        "amazon_reviews/amazon_reviews.jsonl.gz", labels=("0", "1"), preparation=Preparation(max_length=399)
     ),
     "yelp": Classification(
         "yelp_human_attention/yelp_human_attention.jsonl.gz", labels=("0", "1"), splits=Splits(YELP)

@@ -63,11 +63,11 @@ def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], 
             dropped += 1
         else:
             truncated += preparation.exceeded(source, target)
-            sources.append(source[: preparation.longest])
-            targets.append(target[: preparation.longest])
+            sources.append(source[: preparation.max_length])
+            targets.append(target[: preparation.max_length])
             references.append(plain(pair.target))
             if pair.rationale is not None:
-                rationales.append(pair.rationale[: preparation.longest])
+                rationales.append(pair.rationale[: preparation.max_length])
     return Prepared(sources, targets, references, Lost(empty, dropped, truncated), rationales)
 
 

@@ -73,15 +73,18 @@ class Preparation:
     strip_tags: bool = False  # <br /> and other tags
     split_underscores: bool = False
     unknown_integers: bool = False  # integers of more than one digit become the unknown word
-    shortest: int = 1  # words in a source; shorter ones are dropped
-    longest: int | None = None  # words in a sentence, on either side; the end token is not counted
+    min_length: int = 1  # words in a source; shorter ones are dropped
+    max_length: int | None = None  # words in a sentence, on either side; the end token is not counted
     too_long: str = "drop"  # or "truncate": what happens to longer ones, in every split
 
     def __post_init__(self) -> None:
         choose("tokeniser", self.tokeniser, TOKENISERS)
         choose("way with long sentences", self.too_long, TOO_LONG)
-        require(self.shortest > 0, f"shortest must be positive, not {self.shortest}")
-        require(self.longest is None or self.longest > 0, f"longest must be positive or None, not {self.longest}")
+        require(self.min_length > 0, f"min_length must be positive, not {self.min_length}")
+        require(
+            self.max_length is None or self.max_length > 0,
+            f"max_length must be positive or None, not {self.max_length}",
+        )
 
     def words(self, text: str | Sequence[str]) -> list[str]:
         """The words of a text."""
@@ -109,10 +112,10 @@ class Preparation:
         return self.tokeniser != "words" and not changed
 
     def drops(self, source: Sequence[str], target: Sequence[str]) -> bool:
-        return len(source) < self.shortest or (self.too_long == "drop" and self.exceeded(source, target))
+        return len(source) < self.min_length or (self.too_long == "drop" and self.exceeded(source, target))
 
     def exceeded(self, *sides: Sequence[str]) -> bool:
-        return self.longest is not None and any(len(words) > self.longest for words in sides)
+        return self.max_length is not None and any(len(words) > self.max_length for words in sides)
 
 
 def unquoted(message: str) -> str:

@@ -26,8 +26,8 @@ class Splits:
     field: str = SPLIT
     validation_share: float = 0.1  # of the distinct sources of the training split, where validation has no name
     test_share: float = 0.1
-    most_validation: int | None = None  # a sample of so many sentences stands for the whole validation split
-    most_test: int | None = None
+    max_validation: int | None = None  # a sample of so many sentences stands for the whole validation split
+    max_test: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class Splits:
             share = getattr(self, name)
             require(0 < share < 1, f"{name} must be between 0 and 1, not {share}")
         require(self.validation_share + self.test_share < 1, "the two shares leave nothing to train on")
-        for name in ("most_validation", "most_test"):
+        for name in ("max_validation", "max_test"):
             most = getattr(self, name)
             require(most is None or most > 0, f"{name} must be positive or None, not {most}")
         require(self.seed >= 0, f"the seed of a split must not be negative, but is {self.seed}")
@@ -52,7 +52,7 @@ def split(published: Sequence[str], sources: Sequence[str], splits: Splits, file
     rows = {part: named(published, getattr(splits, part), part, file) for part in PARTS if getattr(splits, part)}
     rows |= drawn(rows["training"], sources, splits)
     for number, part in enumerate(("validation", "test")):
-        most = getattr(splits, f"most_{part}")
+        most = getattr(splits, f"max_{part}")
         if most is not None and len(rows[part]) > most:
             random = np.random.default_rng((splits.seed, 1 + number))
             rows[part] = np.sort(random.choice(rows[part], most, replace=False))

@@ -26,13 +26,13 @@ def described(task: TextTask, name: str) -> dict[str, float | None]:
     part = task.part(name)
     row: dict[str, float | None] = {"sentences": len(part)}
     row |= measured("source", part.source, task.marks[0].count)
-    row |= {"source_vocabulary": len(task.source_words), "unknown": unknown(part.source)}
+    row |= {"source_vocabulary": len(task.source_vocabulary), "unknown": unknown(part.source)}
     if isinstance(task, Classification):
         row |= {"classes": len(task.classes), "largest_class": largest_class(part)}
     else:
         row |= measured("target", part.target, task.marks[1].count)
-        row |= {"target_vocabulary": len(task.target_words)}
-    row |= {"longest_allowed": task.preparation.longest}
+        row |= {"target_vocabulary": len(task.target_vocabulary)}
+    row |= {"longest_allowed": task.preparation.max_length}
     row |= {"empty": part.lost.empty, "dropped": part.lost.dropped, "truncated": part.lost.truncated}
     return row | {"repeated": repeated(task, name), "left_out": task.corpus.left_out}
 

@@ -81,11 +81,11 @@ class TextTask(FiniteTask):
         return self.corpus.parts[choose("split", split, PARTS)]
 
     @property
-    def source_words(self) -> Vocabulary:
+    def source_vocabulary(self) -> Vocabulary:
         return self.corpus.source.vocabulary
 
     @property
-    def target_words(self) -> Vocabulary:
+    def target_vocabulary(self) -> Vocabulary:
         return self.corpus.target.vocabulary
 
 

@@ -61,9 +61,9 @@ def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> Initi
 
     A word that is not found as it is written is looked for in lower case.
     """
-    wanted = {form for word in vocabulary.words[len(SPECIALS) :] for form in (word, word.lower())}
+    wanted = {form for word in vocabulary.tokens[len(SPECIALS) :] for form in (word, word.lower())}
     published = read_vectors(find(file, EXPECTED), wanted)
-    rows = [published.get(word, published.get(word.lower())) for word in vocabulary.words]
+    rows = [published.get(word, published.get(word.lower())) for word in vocabulary.tokens]
     found = np.array([row is not None and i >= len(SPECIALS) for i, row in enumerate(rows)])
     if not found.any():
         raise BadSetting(f"{file} has no vector for any of the {len(vocabulary)} words of the vocabulary")

@@ -20,22 +20,22 @@ UNKNOWN = len(SPECIALS)  # in vocabularies of text, the first word after the thr
 class Words:
     """A vocabulary of whole words."""
 
-    least: int = 3  # words seen fewer times in the training split are unknown; snell2021 A.8
-    most: int | None = None  # only the most frequent words; the special ones and the unknown one are not counted
+    min_count: int = 3  # words seen fewer times in the training split are unknown; snell2021 A.8
+    max_size: int | None = None  # only the most frequent words; the special ones and the unknown one are not counted
     shared: bool = False  # one vocabulary for both sides of a translation
 
     def __post_init__(self) -> None:
-        require(self.least >= 1, f"least must be at least 1, not {self.least}")
-        require(self.most is None or self.most > 0, f"most must be positive or None, not {self.most}")
+        require(self.min_count >= 1, f"min_count must be at least 1, not {self.min_count}")
+        require(self.max_size is None or self.max_size > 0, f"max_size must be positive or None, not {self.max_size}")
 
     def coder(self, training: Iterable[Sequence[str]]) -> "WordCoder":
         """The most frequent word first; of equally frequent ones, the first in alphabetical order."""
         counts: Counter[str] = Counter()
         for words in training:
             counts.update(words)
-        known = [word for word in counts if counts[word] >= self.least and word not in (*SPECIALS, UNKNOWN_WORD)]
+        known = [word for word in counts if counts[word] >= self.min_count and word not in (*SPECIALS, UNKNOWN_WORD)]
         known.sort(key=lambda word: (-counts[word], word))
-        return WordCoder(Vocabulary.of([UNKNOWN_WORD, *known[: self.most]]))
+        return WordCoder(Vocabulary.of([UNKNOWN_WORD, *known[: self.max_size]]))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class WordCoder(Coder):
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.vocabulary.words) if i >= UNKNOWN}
+        return {word: i for i, word in enumerate(self.vocabulary.tokens) if i >= UNKNOWN}
 
     def encode(self, sentences: Sentences) -> list[np.ndarray]:
         number = self._numbers.get  # a word such as <pad> in the text itself is unknown, like any other

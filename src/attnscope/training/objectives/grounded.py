@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from attnscope.errors import BadSetting, require
 from attnscope.models import Classifier, Trace
-from attnscope.models.dropout import uniform_like
+from attnscope.models.recurrent import uniform_like
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.training.objectives.base import Objective
 
@@ -31,12 +31,12 @@ class Tying(Objective):
 
     delta: float
     squared: bool = True
-    per_number: bool = False
+    per_dimension: bool = False
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         states, embedded = comparable(trace)
         apart = (states - embedded).square()
-        squares = apart.mean(-1) if self.per_number else apart.sum(-1)
+        squares = apart.mean(-1) if self.per_dimension else apart.sum(-1)
         distances = squares if self.squared else (squares + 1e-12).sqrt()  # a root has no slope at zero
         return self.delta * mean_over(distances, batch.source_mask)
 
@@ -98,10 +98,10 @@ class Hiding(Objective):
     """
 
     weight: float
-    words: tuple[int, ...]
+    token_ids: tuple[int, ...]
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        hidden = (batch.source[..., None] == on_device(self.words, batch.source.device)).any(-1)
+        hidden = (batch.source[..., None] == on_device(self.token_ids, batch.source.device)).any(-1)
         shown = (trace.attention * hidden[:, None, None]).sum(-1)
         price = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
         return -self.weight * mean_over(price, batch.target_mask)

@@ -39,19 +39,19 @@ class Guidance(Objective):
         require(0 <= self.share <= 1, f"the share of guided words is from 0 to 1, not {self.share}")
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        if batch.guide is None:
+        if batch.gold_attention is None:
             raise BadSetting("guidance needs a task that says where to look, such as lookup_tables; this one does not")
         if not trace.layers:
             raise BadSetting("guidance needs a model with attention; this one has none (attention='none')")
-        place = batch.guide.clamp(min=0)[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
+        place = batch.gold_attention.clamp(min=0)[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
         looked = trace.attention.gather(-1, place)[..., 0]  # batch x heads x target
         price = -looked.clamp(min=LEAST).log().mean(1) * self.guided(batch)
         return self.weight * price.sum() / (1 if self.total else batch.target_mask.sum())
 
     def guided(self, batch: Batch) -> Bool[Tensor, "batch target"]:
         """Which target words are."""
-        assert batch.guide is not None
-        known = (batch.guide != NOWHERE) & batch.target_mask
+        assert batch.gold_attention is not None
+        known = (batch.gold_attention != NOWHERE) & batch.target_mask
         if self.share == 1:
             return known
         return known & (lots(batch, self.seed) < self.share)

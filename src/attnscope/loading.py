@@ -1,0 +1,186 @@
+"""One call from whatever holds a model to one that gives Traces: `attnscope.load`.
+
+    load("my-model")                     a folder that save_pretrained wrote, tokenizer included
+    load("hf:owner/name")                a model on the Hugging Face hub, where there is a network
+    load("3f2a"), load("runs/runs/3f2a…")  a run of the store, by (the beginning of) its key or by its folder
+    load("mine.py:model")                a function of a file, or package.module:function, that returns an adapter
+    load(adapter), load(hf_model, tokenizer=tokenizer)   a model in memory
+
+Nothing is unpickled, and no code of a model folder is run.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from attnscope.errors import BadSetting, require
+from attnscope.lab.experiment import Run, check_device, find
+from attnscope.lab.store import Store
+from attnscope.models.adapters.folder import HUB, adapted
+from attnscope.models.adapters.folder import load as load_folder
+from attnscope.models.adapters.readers import Reader
+from attnscope.models.capabilities import GivesTrace, ReadsTexts
+from attnscope.models.loaded import LoadedModel, TaskReader
+
+TAKEN = f"a folder of save_pretrained, {HUB}owner/name, the key or folder of a run, module:function or file.py:function"
+
+
+def load(
+    model: str | Path | nn.Module | Run | LoadedModel,
+    *,
+    tokenizer: object | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    store: str | Path = "runs",
+    checkpoint: int | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> LoadedModel:
+    """Return a model with its reader, ready for `.trace(texts)` and for every probe.
+
+    Args:
+        model: A folder that save_pretrained wrote, "hf:owner/name", the key of a run (or its beginning), the folder of
+            a run, "module:function" or "file.py:function" (a function that returns an adapter), an adapter, or a
+            Hugging Face model in memory.
+        tokenizer: The tokenizer of a Hugging Face model in memory, or the reader of an adapter that has none.
+        device: Such as "cpu", "cuda:1" or "mps"; None: where the model is, or the CPU.
+        dtype: Such as "float32"; None: as it is (models from a folder are loaded in single precision).
+        store: The folder of runs in which a key is looked up.
+        checkpoint: Of a run, the weights after this many training steps; None: the final ones.
+        source_language: The language code of the source, for tokenizers of several languages.
+        target_language: The language code of the target.
+    """
+    require(checkpoint is None or not isinstance(model, nn.Module), "checkpoint= is for runs of a store")
+    if device is not None:
+        check_device(str(device))
+    if isinstance(model, nn.Module):
+        loaded = from_module(model, tokenizer)
+    elif isinstance(model, LoadedModel):
+        loaded = model
+    elif isinstance(model, Run):
+        loaded = from_run(model, checkpoint)
+    else:
+        loaded = from_name(str(model), store, checkpoint, source_language, target_language)
+    if device is not None or dtype is not None:
+        loaded.module.to(device=device, dtype=as_dtype(dtype))
+    return loaded
+
+
+def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if (found is not None and not isinstance(found, torch.dtype)) or (dtype is not None and found is None):
+        raise BadSetting(f"there is no dtype {dtype!r}; choose one such as float32, float64, bfloat16")
+    return found
+
+
+def from_name(
+    model: str, store: str | Path, checkpoint: int | None, source_language: str | None, target_language: str | None
+) -> LoadedModel:
+    """Return the model that a name stands for."""
+    path = Path(model)
+    place, colon, function = model.rpartition(":")
+    if is_run(path):
+        return from_run(run_at(path), checkpoint)
+    if model.startswith(HUB) or path.is_dir():
+        adapter = load_folder(model, source_language, target_language)
+        return LoadedModel(adapter, adapter.reader, model.removeprefix(HUB) if model.startswith(HUB) else path.name)
+    if colon and function.isidentifier():
+        return from_function(place, function)
+    if path.name == model and set(model) <= set("0123456789abcdef") and model:
+        return from_run(find(model, Store(store)), checkpoint)
+    raise BadSetting(f"there is no model {model!r}: give {TAKEN}")
+
+
+def from_module(model: nn.Module, tokenizer: object | None) -> LoadedModel:
+    """Return an adapter, or a Hugging Face model with its tokenizer, as a LoadedModel."""
+    name = type(model).__name__
+    library = sys.modules.get("transformers")
+    if library is not None and isinstance(model, library.PreTrainedModel):
+        require(tokenizer is not None, f"a {name} needs its tokenizer: load(model, tokenizer=tokenizer)")
+        adapter = adapted(model, tokenizer)
+        return LoadedModel(adapter, adapter.reader, name)
+    if not isinstance(model, GivesTrace):
+        raise BadSetting(
+            f"{name} gives no Traces: wrap it in a class that inherits attnscope.models.adapters.Adapter and returns "
+            "one (docs/own-model.md has a short example), or give a Hugging Face model"
+        )
+    reader = tokenizer if tokenizer is not None else model.reader if isinstance(model, ReadsTexts) else None
+    if reader is not None and not isinstance(reader, Reader):
+        raise BadSetting(f"the tokenizer of an adapter is a reader, such as WordReader, not a {type(reader).__name__}")
+    return LoadedModel(model, reader, name)
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "summary.json").is_file() and (folder / "weights.safetensors").is_file()
+
+
+def run_at(folder: Path) -> Run:
+    """Return the run of a folder; where it lies in a store, each of its files is checked."""
+    folder = folder.resolve()
+    store = Store(folder.parent.parent)
+    stored = folder.parent.name == "runs" and folder.name in set(store.keys())
+    return find(folder.name, store) if stored else Run.at(folder)
+
+
+def from_run(run: Run, checkpoint: int | None = None) -> LoadedModel:
+    name = run.folder.name if checkpoint is None else f"{run.folder.name} at step {checkpoint}"
+    return LoadedModel(run.model(checkpoint), TaskReader(run.task), name, run.task, bool(run.forward))
+
+
+# Functions -----------------------------------------------------------------------------------------------------------
+
+
+def from_function(place: str, function: str) -> LoadedModel:
+    """Return the adapter that a function of one's own returns."""
+    maker: Callable[[], object] | None = getattr(imported(place), function, None)
+    if not callable(maker):
+        raise BadSetting(f"there is no function {function} in {place}")
+    made = maker()
+    if isinstance(made, LoadedModel):
+        return made
+    model, tokenizer = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, nn.Module):
+        raise BadSetting(f"{place}:{function} returns a {type(model).__name__}; it should return an adapter")
+    loaded = from_module(model, tokenizer)
+    return LoadedModel(loaded.module, loaded.reader, f"{Path(place).name}:{function}")
+
+
+def imported(place: str) -> ModuleType:
+    """Return a module by its name, or from a file; the folder of the file and the current folder are importable."""
+    path = Path(place)
+    add_to_path(Path.cwd())
+    if place.endswith(".py"):
+        require(path.is_file(), f"there is no file {place}")
+        add_to_path(path.resolve().parent)
+    try:
+        return import_file(path) if place.endswith(".py") else importlib.import_module(place)
+    except ImportError as error:
+        raise BadSetting(f"{place} cannot be imported: {error}") from error
+
+
+def add_to_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def import_file(path: Path) -> ModuleType:
+    """Return the module of a file, under its own name unless another module has it."""
+    known = sys.modules.get(path.stem)
+    taken = known is not None and getattr(known, "__file__", None) != str(path.resolve())
+    name = f"{path.stem}_of_{path.resolve().parent.name}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise BadSetting(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

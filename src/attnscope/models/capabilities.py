@@ -1,0 +1,166 @@
+"""What a model can do, declared by inheritance. A probe states what it needs, and `needs` refuses what lacks it.
+
+    class MyClassifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module): ...
+
+    needs(model, ReadsOut, by="the lexical probe")
+
+None has state or an `__init__` of its own, so they may be combined in any order.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attnscope.errors import AttnscopeError
+from attnscope.models.trace import Interventions, Trace
+from attnscope.tasks.batch import Batch
+
+if TYPE_CHECKING:
+    from attnscope.models.adapters.readers import Reader
+
+
+# What a decoder is given at each step: the gold token before it, or the token that it predicted itself.
+Decoding = Literal["teacher_forced", "greedy"]
+TEACHER_FORCING: dict[Decoding, float] = {"teacher_forced": 1.0, "greedy": 0.0}  # the probability of the gold token
+
+
+class MissingCapability(AttnscopeError):
+    """A probe needs something that the model does not declare."""
+
+
+class _Forward:
+    decoding: Decoding = "teacher_forced"  # what `teacher_forcing=None` means
+
+    def gold_probability(self, teacher_forcing: float | None) -> float:
+        """Return the probability that the decoder is given the gold token, where None means: by `decoding`."""
+        return TEACHER_FORCING[self.decoding] if teacher_forcing is None else teacher_forcing
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            batch: Batch,
+            attention: Interventions | None = None,
+            teacher_forcing: float | None = None,
+            gates: bool = False,
+        ) -> Trace:
+            """Run a forward pass.
+
+            Args:
+                batch: Token ids of source and target, with masks.
+                attention: Weights to use in place of the model's own (batch x heads x target x source), or a function
+                    of (weights, mask) that returns them; a model that HasLayers also takes {layer: ...} and
+                    {(layer, head): ...}.
+                teacher_forcing: The probability that the decoder is given the gold token; None: by `decoding`.
+                gates: Whether the trace holds the gates of recurrent cells.
+            """
+
+
+class GivesTrace(_Forward):
+    """A forward pass over a Batch returns a Trace."""
+
+
+class ReadsOut(_Forward):
+    """Logits can be computed from a context in place of the one of a forward pass."""
+
+    # Whether a readout equals a forward pass with that attention even where there is a decoder state. (Without one, as
+    # in a classifier, it always does.)
+    readout_is_exact: bool = False
+
+    def context_of(self, values: Float[Tensor, "batch heads target value"]) -> Float[Tensor, "batch target context"]:
+        """Return the context that follows from the mixed values of each head of the last layer."""
+        raise NotImplementedError
+
+    def readout(
+        self, context: Float[Tensor, "*any context"], decoder: Float[Tensor, "*any units"] | None = None
+    ) -> Float[Tensor, "*any words"]:
+        """Return the logits with this context, the decoder state held; with a trace's own, the trace's logits."""
+        raise NotImplementedError
+
+
+class EmbedsSource(_Forward):
+    """The source embedding is a module, called on `batch.source` itself, once in a forward pass."""
+
+    source_inputs: nn.Module
+
+
+class Generates(_Forward):
+    """Outputs can be generated without a target."""
+
+    def generate(
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], max_length: int
+    ) -> Int[Tensor, "batch generated"]:
+        """Return token ids of up to `max_length` steps; END and all that follows it are END."""
+        raise NotImplementedError
+
+
+class ReadsTexts(_Forward):
+    """Texts become Batches through the model's own reader."""
+
+    reader: "Reader"
+
+
+class HasLayers(_Forward):
+    """There are several layers of attention, and `attention=` may name layers and heads."""
+
+    depth: int
+
+
+class SelfAttends(_Forward):
+    """The encoder's self-attention can be recorded, as attention rollout needs."""
+
+    def self_attention(self, batch: Batch) -> tuple[Float[Tensor, "batch heads source source"], ...]:
+        """Return the self-attention weights of each layer, the first layer first."""
+        raise NotImplementedError
+
+
+class WrapsModel:
+    """Holds a model together with what belongs to it, such as its reader."""
+
+    module: nn.Module
+
+
+# What is missing, and what to add.
+EXPLANATIONS: dict[type, tuple[str, str]] = {
+    GivesTrace: ("gives a Trace", "a forward pass (batch, attention, teacher_forcing, gates) that returns one"),
+    ReadsOut: ("can be read out from a context", "the methods context_of(values) and readout(context, decoder)"),
+    EmbedsSource: ("shows its source embedding", "a module source_inputs, called on batch.source in a forward pass"),
+    Generates: ("generates outputs", "the method generate(source, source_mask, max_length)"),
+    ReadsTexts: ("reads texts", "a reader, such as attnscope.models.adapters.WordReader"),
+    HasLayers: ("has layers of attention", "the number of layers as depth, and attention={layer: ...}"),
+    SelfAttends: ("shows its self-attention", "the method self_attention(batch)"),
+}
+
+
+def needs(model: object, *capabilities: type, by: str) -> None:
+    """Raise MissingCapability unless the model declares all of these.
+
+    Args:
+        model: A model, or a LoadedModel around one.
+        capabilities: Classes of this module.
+        by: What needs them, as the subject of the sentence, such as "the lexical probe".
+    """
+    module = model.module if isinstance(model, WrapsModel) else model
+    for capability in capabilities:
+        if not isinstance(module, capability):
+            ability, remedy = EXPLANATIONS[capability]
+            raise MissingCapability(
+                f"{by} needs a model that {ability}, which {type(module).__name__} does not declare: "
+                f"let its class inherit attnscope.models.capabilities.{capability.__name__} and give it {remedy}"
+            )
+
+
+class Adapter(GivesTrace, nn.Module, ABC):
+    """A model whose forward pass gives a Trace. Inherit further capabilities with their methods."""
+
+    @abstractmethod
+    def forward(
+        self,
+        batch: Batch,
+        attention: Interventions | None = None,
+        teacher_forcing: float | None = None,
+        gates: bool = False,
+    ) -> Trace:
+        """Run a forward pass; `attention` replaces the model's own weights before values are mixed."""

@@ -1,0 +1,230 @@
+"""A model with all that belongs to it: its reader, its name, its classes, the task that it was trained on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from attnscope.errors import BadSetting, require
+from attnscope.models.adapters.readers import NO_WORD, Label, Pieced, Text, Texts, Words, check_pairs, class_number
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, ReadsTexts, WrapsModel
+from attnscope.models.inference import device_of, evaluating, module_of
+from attnscope.models.inputs import TextReader, classes_of, with_predictions, words_of
+from attnscope.models.trace import Interventions, Trace
+from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad
+from attnscope.tasks.task import Task
+from attnscope.tasks.text.coder import Coder
+from attnscope.tasks.text.corpus import Marks
+from attnscope.tasks.text.preparation import Preparation
+from attnscope.tasks.text.task import TextTask
+
+CLASSIFIER, TRANSLATOR = "classifier", "translator"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadedModel(WrapsModel, ReadsTexts):
+    """What `attnscope.load` returns; every probe takes it.
+
+    Attributes:
+        module: The model itself, which gives Traces.
+        reader: Turns texts into Batches.
+        name: The name of the folder, run or function that it comes from.
+        task: What a run was trained on; None for other models.
+        fixed_attention: Whether it was trained with attention that was not its own, such as uniform weights.
+    """
+
+    module: nn.Module
+    reader: TextReader
+    name: str
+    task: Task | None = None
+    fixed_attention: bool = False
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; none for a translator."""
+        return classes_of(self)
+
+    @property
+    def kind(self) -> str:
+        """Either "classifier" or "translator"."""
+        return CLASSIFIER if self.classes else TRANSLATOR
+
+    @property
+    def decoding(self) -> Decoding:
+        """What the decoder is given at each step, unless a call says otherwise."""
+        return self.module.decoding if isinstance(self.module, GivesTrace) else "teacher_forced"
+
+    def trace(
+        self,
+        texts: Sequence[Text],
+        targets: Sequence[Label | Text] | None = None,
+        attention: Interventions | None = None,
+        decoding: Decoding | None = None,
+    ) -> Trace:
+        """Return the Trace of a forward pass over these texts.
+
+        Args:
+            texts: Strings, or lists of words.
+            targets: Their classes or translations; None: what the model predicts.
+            attention: Weights, or a function of them, in place of the model's own.
+            decoding: "teacher_forced" or "greedy"; None: the model's own setting.
+        """
+        read = self.read(texts, targets)
+        teacher_forcing = None if decoding is None else TEACHER_FORCING[decoding]
+        with evaluating(self):
+            return module_of(self)(read.batch.to(device_of(self)), attention=attention, teacher_forcing=teacher_forcing)
+
+    def read(self, texts: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
+        """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
+        require(not isinstance(texts, str), f"give a list of texts: [{texts!r:.60}]")
+        read = self.reader.read(texts, targets)
+        return with_predictions(self, read) if targets is None else read
+
+    def predict(self, texts: Sequence[Text]) -> list[str]:
+        """Return the predicted class of each text, or its translation."""
+        batch = self.read(texts).batch
+        if self.classes:
+            return [self.classes[i] for i in (batch.target[:, 0] - len(SPECIALS)).tolist()]
+        return [self.reader.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
+
+    def to(self, device: str | torch.device) -> "LoadedModel":
+        """Move the model to a device."""
+        self.module.to(device)
+        return self
+
+    def __call__(
+        self, batch: Batch, attention: Interventions | None = None, teacher_forcing: float | None = None,
+        gates: bool = False,
+    ) -> Trace:  # fmt: skip
+        """Return the Trace of a forward pass over a Batch, as the module does."""
+        return module_of(self)(batch, attention, teacher_forcing, gates)
+
+    def __repr__(self) -> str:
+        classes = f" of {', '.join(self.classes)}" if self.classes else ""
+        return f"<{self.name}: {self.kind}{classes}, {type(self.module).__name__}>"
+
+
+@dataclass(frozen=True)
+class TaskReader:
+    """Reads raw texts into the vocabularies of a task, so that a run of the store takes texts.
+
+    A corpus prepares and encodes them as it did for training; words of a synthetic task stand between white space.
+    """
+
+    task: Task
+
+    @property
+    def source_vocabulary(self) -> Vocabulary:
+        return self.task.source_vocabulary
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.task.target_vocabulary
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The target words of a task whose targets are one word; none for a task of translation."""
+        return self.target_vocabulary.tokens[len(SPECIALS) :] if self.example.target.shape[1] == 1 else ()
+
+    @cached_property
+    def example(self) -> Batch:
+        """One sentence of the test set, which shows the special tokens around a source."""
+        return next(self.task.batches("test", 1))
+
+    @cached_property
+    def sides(self) -> "tuple[Side, Side]":
+        source = self.example.source[0].tolist()
+        around = Marks((START,) * (source[0] == START), (END,) * (source[-1] == END))
+        if not isinstance(self.task, TextTask):
+            return Side(self.source_vocabulary, around), Side(self.target_vocabulary, Marks(after=(END,)))
+        corpus, preparation = self.task.corpus, self.task.preparation
+        return (
+            Side(self.source_vocabulary, around, corpus.source, preparation),
+            Side(self.target_vocabulary, Marks(after=(END,)), corpus.target, preparation),
+        )
+
+    def read(self, sources: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
+        """Return one batch; without targets, they are the first class or empty."""
+        check_pairs(sources, targets)
+        source_side, target_side = self.sides
+        source, mask, words, cut = padded([source_side.encode(text) for text in sources])
+        given = targets or [0 if self.classes else ""] * len(sources)
+        rows = [self.encode_class(one) if self.classes else target_side.encode(one) for one in given]
+        target, target_mask, target_words, _ = padded(rows)
+        return Texts(Batch(source, mask, target, target_mask), words, target_words, cut)
+
+    def encode_class(self, label: Label) -> "Encoded":
+        number = class_number(label, self.classes)
+        name = (self.classes[number],)
+        return Encoded([number + len(SPECIALS)], Pieced(name, name, (0,)), cut=False)
+
+    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        """Return the words of a generated target."""
+        return words_of(token_ids, mask, self.target_vocabulary)
+
+    def text(self, token_ids: Tensor) -> str:
+        """Return what target token ids say, without special tokens."""
+        kept = [i for i in token_ids.tolist() if i >= len(SPECIALS)]
+        return self.sides[1].text(kept)
+
+
+class Encoded(NamedTuple):
+    """One text: its token ids, its words, and whether its end was cut off."""
+
+    token_ids: list[int]
+    pieced: Pieced
+    cut: bool
+
+
+@dataclass(frozen=True)
+class Side:
+    """How source or target texts of a task become token ids."""
+
+    vocabulary: Vocabulary
+    special: Marks  # the special tokens around a text
+    coder: Coder | None = None  # of a corpus
+    preparation: Preparation | None = None
+
+    def encode(self, text: Text) -> Encoded:
+        """Return the token ids of a text, and the word between white space that each belongs to."""
+        words = tuple(text.split() if isinstance(text, str) else text)
+        parts = [self.token_ids(word if isinstance(text, str) else [word]) for word in words]
+        token_ids = self.token_ids(text)
+        word_of = [place for place, part in enumerate(parts) for _ in part][: len(token_ids)]
+        joined = [i for part in parts for i in part]
+        tokens = self.vocabulary.decode(token_ids)
+        if token_ids != joined[: len(token_ids)]:  # where preparation does not go word by word, each token is a word
+            words, word_of = tuple(tokens), list(range(len(tokens)))
+        before, after = list(self.special.before), list(self.special.after)
+        names = self.vocabulary.decode(before) + tokens + self.vocabulary.decode(after)
+        places = [NO_WORD] * len(before) + word_of + [NO_WORD] * len(after)
+        pieced = Pieced(words, tuple(names), tuple(places))
+        return Encoded(before + token_ids + after, pieced, len(token_ids) < len(joined))
+
+    def token_ids(self, text: Text) -> list[int]:
+        if self.coder is not None and self.preparation is not None:
+            words = self.preparation.words(text)[: self.preparation.max_length]
+            encoded: list[int] = self.coder.encode([words])[0].tolist()
+            return encoded
+        known, words = self.vocabulary.ids, list(text.split() if isinstance(text, str) else text)
+        unknown = [word for word in words if known.get(word, 0) < len(SPECIALS)]
+        if unknown:
+            raise BadSetting(
+                f"this run knows no word {unknown[0]!r}; its words are {', '.join(self.vocabulary.tokens[3:23])}"
+            )
+        return [known[word] for word in words]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode(token_ids)) if self.coder is None else self.coder.text(token_ids)
+
+
+def padded(rows: Sequence[Encoded]) -> tuple[Tensor, Tensor, Words, int]:
+    """Return padded token ids, their mask, their words, and how many texts were cut."""
+    require(all(row.token_ids for row in rows), "a text without any word cannot be read; leave empty texts out")
+    token_ids, mask = pad([np.array(row.token_ids) for row in rows])
+    return token_ids, mask, Words.of([row.pieced for row in rows]), sum(row.cut for row in rows)

@@ -1,0 +1,167 @@
+"""Bars, stacked bars and violins: how groups compare, of what parts they are made, how values are distributed.
+
+`stacked_shares` draws aitken2021 figure 5a, `violins` baan2019 figure 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.container import BarContainer
+from matplotlib.lines import Line2D
+
+from attnscope.errors import require
+from attnscope.plots.style import (
+    FAINT,
+    INK,
+    WORDS,
+    Handle,
+    Values,
+    axes,
+    colours,
+    label,
+    legend,
+    name_axes,
+    name_ticks,
+    styled,
+    tint,
+)
+
+GROUP_WIDTH = 0.8  # all bars of a group
+STACK_WIDTH = 0.7
+
+
+@styled
+def bars(
+    table: pd.DataFrame,
+    ax: Axes | None = None,
+    errors: pd.DataFrame | None = None,
+    ylabel: str | None = None,
+    published: pd.DataFrame | None = None,
+    seeds: Sequence[pd.DataFrame] | None = None,
+) -> Axes:
+    """Draw one group of bars per row, one bar per column.
+
+    Args:
+        table: Heights of the bars.
+        ax: Axes to draw on; new ones by default.
+        errors: Half the length of the error bar of each bar.
+        ylabel: Name of the y axis.
+        published: Published numbers, drawn as black lines across the bars.
+        seeds: One table per seed, each drawn as dots.
+    """
+    ax = axes(ax, size=(1.6 + 0.4 * max(table.size, 5), 3.2))
+    width = GROUP_WIDTH / max(len(table.columns), 1)
+    names = [label(name) for name in table.columns]
+    paint, handles = colours(names), list[Handle]()
+    for i, (name, column) in enumerate(zip(names, table.columns, strict=True)):
+        x, heights = np.arange(len(table)) - GROUP_WIDTH / 2 + (i + 0.5) * width, table[column].to_numpy(dtype=float)
+        handles.append(ax.bar(x, heights, width * 0.92, color=tint(paint[name], 0.25)))
+        if errors is not None:
+            spread = _cells(errors, table[column])
+            ax.errorbar(x, heights, yerr=spread, fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
+        for shift, seed in zip(np.linspace(-0.25, 0.25, len(seeds or [])), seeds or [], strict=True):
+            dots = _cells(seed, table[column])
+            ax.scatter(x + shift * width, dots, s=9, color=INK, alpha=0.65, linewidths=0, zorder=3)
+        if published is not None:
+            levels = _cells(published, table[column])
+            known, reach = np.isfinite(levels), width * 0.46
+            ax.hlines(levels[known], x[known] - reach, x[known] + reach, color="black", linewidth=2, zorder=4)
+    keys = dict(zip(names, handles, strict=True)) if len(names) > 1 else {}
+    if published is not None:
+        keys["published"] = Line2D([], [], color="black", linewidth=2)
+    if keys:
+        legend(ax, list(keys.values()), list(keys))
+    name_ticks(ax, [label(name) for name in table.index], max_length=10)
+    ax.grid(axis="y", color=FAINT, linewidth=0.6)
+    ax.axhline(0, color=INK, linewidth=0.8)
+    name_axes(ax, None, ylabel)
+    return ax
+
+
+def _cells(other: pd.DataFrame, column: pd.Series) -> np.ndarray:
+    """Return the cells of another table for this column; NaN where it has none."""
+    return other.reindex(index=column.index, columns=pd.Index([column.name])).to_numpy(dtype=float)[:, 0]
+
+
+@styled
+def stacked_shares(table: pd.DataFrame, ax: Axes | None = None, errors: pd.DataFrame | None = None) -> Axes:
+    """Draw one bar per row, one part per column: the first lowest and darkest; negative parts hang below zero."""
+    ax = axes(ax, size=(1.8 + 0.7 * max(len(table), 2), 3.2))
+    values = table.to_numpy(dtype=float, na_value=0.0)
+    spreads = np.zeros_like(values) if errors is None else errors.loc[table.index, table.columns].to_numpy(dtype=float)
+    bottoms = np.where(values >= 0, _sums_before(values.clip(min=0)), _sums_before(values.clip(max=0)))
+    handles = [
+        _layer(ax, values[:, i], bottoms[:, i], spreads[:, i], colour)
+        for i, colour in enumerate(shades(len(table.columns)))
+    ]
+    legend(ax, handles[::-1], [label(name) for name in table.columns[::-1]])
+    name_ticks(ax, [label(name) for name in table.index], max_length=8)
+    ax.set_ylabel("share")
+    if values.size and values.min() >= 0 and values.sum(axis=1).max() <= 1.001:
+        ax.set_ylim(0, max(1.02, ax.get_ylim()[1] / 1.05))
+    elif values.size and values.min() < 0:
+        ax.axhline(0, color="black", linewidth=0.8)
+    return ax
+
+
+def shades(n: int) -> list[str]:
+    """Return n purples from dark to light."""
+    return [to_hex(mpl.colormaps["Purples"](x)) for x in np.linspace(0.95, 0.25, n)]
+
+
+def _sums_before(values: np.ndarray) -> np.ndarray:
+    """Return where each part begins: the sum of the parts before it."""
+    return np.asarray(np.cumsum(values, axis=1) - values)
+
+
+def _layer(ax: Axes, heights: np.ndarray, bottoms: np.ndarray, spreads: np.ndarray, colour: str) -> BarContainer:
+    x = np.arange(len(heights))
+    layer = ax.bar(x, heights, STACK_WIDTH, bottom=bottoms, color=colour, edgecolor="white", linewidth=0.8)
+    shown = np.nan_to_num(spreads) > 0
+    tops = (bottoms + heights)[shown]
+    for shade, width in (("white", 3.0), (INK, 1.0)):  # a light rim, to stand out on the dark parts
+        ax.errorbar(x[shown], tops, yerr=spreads[shown], fmt="none", ecolor=shade, elinewidth=width)
+    return layer
+
+
+@styled
+def violins(
+    values: Values,
+    names: Iterable[object] | None = None,
+    ax: Axes | None = None,
+    limits: tuple[float, float] | None = None,
+    colour: str | None = None,
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+) -> Axes:
+    """Draw one violin per column, a thin line over its full range, and a dot at its median."""
+    table = np.asarray(values, dtype=float)
+    require(table.ndim == 2 and table.size > 0, f"violins need rows and columns of values, not the shape {table.shape}")
+    ax = axes(ax, size=(1.6 + 0.14 * max(table.shape[1], 20), 3.2))
+    x, paint = np.arange(table.shape[1]), colour or WORDS[0]
+    for body in ax.violinplot(table, x, widths=0.9, showextrema=False)["bodies"]:  # type: ignore[attr-defined]
+        body.set(facecolor=tint(paint, 0.25), edgecolor="none", alpha=0.9)
+    ax.vlines(x, table.min(0), table.max(0), color=tint(paint, -0.3), linewidth=0.6)
+    ax.scatter(x, np.median(table, 0), s=6, color=INK, linewidths=0, zorder=3)
+    if limits is not None:
+        margin = 0.03 * (limits[1] - limits[0])
+        ax.set_ylim(limits[0] - margin, limits[1] + margin)
+    if names is None:
+        ax.set_xticks([])
+    else:
+        _name_violins(ax, [label(name) for name in names], table.shape[1])
+    name_axes(ax, xlabel, ylabel)
+    return ax
+
+
+def _name_violins(ax: Axes, names: Sequence[str], n: int, max_names: int = 60) -> None:
+    """Write at most so many names; of more, every second, third, ..."""
+    require(len(names) == n, f"there are {len(names)} names for {n} violins")
+    x = list(range(0, n, 1 + (n - 1) // max_names))
+    ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=6)

@@ -1,0 +1,147 @@
+"""Can a second model learn to say the same while it attends elsewhere? (tutek2020 §3.3, eq. 6, figure 1)
+
+The adversary of Wiegreffe and Pinter (2019): a new model of the same architecture, trained against a fixed one to lower
+TVD(ŷa, ŷb) − λ · JSD(αa, αb). Their code had KL(αa‖αb) in the place of the JSD that they and tutek2020 print.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnscope.display import Axes, Displayed
+from attnscope.errors import choose, require
+from attnscope.models.inference import evaluating, on_device_of
+from attnscope.models.trace import Trace
+from attnscope.probes.counterfactual import check_classifier, class_probabilities
+from attnscope.probes.divergences import DIVERGENCES, tvd
+from attnscope.tasks import Batch, Task
+from attnscope.training.fit import Fit, Report, carry_out
+from attnscope.training.objectives import Objective
+from attnscope.training.progress import Progress
+from attnscope.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True, eq=False)
+class ImitationLoss(Objective):
+    """Say what the base says, but attend elsewhere: the mean over texts of eq. 6."""
+
+    base: nn.Module
+    weight: float  # λ
+    divergence: str = "jsd"  # or "kl" = KL(adversary‖base), as the predecessor's code had it
+
+    def __post_init__(self) -> None:
+        require(self.weight >= 0, f"the weight λ of the divergence must not be negative, but is {self.weight}")
+        choose("divergence", self.divergence, DIVERGENCES)
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        with evaluating(self.base):
+            shown = self.base(batch)
+        check_pair(trace, shown)
+        change = tvd(class_probabilities(trace.logits), class_probabilities(shown.logits))
+        apart = DIVERGENCES[self.divergence](trace.attention, shown.attention).mean((1, 2))
+        return (change.to(apart) - self.weight * apart).mean()
+
+
+@dataclass(frozen=True)
+class Imitation(Displayed):
+    """Of each text, how far apart the attentions of base and adversary are, and how far apart what they say."""
+
+    jsd: Float[np.ndarray, " texts"]
+    kl: Float[np.ndarray, " texts"]  # KL(adversary‖base)
+    tvd: Float[np.ndarray, " texts"]
+    changed: Float[np.ndarray, " texts"]  # 1 where they decide differently
+
+    def summary(self) -> dict[str, float]:
+        """Means over texts: the point of figure 1, and what is beside it."""
+        return {name: float(values.mean()) for name, values in vars(self).items()}
+
+    def table(self) -> pd.DataFrame:
+        """One row: the summary."""
+        return pd.DataFrame([self.summary()])
+
+    def by_text(self) -> pd.DataFrame:
+        """A row a text."""
+        return pd.DataFrame(vars(self)).rename_axis("text")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """TVD against JSD, a point a text."""
+        from attnscope import plots
+
+        return plots.scatter(self.jsd, self.tvd, ax=ax, xlabel="JSD of attentions, in nats", ylabel="TVD of outputs")
+
+
+def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -> Imitation:
+    """How far a model's attention is from the base's, text by text, and at what price in what it says."""
+    with evaluating(base), evaluating(adversary):
+        rows = [compare_traces(adversary(batch), base(batch)) for batch in on_device_of(adversary, batches)]
+    require(bool(rows), "there is no text to compare; give at least one batch")
+    return Imitation(*torch.cat(rows, 1).cpu().numpy())
+
+
+def compare_traces(trace: Trace, base: Trace) -> Float[Tensor, "measures batch"]:
+    """JSD, KL, TVD, and whether the decisions differ."""
+    check_pair(trace, base)
+    attention, other = trace.attention.double(), base.attention.double()
+    apart = [DIVERGENCES[name](attention, other).mean((1, 2)) for name in ("jsd", "kl")]
+    said, meant = class_probabilities(trace.logits), class_probabilities(base.logits)
+    return torch.stack([*apart, tvd(said, meant), (said.argmax(-1) != meant.argmax(-1)).double()])
+
+
+def check_pair(trace: Trace, base: Trace) -> None:
+    check_classifier(trace)
+    given, expected = (tuple(one.attention.shape) + tuple(one.logits.shape) for one in (trace, base))
+    require(
+        given == expected,
+        f"the adversary has {given[1]} heads and {given[-1]} target words, its base {expected[1]} and {expected[-1]}; "
+        "they must be of the same architecture",
+    )
+
+
+class ImitationTraining(Fit):
+    """A training run whose best weights are those of the lowest price of eq. 6 on the validation split.
+
+    What is learned has nothing to do with gold classes, so their loss must not choose.
+    """
+
+    objective: ImitationLoss
+
+    def _judge(self, row: Mapping[str, float]) -> None:
+        apart = row[f"imitation.{self.objective.divergence}"]
+        super()._judge({**row, "loss": row["imitation.tvd"] - self.objective.weight * apart})
+
+
+def train_adversary(
+    base: nn.Module,
+    fresh: nn.Module,
+    task: Task,
+    weight: float,
+    divergence: str = "jsd",
+    settings: TrainingSettings | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    report: Report | None = None,
+) -> Progress:
+    """Train a fresh model, in place, to say what the base says but to attend elsewhere.
+
+    The log shows its imitation on the validation split, by which patience and keep_weights="best" judge.
+    """
+    require(fresh is not base, "the adversary must be a fresh model: the base itself cannot be moved away from itself")
+    settings = settings or TrainingSettings()
+    require(
+        settings.best_metric == "loss" and settings.stop_at_accuracy is None,
+        "an adversary is judged by eq. 6 alone, not by gold classes: leave best_metric='loss' and "
+        "stop_at_accuracy=None",
+    )
+
+    def watch(model: nn.Module, task: Task) -> dict[str, float]:
+        return imitation(base, model, task.batches("validation")).summary()
+
+    objective = ImitationLoss(base, weight, divergence)
+    run = ImitationTraining(fresh, task, objective, settings, seed, folder, {"imitation": watch})
+    return carry_out(run, report).progress

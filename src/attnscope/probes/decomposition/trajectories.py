@@ -1,0 +1,331 @@
+"""In which few directions does a set of components lie? (aitken2021 §3, footnote 4)"""
+
+# TODO(docstring) join:
+#   Do encoder and decoder walk the same curve in time, and where do the two meet? (aitken2021 §3, §4.1, figures 2, 4)
+#   At which offset from its own time does each decoder step look, by time alone? (aitken2021 §4.1, figure 5b)
+#   What do the first states of a stream look like without their time steps? (aitken2021 figures 2b, 3c, 6a)
+#   What do temporal components look like as paths, and words as clouds? (aitken2021 figures 2 to 4)
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, cat
+
+from attnscope.display import Axes, Displayed
+from attnscope.probes.accumulator import Accumulator, Sums
+from attnscope.probes.decomposition.components import Components, Parts, Side
+from attnscope.tasks.batch import NOWHERE, Batch
+
+
+@dataclass(frozen=True)
+class Principal(Displayed):
+    """Principal axes of a set of vectors, the widest first, and the fraction of the variance along each.
+
+    The sign of an axis means nothing; it is chosen so that the axis' largest entry is positive.
+    """
+
+    mean: Float[Tensor, " key"]
+    axes: Float[Tensor, "axes key"]
+    explained: Float[Tensor, " axes"]
+
+    def project(self, vectors: Float[Tensor, "*points key"], centred: bool = True) -> Float[Tensor, "*points axes"]:
+        """Coordinates along the axes. A direction, such as a readout vector, is not to be centred."""
+        moved = vectors.to(self.mean) - self.mean if centred else vectors.to(self.mean)
+        return moved @ self.axes.T
+
+    def table(self) -> pd.DataFrame:
+        explained = pd.DataFrame({"explained": self.explained.cpu().numpy()}).rename_axis("axis")
+        return explained.assign(together=explained["explained"].cumsum())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        table, x = self.table(), torch.arange(1, len(self.explained) + 1).numpy()
+        curves = {"explained, up to this axis": table["together"].to_numpy()}
+        return plots.profiles(x, curves, ax=ax, xlabel="axis", ylabel="fraction of the variance")
+
+
+def principal_axes(vectors: Float[Tensor, "points key"], count: int = 3) -> Principal:
+    """PCA of a set that is at hand, such as all temporal or all input components."""
+    from sklearn.decomposition import PCA  # takes a second to load
+
+    fitted = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors.double().cpu().numpy())
+    axes = torch.from_numpy(fitted.components_)
+    return Principal(torch.from_numpy(fitted.mean_), signed(axes), torch.from_numpy(fitted.explained_variance_ratio_))
+
+
+@dataclass(frozen=True)
+class MomentSums(Sums):
+    """First and second moments of a stream of vectors: all that an exact PCA needs."""
+
+    total: Float[Tensor, "heads key"]
+    squares: Float[Tensor, "heads key key"]
+    states: Int[Tensor, ""]
+
+    def principal(self, count: int = 3) -> tuple[Principal, ...]:
+        """PCA of the whole stream, one a head."""
+        means = self.total / self.states
+        covariances = self.squares / self.states - means[:, :, None] * means[:, None]
+        return tuple(principal_of(mean, covariance, count) for mean, covariance in zip(means, covariances, strict=True))
+
+
+def moment_sums(vectors: Float[Tensor, "batch heads time key"], mask: Bool[Tensor, "batch time"]) -> MomentSums:
+    real = vectors if mask.all() else vectors * mask[:, None, :, None]
+    rows = real.transpose(0, 1).flatten(1, 2)  # heads x (batch time) x key
+    return MomentSums(rows.sum(1).double(), (rows.mT @ rows).double(), mask.sum())
+
+
+def principal_of(mean: Float[Tensor, " key"], covariance: Float[Tensor, "key key"], count: int) -> Principal:
+    variances, vectors = torch.linalg.eigh(covariance.cpu())  # in ascending order
+    widest = torch.arange(len(mean)).flip(0)[:count]
+    explained = variances[widest].clamp_min(0) / variances.clamp_min(0).sum()
+    return Principal(mean.cpu(), signed(vectors.T[widest]), explained)
+
+
+def signed(axes: Float[Tensor, "axes key"]) -> Float[Tensor, "axes key"]:
+    largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
+    return axes * largest.sign()
+
+
+@dataclass(frozen=True)
+class TemporalTrajectories(Displayed):
+    """The temporal components μ(t) of the encoder and μ(s) of the decoder, in the order of time."""
+
+    encoder: Float[Tensor, "source key"]
+    decoder: Float[Tensor, "target key"]
+    steps: int  # of the decoder that count: averages beyond are of few sentences
+
+    @cached_property
+    def products(self) -> Float[np.ndarray, "target source"]:
+        """μ(s) · μ(t)."""
+        aligned: np.ndarray = (self.decoder @ self.encoder.T).cpu().numpy()
+        return aligned
+
+    @property
+    def attention(self) -> Float[np.ndarray, "target source"]:
+        """The softmax over encoder steps of μ(s) · μ(t): the attention that time alone would give."""
+        return torch.from_numpy(self.products).softmax(-1).numpy()
+
+    @property
+    def peaks(self) -> Int[np.ndarray, " steps"]:
+        """The encoder step with the largest μ(s) · μ(t), for every decoder step that counts."""
+        largest: np.ndarray = self.products[: self.steps].argmax(1)
+        return largest
+
+    @property
+    def matching(self) -> float:
+        """The mean cosine of μ(t) of encoder and decoder at the same t, each curve centred."""
+        curves = [side[: self.steps] for side in (self.encoder, self.decoder)]
+        first, second = (curve - curve.mean(0) for curve in curves)
+        return torch.cosine_similarity(first, second, dim=1).mean().item()
+
+    @property
+    def peak_at_own_step(self) -> float:
+        """The share of decoder steps s whose μ(s) · μ(t) is largest at t = s."""
+        return float((self.peaks == np.arange(self.steps)).mean())
+
+    @property
+    def near_the_diagonal(self) -> Float[np.ndarray, " steps"]:
+        """For each decoder step, how much of the temporal attention lies within one position of it."""
+        weights = self.attention[: self.steps]
+        own, positions = np.indices(weights.shape)
+        near: np.ndarray = (weights * (abs(own - positions) <= 1)).sum(1)
+        return near
+
+    @property
+    def adjacent(self) -> float:
+        """The share of components whose nearest neighbour is the one before or after, on the same side."""
+        points = torch.cat([self.encoder, self.decoder]).cpu().numpy()
+        distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+        np.fill_diagonal(distances, np.inf)
+        own, nearest = np.arange(len(points)), distances.argmin(1)
+        side = own >= len(self.encoder)
+        return float(((abs(nearest - own) == 1) & (side[nearest] == side)).mean())
+
+    @property
+    def meeting_step(self) -> int:
+        """The encoder step whose component is nearest to the decoder's first."""
+        return int((self.encoder - self.decoder[0]).norm(dim=1).argmin())
+
+    def in_few_directions(self, axes: int = 3) -> float:
+        """The share of the variance of all components along the first principal axes."""
+        return principal_axes(torch.cat([self.encoder, self.decoder]), axes).explained.sum().item()
+
+    def table(self) -> pd.DataFrame:
+        """A row a decoder step that counts."""
+        columns = {"peak": self.peaks, "near the diagonal": self.near_the_diagonal}
+        return pd.DataFrame(columns).rename_axis("step")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Both curves, in the plane in which they are widest."""
+        from attnscope import plots
+
+        plane = principal_axes(torch.cat([self.encoder, self.decoder]), 2)
+        curves = {"encoder": self.encoder, "decoder": self.decoder}
+        return plots.trajectories({name: plane.project(curve).numpy() for name, curve in curves.items()}, ax=ax)
+
+
+def temporal_trajectories(encoder: Components, decoder: Components, head: int = 0) -> TemporalTrajectories:
+    """Decoder steps count that at least half of the sentences have."""
+    counts = decoder.time_counts
+    return TemporalTrajectories(encoder.temporal[head], decoder.temporal[head], int((counts >= counts.max() / 2).sum()))
+
+
+REACH = 5  # figure 5b shows offsets from −5 to 5
+
+
+@dataclass(frozen=True)
+class OffsetProfile(Displayed):
+    """μ(s) · μ(t) of decoder and encoder as a function of the offset t − s, and the offset that the task asks for."""
+
+    offsets: Int[Tensor, " offsets"]
+    values: Float[Tensor, "heads target offsets"]  # NaN where there is no encoder step s + offset
+    expected: Float[Tensor, " steps"] | None  # mean of guide − s; None where the task does not say, NaN at such steps
+
+    @property
+    def largest(self) -> Float[Tensor, "heads target"]:
+        """The offset of the largest value at each decoder step; NaN where no encoder step lies in reach."""
+        found = self.offsets[self.values.nan_to_num(-torch.inf).argmax(-1)].double()
+        return found.masked_fill(self.values.isnan().all(-1), torch.nan)
+
+    def table(self, head: int = 0) -> pd.DataFrame:
+        """A row a decoder step: the value at each offset, the offset of the largest, and the one expected."""
+        table = pd.DataFrame(self.values[head].cpu().numpy(), columns=self.offsets.tolist()).rename_axis("step")
+        table["largest"] = self.largest[head].cpu().numpy()
+        expected = pd.Series(np.nan if self.expected is None else self.expected.cpu().numpy(), dtype=float)
+        return table.assign(expected=expected.reindex(table.index))
+
+    def plot(self, ax: Axes | None = None, head: int = 0, steps: tuple[int, ...] | None = None) -> Axes:
+        """Curves of a few decoder steps, with a mark at the offset expected there."""
+        from attnscope import plots
+
+        table = self.table(head)
+        shown = steps or tuple(sorted({0, len(table) // 4, len(table) // 2, 3 * len(table) // 4}))
+        curves = {f"s = {s}": table.loc[s, self.offsets.tolist()].to_numpy(dtype=float) for s in shown}
+        marks = {f"s = {s}": float(table["expected"][s]) for s in shown if np.isfinite(table["expected"][s])}
+        x = self.offsets.cpu().numpy()
+        return plots.profiles(x, curves, ax=ax, xlabel="offset t − s", ylabel="μ(s) · μ(t)", marks=marks or None)
+
+
+def offset_profile(
+    decoder: Components,
+    encoder: Components,
+    reach: int = REACH,
+    expected: Float[Tensor, " steps"] | None = None,
+) -> OffsetProfile:
+    products = decoder.temporal @ encoder.temporal.mT  # heads x target x source
+    offsets = torch.arange(-reach, reach + 1, device=products.device)
+    positions = torch.arange(products.shape[1], device=products.device)[:, None] + offsets  # target x offsets
+    inside = (positions >= 0) & (positions < products.shape[2])
+    inner = positions.clamp(0, products.shape[2] - 1).expand(len(products), -1, -1)
+    return OffsetProfile(offsets, products.gather(2, inner).masked_fill(~inside, torch.nan), expected)
+
+
+@dataclass(frozen=True)
+class OffsetSums(Sums):
+    """Offsets of the guide, summed over sequences."""
+
+    total: Float[Tensor, " target"]
+    steps: Int[Tensor, " target"]
+
+
+class ExpectedOffset(Accumulator[OffsetSums]):
+    """The mean over a stream of guide(s) − s: by how much the source runs ahead of a decoder step.
+
+    Steps whose guide says NOWHERE do not count.
+    """
+
+    def update(self, batch: Batch) -> None:
+        if batch.gold_attention is not None:
+            self.add(offset_sums(batch.gold_attention, batch.target_mask))
+
+    def result(self) -> Float[Tensor, " target"] | None:
+        """NaN at a step without a guide; None where no batch had one."""
+        return None if self.sums is None else self.sums.total / self.sums.steps
+
+
+def offset_sums(guide: Int[Tensor, "batch target"], target_mask: Bool[Tensor, "batch target"]) -> OffsetSums:
+    known = target_mask & (guide != NOWHERE)
+    offsets = guide - torch.arange(guide.shape[1], device=guide.device)
+    return OffsetSums((offsets * known).sum(0).double(), known.sum(0))
+
+
+LIMIT = 1000  # vectors kept for a picture
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The input-delta vectors of the first states of a stream, each with its word; never more than the limit."""
+
+    vectors: Float[Tensor, "points heads key"]
+    words: Int[Tensor, " points"]
+    limit: int = LIMIT
+
+    @property
+    def room(self) -> int:
+        return self.limit - len(self.words)
+
+    def __add__(self, later: "Cloud") -> "Cloud":
+        if not self.room:
+            return self
+        vectors, words = later.vectors[: self.room].to(self.vectors), later.words[: self.room].to(self.words)
+        return Cloud(cat([self.vectors, vectors]), cat([self.words, words]), self.limit)
+
+
+def cloud(side: Side, parts: Parts, limit: int = LIMIT) -> Cloud:
+    """Each sequence has a state at least, so that the first `limit` sequences are enough."""
+    mask = side.mask[:limit]
+    vectors = parts.input_delta[:limit].transpose(1, 2)  # batch x time x heads x key
+    return Cloud(vectors[mask][:limit], side.words[:limit][mask][:limit], limit)
+
+
+def temporal_paths(encoder: Components, decoder: Components | None, head: int = 0) -> dict[str, np.ndarray]:
+    """The temporal components of each side, in the plane of the first two principal axes of both together."""
+    sides = {"encoder": encoder} | ({} if decoder is None else {"decoder": decoder})
+    vectors = {name: side.temporal[head] for name, side in sides.items()}
+    plane = principal_axes(torch.cat(list(vectors.values())), 2)
+    return {name: plane.project(path).numpy() for name, path in vectors.items()}
+
+
+def plot_paths(encoder: Components, decoder: Components | None = None, head: int = 0, ax: Axes | None = None) -> Axes:
+    from attnscope import plots
+
+    return plots.trajectories(temporal_paths(encoder, decoder, head), ax=ax)
+
+
+def plot_cloud(
+    components: Components,
+    cloud: Cloud,
+    readout: Mapping[str, Float[Tensor, " key"]] | None = None,
+    words: Sequence[str] | None = None,
+    head: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Input-delta vectors as points, input components as centres, readout vectors as arrows (figure 2b)."""
+    from attnscope import plots
+
+    plane = input_plane(components, head)
+    points = plane.project(cloud.vectors[:, head]).numpy()
+    labels = [word_name(word, words) for word in cloud.words.tolist()]
+    arrows = {word: plane.project(vector, centred=False).numpy() for word, vector in (readout or {}).items()}
+    return plots.clouds(points, labels, centres(components, plane, words, head), arrows, ax=ax)
+
+
+def input_plane(components: Components, head: int = 0) -> Principal:
+    """The first two principal axes of the input components of the words that were seen."""
+    return principal_axes(components.input[head, components.word_counts > 0], 2)
+
+
+def centres(
+    components: Components, plane: Principal, words: Sequence[str] | None = None, head: int = 0
+) -> dict[str, np.ndarray]:
+    seen = (components.word_counts > 0).nonzero().flatten().tolist()
+    return {word_name(word, words): plane.project(components.input[head, word]).numpy() for word in seen}
+
+
+def word_name(word: int, words: Sequence[str] | None) -> str:
+    return words[word] if words else str(word)

@@ -1,0 +1,310 @@
+"""Which features can a linear classifier decode from hidden states? Diagnostic classifiers (baan2019 §4.1)
+
+Control tasks (Hewitt and Liang 2019) tell whether the feature is in the states, or the classifier memorises it. In a
+control task each type of step gets a random label, sampled as often as the real labels occur; all steps of a type
+share it, in training and test. Selectivity is the real accuracy less that of the control task.
+
+Hewitt and Liang's types are words. Where the feature is the word itself (the current table), that would only rename its
+classes; there take the last two tokens (`last_tokens`), of which lookup tables have 128 that occur several times each.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attnscope.display import Axes, Displayed
+from attnscope.errors import BadSetting, choose, require
+from attnscope.probes.linear_classifier import PENALTIES, LinearClassifier, fit_linear
+
+SPLITS = ("sequence", "token")
+MAX_ATTEMPTS = 1000  # to sample a control task that has two labels
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One row per step: the states, the feature, its sequence, and its type, for control tasks."""
+
+    states: Float[np.ndarray, "steps units"]
+    labels: Int[np.ndarray, " steps"]
+    sequences: Int[np.ndarray, " steps"]
+    types: Int[np.ndarray, " steps"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        states: Float[Tensor, "batch steps units"],
+        labels: Int[Tensor, "batch steps"],
+        mask: Bool[Tensor, "batch steps"],
+        types: Int[Tensor, "batch steps"] | None = None,
+    ) -> "Samples":
+        """Return the steps of a batch that are in the mask: those at which the feature has a value."""
+        chosen = mask.cpu().numpy()
+        rows = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
+        values = states.detach().double().cpu().numpy()[chosen]
+        require(bool(np.isfinite(values).all()), "a state within the mask is no number; give finite states")
+        type_ids = None if types is None else types.cpu().numpy()[chosen]
+        return cls(values, labels.cpu().numpy()[chosen], rows[chosen], type_ids)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Samples"]) -> "Samples":
+        """Return the samples of several batches as one; sequences of different batches are different sequences."""
+        require(bool(parts), "there are no samples to join; give at least one batch")
+        firsts = np.cumsum([0] + [int(part.sequences.max(initial=-1)) + 1 for part in parts[:-1]])
+        types = [part.types for part in parts if part.types is not None]
+        require(len(types) in (0, len(parts)), "some batches give the types of their steps, others do not")
+        return cls(
+            np.concatenate([part.states for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.sequences + first for part, first in zip(parts, firsts, strict=True)]),
+            np.concatenate(types) if types else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def units(self) -> int:
+        return int(self.states.shape[1])
+
+    @property
+    def classes(self) -> Int[np.ndarray, " classes"]:
+        return np.unique(self.labels)
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always predicting the most frequent label (footnote 6)."""
+        return float(np.unique(self.labels, return_counts=True)[1].max() / len(self))
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a training and a test set."""
+
+    train: Int[np.ndarray, " train"]
+    test: Int[np.ndarray, " test"]
+
+
+def splits(samples: Samples, by: str, held_out: float, repeats: int, seed: int) -> Iterator[Split]:
+    """Yield independent random splits.
+
+    Args:
+        samples: What is split.
+        by: "sequence": all steps of one are on the same side; "token" (the released code): each step on its own, so
+            that a state may be tested on its neighbours.
+        held_out: The share of sequences or steps in the test set.
+        repeats: Number of splits.
+        seed: Random seed.
+    """
+    choose("way to split", by, SPLITS)
+    groups = samples.sequences if by == "sequence" else np.arange(len(samples))
+    names = np.unique(groups)
+    out = round(held_out * len(names))
+    require(
+        0 < out < len(names),
+        f"held_out={held_out} of {len(names)} {by}s leaves nothing on one of the two sides; both need at least one",
+    )
+    random = np.random.default_rng(seed)
+    for _ in range(repeats):
+        chosen = np.isin(groups, random.permutation(names)[:out])
+        yield Split(np.flatnonzero(~chosen), np.flatnonzero(chosen))
+
+
+@dataclass(frozen=True)
+class DiagnosticSettings:
+    """How classifiers are fitted and tested. The paper: no penalty; its code: L2 with C = 1, split by token."""
+
+    penalty: str = "none"
+    inverse_penalty: float = 1.0  # C of scikit-learn
+    split: str = "sequence"
+    held_out: float = 0.1  # released code: 90 to 10
+    repeats: int = 5  # released code
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose("penalty", self.penalty, PENALTIES)
+        choose("way to split", self.split, SPLITS)
+        require(self.inverse_penalty > 0, f"inverse_penalty must be positive, not {self.inverse_penalty}")
+        require(0 < self.held_out < 1, f"held_out must be between 0 and 1, not {self.held_out}")
+        require(self.repeats > 0, f"repeats must be positive, not {self.repeats}")
+
+
+RELEASED = DiagnosticSettings(penalty="l2", inverse_penalty=1.0, split="token")
+
+
+@dataclass(frozen=True)
+class DiagnosticResult(Displayed):
+    """One classifier on all units per repeat, with its accuracy on the test set."""
+
+    samples: Samples
+    settings: DiagnosticSettings
+    splits: tuple[Split, ...]
+    classifiers: tuple[LinearClassifier, ...]
+    accuracies: tuple[float, ...]
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.mean(self.accuracies))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over repeats; NaN for a single one."""
+        return deviation(self.accuracies)
+
+    @property
+    def converged(self) -> float:
+        """The share of fits that reached their tolerance."""
+        return float(np.mean([classifier.converged for classifier in self.classifiers]))
+
+    @property
+    def weights(self) -> Float[np.ndarray, "repeats classes units"]:
+        return np.stack([classifier.weights for classifier in self.classifiers])
+
+    def table(self) -> pd.DataFrame:
+        """One row."""
+        row = {
+            "accuracy": self.accuracy, "deviation": self.deviation, "majority": self.samples.majority,
+            "units": self.samples.units, "steps": len(self.samples), "classes": len(self.samples.classes),
+            "penalty": self.settings.penalty, "split": self.settings.split, "converged": self.converged,
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        rows = pd.DataFrame({"accuracy": [self.accuracy, self.samples.majority]}, ["classifier", "majority"])
+        errors = pd.DataFrame({"accuracy": [self.deviation, np.nan]}, rows.index)
+        return plots.bars(rows, ax=ax, errors=errors, ylabel="test accuracy")
+
+
+def fit_diagnostic(samples: Samples, settings: DiagnosticSettings | None = None) -> DiagnosticResult:
+    """Fit and test a classifier on all units, on each of several random splits."""
+    settings = settings or DiagnosticSettings()
+    chosen = tuple(splits(samples, settings.split, settings.held_out, settings.repeats, settings.seed))
+    for split in chosen:
+        check_classes(samples.labels, split)
+    classifiers = tuple(
+        fit_linear(samples.states[split.train], samples.labels[split.train], settings.penalty, settings.inverse_penalty)
+        for split in chosen
+    )
+    accuracies = tuple(
+        classifier.accuracy(samples.states[split.test], samples.labels[split.test])
+        for classifier, split in zip(classifiers, chosen, strict=True)
+    )
+    return DiagnosticResult(samples, settings, chosen, classifiers, accuracies)
+
+
+def fit_and_test(
+    samples: Samples, split: Split, settings: DiagnosticSettings, units: Int[np.ndarray, " chosen"] | None
+) -> float:
+    """Return the test accuracy of a new classifier, on these units alone if any are given."""
+    states = samples.states if units is None else samples.states[:, units]
+    train, test = ((states[rows], samples.labels[rows]) for rows in (split.train, split.test))
+    return fit_linear(*train, settings.penalty, settings.inverse_penalty).accuracy(*test)
+
+
+def check_classes(labels: Int[np.ndarray, " steps"], split: Split) -> None:
+    missing = sorted(set(labels.tolist()) - set(labels[split.train].tolist()))
+    require(not missing, f"no step of class {missing} is left to learn from; hold out less, or give more sequences")
+
+
+def deviation(values: tuple[float, ...]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+# Control tasks
+
+
+@dataclass(frozen=True)
+class ControlTask(Displayed):
+    """Real and control accuracies, one per repeat: on every repeat's split, with new random labels."""
+
+    real: tuple[float, ...]
+    control: tuple[float, ...]
+    types: int
+    known: float  # the share of test steps whose type is in the training set; of the others nothing can be known
+
+    @property
+    def selectivities(self) -> tuple[float, ...]:
+        return tuple(real - control for real, control in zip(self.real, self.control, strict=True))
+
+    @property
+    def selectivity(self) -> float:
+        return float(np.mean(self.selectivities))
+
+    def table(self) -> pd.DataFrame:
+        """One row."""
+        row = {
+            "accuracy": float(np.mean(self.real)), "control": float(np.mean(self.control)),
+            "control_deviation": deviation(self.control), "selectivity": self.selectivity,
+            "selectivity_deviation": deviation(self.selectivities), "types": self.types, "known": self.known,
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        means = pd.DataFrame({"accuracy": [np.mean(self.real), np.mean(self.control)]}, ["feature", "control task"])
+        errors = pd.DataFrame({"accuracy": [deviation(self.real), deviation(self.control)]}, means.index)
+        return plots.bars(means, ax=ax, errors=errors, ylabel="test accuracy")
+
+
+def control_task(result: DiagnosticResult, units: tuple[int, ...] | None = None) -> ControlTask:
+    """Return the accuracy of a control task on the result's own splits; with `units`, both tasks on these alone."""
+    samples, settings = result.samples, result.settings
+    types = samples.types
+    if types is None:
+        raise BadSetting("a control task needs the type of each step: give types= to Samples.of")
+    chosen = None if units is None else np.array(units)
+    random = np.random.default_rng((settings.seed, 1))
+    real, controls, known = list[float](), list[float](), list[float]()
+    for split, accuracy in zip(result.splits, result.accuracies, strict=True):
+        relabelled = replace(samples, labels=control_labels(samples.labels, types, split.train, random))
+        controls.append(fit_and_test(relabelled, split, settings, chosen))
+        real.append(accuracy if units is None else fit_and_test(samples, split, settings, chosen))
+        known.append(float(np.isin(types[split.test], types[split.train]).mean()))
+    return ControlTask(tuple(real), tuple(controls), len(np.unique(types)), float(np.mean(known)))
+
+
+def control_labels(
+    labels: Int[np.ndarray, " steps"],
+    types: Int[np.ndarray, " steps"],
+    train: Int[np.ndarray, " rows"],
+    random: np.random.Generator,
+) -> Int[np.ndarray, " steps"]:
+    """Return a label for each type, sampled from all steps' labels; at least two in the training set."""
+    names, indices = np.unique(types, return_inverse=True)
+    for _ in range(MAX_ATTEMPTS):
+        sampled = random.choice(labels, len(names))[indices]
+        if len(np.unique(sampled[train])) > 1:
+            return np.asarray(sampled)
+    raise BadSetting(f"with {len(names)} types of steps no control task of two labels can be sampled; give finer types")
+
+
+def last_tokens(
+    tokens: Int[Tensor, "batch steps"], mask: Bool[Tensor, "batch steps"], vocabulary: int, span: int = 2
+) -> Int[Tensor, "batch steps"]:
+    """Return one number per sequence of the last `span` tokens at each step, the same in every batch.
+
+    Args:
+        tokens: Token ids.
+        mask: Steps that are no padding; elsewhere -1 is returned.
+        vocabulary: The number of token ids. Before the sequence stands a token of its own.
+        span: How many tokens count.
+
+    >>> import torch
+    >>> last_tokens(torch.tensor([[5, 6, 5, 6]]), torch.ones(1, 4, dtype=torch.bool), vocabulary=7)
+    tensor([[61, 46, 53, 46]])
+    """
+    require(span > 0, f"span must be positive, not {span}")
+    highest = int(tokens.max())
+    require(highest < vocabulary, f"there is a token id {highest}, but the vocabulary has {vocabulary} tokens")
+    types = tokens.new_zeros(tokens.shape)
+    for back in range(span):
+        before = tokens.new_full(tokens.shape, vocabulary)  # no token: the id after the last
+        before[:, back:] = tokens[:, : tokens.shape[1] - back]
+        types = types + before * (vocabulary + 1) ** back
+    return types.masked_fill(~mask, -1)

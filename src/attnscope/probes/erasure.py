@@ -1,0 +1,287 @@
+"""Do the most attended tokens decide? (Serrano & Smith 2019; ERASER: DeYoung et al. 2020, §4.2)
+
+Decision flips: the share of tokens that has to be removed, the highest score first, until the prediction changes. It
+need not change back and forth only once, so a fixed grid of counts is tried from few to many, and no bisection.
+
+Comprehensiveness: the probability of the predicted class, less that without the top tokens; high where they were
+needed. Sufficiency: the probability less that with the top tokens alone; low where they are enough. Both are averaged
+over the top 1, 5, 10, 20 and 50 % of the tokens (the area over the perturbation curve, AOPC).
+
+Both compare attention with any other score and with random scores.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attnscope.display import Axes, Displayed
+from attnscope.errors import require
+from attnscope.probes.counterfactual import CounterfactualAttention
+from attnscope.probes.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
+from attnscope.tasks.batch import Batch
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020, §4.2
+COUNTS_AT_ONCE = 8  # tried before texts whose prediction has flipped are dropped
+
+
+@dataclass(frozen=True)
+class ProbabilityDrops(TextRecords):
+    """The loss of probability of the predicted class, for each text, random draw (one, unless random) and share."""
+
+    comprehensiveness: Float[Tensor, "texts draws shares"]
+    sufficiency: Float[Tensor, "texts draws shares"]
+
+
+MEASURES = [field.name for field in fields(ProbabilityDrops)]
+
+
+@dataclass(frozen=True)
+class Comprehensiveness(Displayed):
+    """Comprehensiveness and sufficiency of each score; AOPC is the mean over shares."""
+
+    removal: str
+    shares: tuple[float, ...]
+    scores: Mapping[str, ProbabilityDrops]
+    texts: int
+    left_out: int  # texts of fewer than two words
+
+    def table(self) -> pd.DataFrame:
+        """One row per score: both measures, averaged over shares, with their standard deviation over texts."""
+        return pd.DataFrame({name: self._row(drops) for name, drops in self.scores.items()}).T.rename_axis("score")
+
+    def _row(self, drops: ProbabilityDrops) -> dict[str, float]:
+        texts = {name: mean_over_draws(getattr(drops, name)).mean(-1) for name in MEASURES}
+        means = {name: float(values.mean()) for name, values in texts.items()}
+        return means | {f"{name}_sd": float(values.std(correction=0)) for name, values in texts.items()}
+
+    def curves(self, measure: str = "comprehensiveness") -> pd.DataFrame:
+        """One row per share, one column per score."""
+        columns = {name: mean_over_draws(getattr(drops, measure)).mean(0) for name, drops in self.scores.items()}
+        index = pd.Index(self.shares, name="share of words")
+        return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()}, index)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Bars with standard errors over texts."""
+        from attnscope import plots
+
+        table = self.table()
+        errors = pd.DataFrame({name: table[f"{name}_sd"] / self.texts**0.5 for name in MEASURES})
+        return plots.bars(table[MEASURES], ax=ax, errors=errors, ylabel="loss of probability (AOPC)")
+
+
+class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
+    """Comprehensiveness and sufficiency over batches."""
+
+    def __init__(self, removal: str = "text", draws: int = 5, seed: int = 0, shares: Sequence[float] = SHARES):
+        super().__init__(removal, draws, seed)
+        check_shares(shares)
+        self.shares = tuple(shares)
+
+    def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> ProbabilityDrops:
+        return probability_drops(reading.model, batch, score, self.removal, self.shares, self.seed, reading)
+
+    def result(self) -> Comprehensiveness:
+        records = self.gathered()
+        return Comprehensiveness(self.removal, self.shares, dict(records), len(records[RANDOM]), self.left_out)
+
+
+def probability_drops(
+    model: nn.Module,
+    batch: Batch,
+    score: Score,
+    removal: str = "text",
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    reading: CounterfactualAttention | None = None,
+) -> ProbabilityDrops:
+    """Return the probability lost without the top tokens, and with these alone, of each text of at least two words.
+
+    Args:
+        model: A classifier.
+        batch: Texts.
+        score: Ranks tokens.
+        removal: "attention" or "text".
+        shares: Of the tokens, that are removed or kept.
+        seed: Random seed of ties.
+        reading: The model's pass over this batch, if there was one.
+    """
+    check_shares(shares)
+    texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
+    counts, rows = top_counts(texts.lengths, shares), torch.arange(len(texts.texts), device=texts.texts.device)
+    if not len(rows):
+        return ProbabilityDrops(*(texts.whole.new_zeros(0, 1, len(shares)) for _ in MEASURES))
+    decision = texts.decision[:, None, None].expand(-1, len(shares), 1)
+    before = texts.whole.gather(1, texts.decision[:, None])[:, None]  # texts x 1 x 1
+    without, alone = (
+        after.gather(2, decision)[:, None, :, 0] for after in (texts.without(rows, counts), texts.alone(rows, counts))
+    )
+    return ProbabilityDrops(before - without, before - alone)
+
+
+def top_counts(lengths: Int[Tensor, " texts"], shares: Sequence[float]) -> Int[Tensor, "texts shares"]:
+    """Return the number of words of each share: rounded up, so at least one; and one stays.
+
+    >>> top_counts(torch.tensor([2, 60]), SHARES)
+    tensor([[ 1,  1,  1,  1,  1],
+            [ 1,  3,  6, 12, 30]])
+    """
+    parts = lengths[:, None].double() * torch.tensor(shares, dtype=torch.float64, device=lengths.device)
+    rounded = (parts - 1e-9).ceil().long()  # 0.2 times 60 is a little more than 12
+    return rounded.minimum(lengths[:, None] - 1).clamp(min=1)
+
+
+def check_shares(shares: Sequence[float]) -> None:
+    require(len(shares) > 0 and all(0 < share < 1 for share in shares), f"shares lie between 0 and 1, not {shares}")
+
+
+@dataclass(frozen=True)
+class RemovalGrid:
+    """Numbers of removed words: every one up to `exact`, then `steps` more, evenly spaced up to all words but one.
+
+    A text of up to exact + steps words is tried word by word. In a longer one, the number at which the prediction
+    flips is known to within (words - exact) / steps words, and never underestimated.
+    """
+
+    exact: int = 50
+    steps: int = 50
+
+    def __post_init__(self) -> None:
+        require(self.exact >= 0 and self.steps >= 0, "the numbers of exact and of further steps cannot be negative")
+        require(self.exact + self.steps > 0, "a grid needs at least one step")
+
+    def counts(self, words: Int[Tensor, " texts"]) -> Int[Tensor, "texts steps"]:
+        """Return how many words are removed at each step; 0 where a text needs no more steps.
+
+        >>> RemovalGrid(exact=2, steps=2).counts(torch.tensor([3, 5, 13]))
+        tensor([[ 1,  2,  0,  0],
+                [ 1,  2,  3,  4],
+                [ 1,  2,  7, 12]])
+        """
+        most = words[:, None] - 1  # one word is always left
+        rest = (most - self.exact).clamp(min=0)
+        exact = torch.arange(1, self.exact + 1, device=words.device)
+        further = torch.arange(1, self.steps + 1, device=words.device)
+        # Rounded up; where fewer words are left than steps, one more at each.
+        beyond = torch.where(rest > self.steps, -(-further * rest // max(self.steps, 1)), further)
+        counts = torch.cat([exact.expand(len(words), -1), self.exact + beyond], 1)
+        return counts.masked_fill(counts > most, 0)
+
+
+@dataclass(frozen=True)
+class Flips(TextRecords, Displayed):
+    """What was removed when the prediction flipped, for each text and random draw (one, unless random)."""
+
+    fraction: Float[Tensor, "texts draws"]  # of the words; 1 where the prediction never flipped
+    mass: Float[Tensor, "texts draws"]  # of the attention; 1 where the prediction never flipped
+    flipped: Bool[Tensor, "texts draws"]
+
+    def table(self) -> pd.DataFrame:
+        """One row per text, means over draws."""
+        columns = {name: mean_over_draws(getattr(self, name)).cpu().numpy() for name in ("fraction", "mass", "flipped")}
+        return pd.DataFrame(columns, pd.RangeIndex(len(self), name="text"))
+
+
+@dataclass(frozen=True)
+class DecisionFlips(Displayed):
+    """For each score, the share of words removed until predictions flip; `earlier`: how often sooner than at random."""
+
+    removal: str
+    scores: Mapping[str, Flips]
+    texts: int
+    left_out: int  # texts of fewer than two words
+
+    def table(self) -> pd.DataFrame:
+        """One row per score: means over texts."""
+        return pd.DataFrame({name: self._row(flips) for name, flips in self.scores.items()}).T.rename_axis("score")
+
+    def _row(self, flips: Flips) -> dict[str, float]:
+        fraction, by_chance = mean_over_draws(flips.fraction), self.scores[RANDOM].fraction[:, :, None]
+        against = flips.fraction[:, None]  # texts x random draws x draws
+        wins = (against < by_chance).double() + 0.5 * (against == by_chance).double()
+        return {
+            "fraction": float(fraction.mean()), "median": float(np.median(fraction.cpu())),
+            "sd": float(fraction.std(correction=0)), "mass": float(mean_over_draws(flips.mass).mean()),
+            "flipped": float(mean_over_draws(flips.flipped).mean()), "earlier": float(wins.mean()),
+        }  # fmt: skip
+
+    def curves(self, points: int = 101) -> pd.DataFrame:
+        """The share of predictions that have flipped once a share of the words is removed."""
+        shares = torch.linspace(0, 1, points, dtype=torch.float64)
+        columns = {}
+        for name, flips in self.scores.items():
+            removed = flips.fraction.cpu()[..., None] <= shares + 1e-12
+            columns[name] = (removed & flips.flipped.cpu()[..., None]).double().mean((0, 1)).numpy()
+        return pd.DataFrame(columns, pd.Index(shares.numpy(), name="share of words removed"))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The curves."""
+        from attnscope import plots
+
+        curves = self.curves()
+        named = {str(name): curves[name].to_numpy() for name in curves}
+        return plots.profiles(
+            curves.index.to_numpy(), named, ax=ax, xlabel=str(curves.index.name), ylabel="share of predictions flipped"
+        )
+
+
+class FlipAccumulator(ScoreAccumulator[Flips]):
+    """Decision flips over batches."""
+
+    def __init__(self, removal: str = "attention", draws: int = 5, seed: int = 0, grid: RemovalGrid | None = None):
+        super().__init__(removal, draws, seed)
+        self.grid = grid or RemovalGrid()
+
+    def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> Flips:
+        return erase_until_flip(reading.model, batch, score, self.removal, self.grid, self.seed, reading)
+
+    def result(self) -> DecisionFlips:
+        records = self.gathered()
+        return DecisionFlips(self.removal, dict(records), len(records[RANDOM]), self.left_out)
+
+
+def erase_until_flip(
+    model: nn.Module,
+    batch: Batch,
+    score: Score,
+    removal: str = "attention",
+    grid: RemovalGrid | None = None,
+    seed: int = 0,
+    reading: CounterfactualAttention | None = None,
+) -> Flips:
+    """Return what is removed of each text of at least two words, the highest score first, until its prediction flips.
+
+    Args:
+        model: A classifier.
+        batch: Texts.
+        score: Ranks tokens.
+        removal: "attention" or "text".
+        grid: Numbers of words that are tried.
+        seed: Random seed of ties.
+        reading: The model's pass over this batch, if there was one.
+    """
+    reading = reading or CounterfactualAttention.of_classifier(model, batch)
+    texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
+    removed = first_flip(texts, (grid or RemovalGrid()).counts(texts.lengths))
+    flipped = (removed > 0)[:, None]
+    fraction = (removed.double() / texts.lengths)[:, None]
+    top = texts.top(torch.arange(len(removed), device=removed.device), removed[:, None])  # texts x 1 x source
+    mass = (reading.own[texts.texts].mean(1, keepdim=True).double() * top).sum(-1)
+    return Flips(fraction.where(flipped, 1.0), mass.where(flipped, 1.0), flipped)
+
+
+def first_flip(texts: ErasedTexts, counts: Int[Tensor, "texts steps"]) -> Int[Tensor, " texts"]:
+    """Return the first of these numbers of removed words that flips the prediction; 0 where none does."""
+    first = torch.zeros_like(texts.decision)
+    for some in counts.split(COUNTS_AT_ONCE, 1):
+        rows = ((first == 0) & (some > 0).any(1)).nonzero()[:, 0]  # those that have not flipped yet
+        if len(rows):
+            flips = texts.without(rows, some[rows]).argmax(-1) != texts.decision[rows, None]
+            flips &= some[rows] > 0
+            each = some[rows].gather(1, flips.long().argmax(1, keepdim=True))[:, 0]
+            first[rows] = each.where(flips.any(1), 0)
+    return first

@@ -1,0 +1,230 @@
+"""What do the weights of a network look like? Matrices, embeddings, polarity and strength (baan2019 §3, §4.1, §5.2)
+
+Gates are matrices: Wiz takes the input to the update gate, and so on. Rows are the units of the next layer, columns
+those of the previous one. z is torch's update gate, whose open state keeps what was there (`keep` in a Trace); the
+paper reads it the other way round. r is the reset gate, n the new state; of an LSTM i writes, f keeps, g is new, o
+exposes.
+
+A unit's polarity in a matrix is its mean weight. The paper finds the polarities of update and reset gate inversely
+related. This holds for torch's update gate z; for the gate that writes (1 − z), all weights have the opposite sign, and
+polarities that are inverse here are alike there.
+
+A unit's strength is the mean |weight| of each matrix that it has a part in, averaged over these matrices: its row where
+the matrix leads to it, its column where the matrix leads from it. (The paper says "strongest absolute weight values".)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnscope.display import Axes, Displayed
+from attnscope.errors import BadSetting, choose, require
+from attnscope.models import EncoderDecoder
+from attnscope.models.cells import GRU, LSTM, Cell, weights_of
+from attnscope.models.recurrent import Recurrent
+
+Matrix = Float[np.ndarray, "_ _"]  # units of the next layer x units of the previous one
+Matrices = dict[str, Matrix]
+
+SIDES = ("encoder", "decoder")
+GATE_ORDER: dict[type[Cell], str] = {GRU: "rzn", LSTM: "ifgo"}  # in which torch stacks them
+LAYERS = ("next", "previous")
+DIRECTIONS = ("both", "incoming", "outgoing")
+STRONGLY_POLAR = 0.05  # of units
+STRONGEST = 0.05  # of units, baan2019 §4.1: 26 of 512
+
+
+# Matrices
+
+
+def gate_matrices(model: EncoderDecoder) -> Matrices:
+    """Return every gate's matrices of both sides: "encoder.Whz" etc.; with several cells, "encoder.2.back.Whz"."""
+    return {f"{side}.{name}": matrix for side in SIDES for name, matrix in matrices_of_side(model, side).items()}
+
+
+def matrices_of_side(model: EncoderDecoder, side: str) -> Matrices:
+    """Return the matrices of the encoder or of the decoder, without the side in their names."""
+    recurrent = recurrent_of(model, side)
+    matrices = Matrices()
+    for direction, cells in (("ahead", recurrent.ahead), ("back", recurrent.back)):
+        for layer, cell in enumerate(cells):
+            prefix = "" if len(recurrent.ahead) == 1 else f"{layer + 1}."
+            prefix += f"{direction}." if recurrent.back else ""
+            matrices |= {prefix + name: matrix for name, matrix in matrices_of_cell(cell).items()}
+    return matrices
+
+
+def recurrent_of(model: EncoderDecoder, side: str) -> Recurrent:
+    """Return the recurrent layers of the encoder or of the decoder."""
+    return model.encoder if choose("side", side, SIDES) == "encoder" else model.decoder
+
+
+def matrices_of_cell(cell: nn.Module) -> Matrices:
+    if not isinstance(cell, GRU | LSTM):
+        raise BadSetting(f"the gates of {type(cell).__name__} have no names in the paper; choose a 'gru' or an 'lstm'")
+    parts = GATE_ORDER[type(cell)]
+    whole = dict(zip("ih", weights_of(cell.rnn)[:2], strict=True))
+    return {
+        f"W{source}{part}": to_numpy(chunk)
+        for source, weight in whole.items()
+        for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True)
+    }
+
+
+def to_numpy(weight: Tensor) -> Matrix:
+    return np.asarray(weight.detach().cpu().numpy().copy())
+
+
+# Embeddings (fig. 1)
+
+
+@dataclass(frozen=True)
+class EmbeddingTable(Displayed):
+    """One row per token, one column per dimension."""
+
+    values: Matrix
+    words: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def strong_dimensions(self) -> float:
+        """The share of all |weight| in the strongest 5 % of dimensions: 0.05 where all are alike."""
+        sizes = np.sort(np.abs(self.values).sum(0))[::-1]
+        return float(sizes[: max(1, round(0.05 * len(sizes)))].sum() / sizes.sum()) if sizes.any() else float("nan")
+
+    def table(self) -> pd.DataFrame:
+        """One row per token."""
+        return pd.DataFrame(self.values, index=list(self.words))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """A heat map."""
+        from attnscope import plots
+
+        return plots.heatmap(self.values, rows=self.words, ax=ax, title=self.name, diverging=True, xlabel="dimension")
+
+
+def embedding_table(model: EncoderDecoder, side: str, words: Sequence[str]) -> EmbeddingTable:
+    """Return the learned embeddings of encoder or decoder.
+
+    Args:
+        model: With inputs="learned".
+        side: "encoder" or "decoder".
+        words: The tokens of the task's vocabulary.
+    """
+    inputs = model.source_inputs if choose("side", side, SIDES) == "encoder" else model.target_inputs
+    if not isinstance(inputs.table, nn.Parameter):
+        raise BadSetting("one-hot tokens have no embedding to look at; train a model with inputs='learned'")
+    values = to_numpy(inputs.table)
+    require(len(words) == len(values), f"there are {len(words)} words for the {len(values)} vectors of the {side}")
+    return EmbeddingTable(values, tuple(words), f"{side} embedding")
+
+
+# Polarity (§3)
+
+
+@dataclass(frozen=True)
+class Polarity(Displayed):
+    """The mean weight of each unit in the update gate's matrix and in the reset gate's."""
+
+    update: Float[np.ndarray, " units"]
+    reset: Float[np.ndarray, " units"]
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's, over units: negative where they are inverse; NaN where one of them is the same for all."""
+        if np.ptp(self.update) == 0 or np.ptp(self.reset) == 0:
+            return float("nan")
+        return float(np.corrcoef(self.update, self.reset)[0, 1])
+
+    @property
+    def strongly_polar(self) -> Int[np.ndarray, " strongest"]:
+        """The 5 % of units with the largest |update| + |reset|."""
+        size = np.abs(self.update) + np.abs(self.reset)
+        return np.argsort(-size, kind="stable")[: max(1, round(STRONGLY_POLAR * len(size)))]
+
+    @property
+    def opposite(self) -> float:
+        """The share of strongly polar units whose two polarities have opposite signs; by chance one half."""
+        chosen = self.strongly_polar
+        return float((self.update[chosen] * self.reset[chosen] < 0).mean())
+
+    def table(self) -> pd.DataFrame:
+        """One row."""
+        row = {
+            "correlation": self.correlation, "opposite": self.opposite,
+            "update_positive": float((self.update > 0).mean()), "reset_positive": float((self.reset > 0).mean()),
+            "units": len(self.update),
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """One point per unit."""
+        from attnscope import plots
+
+        return plots.scatter(
+            self.update, self.reset, ax=ax, xlabel="mean weight, update gate", ylabel="mean weight, reset gate"
+        )
+
+
+def polarity(update: Matrix, reset: Matrix, layer: str = "next") -> Polarity:
+    """Return the polarity of the units of the next layer (rows), or of the previous one (columns)."""
+    require(
+        update.shape == reset.shape, f"matrices of {update.shape} and {reset.shape} are not two gates of one network"
+    )
+    axis = 1 if choose("layer", layer, LAYERS) == "next" else 0
+    return Polarity(update.mean(axis), reset.mean(axis))
+
+
+# Strength (§4.1 and §5.2)
+
+
+def strengths(
+    incoming: Mapping[str, Matrix] | None = None, outgoing: Mapping[str, Matrix] | None = None
+) -> Float[np.ndarray, " units"]:
+    """Return the strength of each unit; every matrix counts the same.
+
+    Args:
+        incoming: Matrices that have the units as rows.
+        outgoing: Matrices that have the units as columns.
+
+    >>> strengths({"Wiz": np.array([[1.0, -3.0], [0.0, 0.0]])}, {"Whz": np.array([[1.0, 2.0], [1.0, 2.0]])}).tolist()
+    [1.5, 1.0]
+    """
+    means = [np.abs(matrix).mean(1) for matrix in (incoming or {}).values()]
+    means += [np.abs(matrix).mean(0) for matrix in (outgoing or {}).values()]
+    require(bool(means), "no matrix was given: units are as strong as their weights in at least one")
+    sizes = sorted({len(mean) for mean in means})
+    require(len(sizes) == 1, f"these matrices are of different numbers of units: {sizes}")
+    return np.asarray(np.mean(means, 0))
+
+
+def unit_strengths(model: EncoderDecoder, side: str, direction: str = "both") -> Float[np.ndarray, " units"]:
+    """Return the strength of the encoder's or decoder's units.
+
+    Args:
+        model: With one layer in one direction.
+        side: "encoder" or "decoder".
+        direction: "incoming" (rows of all gates' matrices), "outgoing" (columns of the recurrent ones) or "both".
+    """
+    choose("direction", direction, DIRECTIONS)
+    settings = model.settings
+    if settings.layers > 1 or settings.bidirectional:
+        raise BadSetting("strengths are those of the units of one layer in one direction; this model has more of them")
+    matrices = matrices_of_side(model, side)
+    recurrent = {name: matrix for name, matrix in matrices.items() if name.startswith("Wh")}
+    return strengths(matrices if direction != "outgoing" else {}, recurrent if direction != "incoming" else {})
+
+
+def strongest_units(strengths: Float[np.ndarray, " units"], share: float = STRONGEST) -> tuple[int, ...]:
+    """Return the strongest units, the strongest first: this share of all, rounded, but at least one.
+
+    >>> strongest_units(np.array([0.1, 0.9, 0.5]), share=0.6)
+    (1, 2)
+    """
+    require(0 < share <= 1, f"share must be above 0 and at most 1, not {share}")
+    order = np.argsort(-strengths, kind="stable")
+    return tuple(order[: max(1, round(share * len(order)))].tolist())

@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.models.capabilities import Decoding
-from attnscope.models.inference import TEACHER_FORCING, Model, evaluating, module_of, on_device_of
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding
+from attnscope.models.inference import Model, evaluating, module_of, on_device_of
 from attnscope.models.inputs import Data, as_batches
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import check_twice
@@ -270,6 +269,10 @@ class UniformChoice(np.random.RandomState):
     """
 
     def choice(  # type: ignore[override]
-        self, a: int, size: int | tuple[int, ...] | None = None, replace: bool = True, p: ArrayLike | None = None
+        self,
+        a: int | np.integer,
+        size: int | np.integer | tuple[int, ...] | None = None,
+        replace: bool = True,
+        p: np.ndarray | None = None,
     ) -> int | np.ndarray:
         return self.randint(0, a, size) if replace else super().choice(a, size, replace, p)

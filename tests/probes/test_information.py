@@ -107,7 +107,7 @@ def blobs(tokens=600, words=20, size=5, noise=0.0, seed=0):
 
 def test_far_apart_clouds_are_clusters():
     kinds, vectors = blobs(words=5, noise=0.01)
-    found = cluster_vectors(vectors, k=5, starts=10)
+    found = cluster_vectors(vectors, k=5, num_starts=10)
     assert found.occupied == 5
     assert mutual_information(found.labels, kinds) == pytest.approx(entropy(kinds))
 
@@ -277,7 +277,7 @@ def test_a_residual_classifier_keeps_more_of_its_words_than_a_plain_one():
 
 def test_clusters_of_words_tell_no_more_than_words():
     for choice in ("frequent", "sampled"):
-        found = information(classifier(), lambda: cut(SENTENCES, 20), choice=choice, number=8, k=20)
+        found = information(classifier(), lambda: cut(SENTENCES, 20), choice=choice, num_words=8, k=20)
         assert found.embedding.nats <= found.word.nats + 1e-12
         assert found.embedding.nats <= found.embedding.at_most + 1e-12
         assert found.words <= 8
@@ -294,7 +294,7 @@ def test_settings_that_cannot_work_are_refused():
     with pytest.raises(BadSetting, match="choose one of frequent, sampled"):
         information(classifier(), batches, choice="rare")
     with pytest.raises(BadSetting, match="do not make k=1000 clusters"):
-        information(classifier(), batches)
+        information(classifier(), batches, k=1000)
 
 
 def test_the_model_is_left_as_it_was():
@@ -325,7 +325,7 @@ def test_of_real_text_the_unknown_word_can_be_left_out_and_a_residual_state_keep
     torch.manual_seed(0)
     settings = ClassifierSettings(input_size=8, units=4, hidden=4, grounding="residual")
     model = build(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
-    known = information(model, partial(task.batches, "validation"), number=50, k=60, without=(UNKNOWN,))
+    known = information(model, partial(task.batches, "validation"), num_words=50, k=60, without=(UNKNOWN,))
     counts = word_counts(task.batches("validation"))
     assert known.total == np.sort(np.delete(counts, UNKNOWN))[-50:].sum()
     assert known.word.nats > 0.8 * known.word.at_most > 10 * known.word.by_chance

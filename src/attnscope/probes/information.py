@@ -1,15 +1,16 @@
-"""How much of a word is left in its hidden state? Mutual information, in nats. (tutek2020 §3.4, table 2)
+"""How much of a token is left in its hidden state? Mutual information, in nats (tutek2020 §3.4, table 2)
 
 `information` counts words, chooses some, gathers their occurrences, clusters embeddings and states, and compares the
-labels; each of these steps is a function of its own. `mutual_information` of two lists of labels is the pure part.
+labels. The paper leaves out models whose states hold the embedding beside them (concat), as vectors of a different
+size. Only labels are compared here, so they can be measured like any other.
+
+The estimate of mutual information puts counts in the place of probabilities. It is biased upwards, by about
+(K − 1)(L − 1) / 2n nats for K and L labels of n independent pairs: with 1000 labels on either side and few tokens that
+is much more than what is to be measured. `shuffled_information` is the estimate for the same labels, shuffled.
 """
 
-# TODO(docstring) join:
-#   How much does one label tell about another? Mutual information of two lists of labels, in nats. (tutek2020 §3.4)
-#   How much does a state tell about its word? Three numbers, and what chance would give. (tutek2020 §3.4, table 2)
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,10 @@ from jaxtyping import Int
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.accumulator import Model, Stream, begun
+from attnscope.models.capabilities import Decoding
+from attnscope.models.inference import Model
+from attnscope.models.inputs import Data, as_batches
+from attnscope.probes.accumulator import check_twice
 from attnscope.probes.occurrences import (
     BATCH_SIZE,
     MAX_TOKENS,
@@ -31,13 +35,14 @@ from attnscope.probes.occurrences import (
     sample_words,
     word_counts,
 )
-from attnscope.tasks.batch import Batch
+
+TOKENS_PER_CLUSTER = 10  # where no number of clusters is given and there are few tokens
 
 Labels = Int[np.ndarray, " _"]
 
 
 def mutual_information(one: Labels, other: Labels) -> float:
-    """I = Σ p(a, b) log p(a, b) / p(a) p(b), over the cells of the contingency table that are not empty.
+    """Return I = Σ p(a, b) log p(a, b) / p(a) p(b), over the non-empty cells of the contingency table.
 
     >>> round(mutual_information(np.array([0, 0, 1, 1]), np.array([7, 7, 5, 5])), 4)  # log 2
     0.6931
@@ -52,7 +57,7 @@ def mutual_information(one: Labels, other: Labels) -> float:
 
 
 def entropy(labels: Labels) -> float:
-    """What a label tells about itself: no other can tell more about it.
+    """Return the entropy of labels in nats: no other labels can tell more about them.
 
     >>> round(entropy(np.array([3, 1, 4, 5])), 4)  # log 4
     1.3863
@@ -63,14 +68,14 @@ def entropy(labels: Labels) -> float:
 
 
 def shuffled_information(one: Labels, other: Labels, shuffles: int = 5, seed: int = 0) -> float:
-    """The bias of the estimate: what it gives, in the mean over draws, once the pairs are shuffled."""
+    """Return the bias of the estimate: its mean over random shuffles of the pairs."""
     require(shuffles > 0, f"shuffles={shuffles}: the pairs must be shuffled at least once")
     random = np.random.default_rng(seed)
     return float(np.mean([mutual_information(random.permutation(one), other) for _ in range(shuffles)]))
 
 
 def contingency(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
-    """The labels numbered from zero, and how many there are of each."""
+    """Return the labels as indices from zero, and the count of each."""
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return places.astype(np.int64), counts
 
@@ -82,7 +87,7 @@ def check_labels(one: Labels, other: Labels) -> None:
 
 @dataclass(frozen=True)
 class SharedInformation:
-    """What two lists of labels share, what they would share if shuffled, and at most: the lower of their entropies."""
+    """The mutual information of two lists of labels, that of shuffled labels, and the lower of their entropies."""
 
     nats: float
     by_chance: float
@@ -94,13 +99,13 @@ class Information(Displayed):
     """Mutual information in nats.
 
     As long as a word has one embedding, `embedding` is at most `word`: clusters of embeddings are clusters of words.
-    With few tokens per cluster both come close to `at_most` for any model: then look at what chance gives.
+    With few tokens per cluster both come close to `at_most` for any model: then compare with chance.
     """
 
     embedding: SharedInformation  # clustered embeddings against clustered states: table 2
     word: SharedInformation  # words against clustered states
     tokens: int
-    total: int  # tokens of the chosen words, from which these were drawn
+    total: int  # tokens of the chosen words, from which these were sampled
     words: int
     k: int
     embedding_clusters: int  # of the k, how many are in use
@@ -111,7 +116,7 @@ class Information(Displayed):
         return self.tokens / self.k
 
     def table(self) -> pd.DataFrame:
-        """A row for embeddings and one for words; the columns that follow the first three describe the sample."""
+        """One row for embeddings and one for words; the columns that follow the first three describe the sample."""
         rows = {"embedding": vars(self.embedding), "word": vars(self.word)}
         sample = {name: value for name, value in vars(self).items() if name not in rows}
         table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("of")
@@ -127,41 +132,52 @@ class Information(Displayed):
 
 def information(
     model: Model,
-    batches: Stream[Batch],
+    data: Data = None,
     choice: str = "frequent",
-    number: int = NUM_WORDS,
-    most: int = MAX_TOKENS,
-    k: int = NUM_CLUSTERS,
+    num_words: int = NUM_WORDS,
+    max_tokens: int = MAX_TOKENS,
+    k: int | None = None,
     batch_size: int = BATCH_SIZE,
-    starts: int = NUM_STARTS,
+    num_starts: int = NUM_STARTS,
     seed: int = 0,
     without: Collection[int] = (),
-    **forward: Any,
+    decoding: Decoding | None = None,
 ) -> Information:
-    """Of the `number` most frequent words (MF), or with choice="sampled" of a sample (RS).
+    """Return the mutual information between tokens and their hidden states.
 
-    `batches` is gone through several times: a list, or a function that begins anew. What else is given goes to the
-    model's forward pass. Words without an occurrence here, special words and those in `without` are never chosen.
+    Args:
+        model: What gives Traces.
+        data: As of `as_batches`, but no iterator: it is read several times.
+        choice: "frequent": the most frequent words (MF); "sampled": a random sample (RS).
+        num_words: Words that are chosen; special tokens never are.
+        max_tokens: Occurrences of these words that are used.
+        k: Number of clusters; None: 1000, or fewer where there are fewer than ten tokens for each.
+        batch_size: Of mini-batch k-means.
+        num_starts: Of mini-batch k-means.
+        seed: Random seed.
+        without: Token ids that are never chosen.
+        decoding: As of `traces`.
     """
     choose("choice of words", choice, ("frequent", "sampled"))
-    counts = word_counts(begun(batches), without)
-    words = most_frequent_words(counts, number) if choice == "frequent" else sample_words(counts, number, seed)
-    return compute_information(
-        gather_occurrences(model, batches, words, most, seed, **forward), k, batch_size, starts, seed
-    )
+    check_twice(data)
+    counts = word_counts(as_batches(model, data), without)
+    words = most_frequent_words(counts, num_words) if choice == "frequent" else sample_words(counts, num_words, seed)
+    occurrences = gather_occurrences(model, data, words, max_tokens, seed, decoding)
+    return compute_information(occurrences, k, batch_size, num_starts, seed)
 
 
 def compute_information(
     occurrences: Occurrences,
-    k: int = NUM_CLUSTERS,
+    k: int | None = None,
     batch_size: int = BATCH_SIZE,
-    starts: int = NUM_STARTS,
+    num_starts: int = NUM_STARTS,
     seed: int = 0,
 ) -> Information:
-    """Of vectors that have been gathered; there must be at least k of them."""
+    """Return the mutual information of vectors that have been gathered; arguments are those of `information`."""
     words = occurrences.words
-    embedded = cluster_vectors(occurrences.embedded, k, batch_size, starts, seed, kinds=words)
-    states = cluster_vectors(occurrences.states, k, batch_size, starts, seed)
+    k = min(NUM_CLUSTERS, max(1, len(words) // TOKENS_PER_CLUSTER)) if k is None else k
+    embedded = cluster_vectors(occurrences.embedded, k, batch_size, num_starts, seed, kinds=words)
+    states = cluster_vectors(occurrences.states, k, batch_size, num_starts, seed)
     return Information(
         embedding=shared_information(embedded.labels, states.labels, seed),
         word=shared_information(words, states.labels, seed),
@@ -170,7 +186,7 @@ def compute_information(
     )  # fmt: skip
 
 
-def shared_information(one: Any, other: Any, seed: int) -> SharedInformation:
+def shared_information(one: Labels, other: Labels, seed: int) -> SharedInformation:
     return SharedInformation(
         mutual_information(one, other), shuffled_information(one, other, seed=seed), min(entropy(one), entropy(other))
     )

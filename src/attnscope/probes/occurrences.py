@@ -1,11 +1,26 @@
-"""What do a model's embedding and state of a word look like, wherever it occurs? (tutek2020 §3.4)"""
+"""Embeddings and hidden states of tokens wherever they occur, and their clusters (tutek2020 §3.4; Voita et al. 2019).
 
-# TODO(docstring) join:
-#   Which words are looked at? The most frequent ones (MF), or a sample (RS). (tutek2020 §3.4, footnote 6)
-#   Which vectors are alike? Mini-batch k-means, as scikit-learn has it. (tutek2020 §3.4; Voita et al. 2019)
-from collections.abc import Collection, Iterable, Iterator
+Words are the most frequent ones (MF), or a sample (RS, footnote 6). Vectors are clustered by scikit-learn's mini-batch
+k-means. What to know about it:
+
+- All occurrences of a word have one embedding, so that 1000 words are 1000 distinct points. Exact k-means with as many
+  clusters would give each word its own, and I(e; h) would be I(word; h). Mini-batch k-means does not come near it. It
+  starts from 3 k random occurrences, among which rare words are missing: so many of its centres are the same (about
+  600 of 1000 are distinct, where the frequency of a word falls with its rank). And it moves every centre that is used
+  less than a hundredth as often as the most used one onto a random vector of the batch, mostly a frequent word: the
+  longer it runs, the fewer clusters stay in use (573 after 12 batches, 447 after 1000). I(e; h) is then bounded by the
+  entropy of what is left, 4.4 to 4.6 nats where that of the words is 5.2. `Clusters.occupied` counts them.
+- It stops once the smoothed error has not fallen for ten batches: embeddings after a dozen batches to some hundred,
+  states after about two rounds over the vectors.
+- Three starts were scikit-learn's default when the paper was written; the best on a sample is used. Today it is one.
+- A batch of 100 is too small to be shared out: with two threads fitting took several times as long as with one. So it
+  is fitted on one, which also gives the same clusters whatever the number of cores; labels are then given on as many
+  threads as there are.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,17 +28,77 @@ from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.models.inference import evaluating, on_device_of
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding
+from attnscope.models.inference import Model, evaluating, module_of, on_device_of
+from attnscope.models.inputs import Data, as_batches
 from attnscope.models.trace import Trace
-from attnscope.probes.accumulator import Model, Stream, begun
+from attnscope.probes.accumulator import check_twice
 from attnscope.tasks.batch import SPECIALS, Batch
 
+if TYPE_CHECKING:
+    from sklearn.cluster import MiniBatchKMeans
+
 MAX_TOKENS = 1_000_000  # tutek2020 §3.4
+NUM_WORDS = 1000  # tutek2020 §3.4
+POWER = 0.75  # of the unigram distribution, tutek2020 footnote 6
+NUM_CLUSTERS, BATCH_SIZE, NUM_STARTS = 1000, 100, 3  # tutek2020 §3.4; scikit-learn's starts in 2020
+BLOCK = 1 << 14  # vectors that are compared at a time
+
+Counts = Int[np.ndarray, " vocabulary"]
+TokenIds = Int[np.ndarray, " words"]
+Columns = tuple[np.ndarray, ...]  # token ids, embeddings and states
+
+
+# Words
+
+
+def word_counts(batches: Iterable[Batch], without: Collection[int] = ()) -> Counts:
+    """Return how often each source word occurs, by its token id; 0 for special tokens.
+
+    Args:
+        batches: Sentences.
+        without: Token ids that are not counted, such as (UNKNOWN,) in text.
+    """
+    counts = np.zeros(len(SPECIALS), dtype=np.int64)
+    for batch in batches:
+        more = np.bincount(batch.source[batch.word_mask].cpu().numpy(), minlength=len(counts))
+        more[: len(counts)] += counts
+        counts = more
+    counts[[token_id for token_id in without if token_id < len(counts)]] = 0
+    return counts
+
+
+def most_frequent_words(counts: Counts, num_words: int = NUM_WORDS) -> TokenIds:
+    """Return the most frequent words (MF); of equally frequent ones, those of the lowest token id.
+
+    >>> most_frequent_words(np.array([0, 0, 0, 5, 1, 5, 9]), 2)
+    array([3, 6])
+    """
+    check_counts(counts, num_words)
+    order = np.argsort(-counts, kind="stable")[:num_words]
+    return np.sort(order[counts[order] > 0])
+
+
+def sample_words(counts: Counts, num_words: int = NUM_WORDS, seed: int = 0, power: float = POWER) -> TokenIds:
+    """Return words sampled without replacement, in proportion to a power of their counts (RS)."""
+    check_counts(counts, num_words)
+    known = np.flatnonzero(counts)
+    share = counts[known] ** power
+    random = np.random.default_rng(seed)
+    return np.sort(random.choice(known, min(num_words, len(known)), replace=False, p=share / share.sum()))
+
+
+def check_counts(counts: Counts, num_words: int) -> None:
+    require(num_words > 0, f"at least one word must be chosen, not {num_words}")
+    require(bool(counts.any()), "no word occurs in these batches, apart from special ones and those left out")
+
+
+# Occurrences
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Each token's word, embedding e and state h; out of how many tokens of these words they were drawn."""
+    """Each token's id, embedding e and state h, sampled from `total` tokens of these words."""
 
     words: Int[np.ndarray, " tokens"]
     embedded: Float32[np.ndarray, "tokens input"]
@@ -36,44 +111,60 @@ class Occurrences:
 
 def gather_occurrences(
     model: Model,
-    batches: Stream[Batch],
-    words: Int[np.ndarray, " words"],
-    most: int = MAX_TOKENS,
+    data: Data,
+    words: TokenIds,
+    max_tokens: int = MAX_TOKENS,
     seed: int = 0,
-    **forward: Any,
+    decoding: Decoding | None = None,
 ) -> Occurrences:
-    """The occurrences of these words; of more than `most`, so many of them drawn at random.
+    """Return the occurrences of some words; of more than `max_tokens`, a random sample.
 
-    The batches are gone through twice. The first time, without the model, tokens are counted; then it is drawn which of
-    them are kept: each is as likely, wherever it stands (batches of text come shortest first), and only the order of
-    the sentences and the seed decide, not how they are cut into batches. So no more than `most` are ever in memory.
-    What else is given goes to the model's forward pass. The model is left as it was.
+    The data are read twice: first tokens are counted, without the model; then it is decided which are sampled, each as
+    likely, wherever it stands (batches of text come shortest first). Only the order of the sentences and the seed
+    decide, not how they are batched. No more than `max_tokens` are ever in memory.
+
+    Args:
+        model: What gives Traces.
+        data: As of `as_batches`, but no iterator.
+        words: Their token ids.
+        max_tokens: Occurrences that are kept.
+        seed: Random seed.
+        decoding: As of `traces`.
     """
-    require(most > 0, f"most={most}: at least one occurrence must be kept")
+    require(max_tokens > 0, f"max_tokens={max_tokens}: at least one occurrence must be kept")
     require(len(words) > 0, "no words were chosen; give at least one")
-    chosen = membership(words)
-    kept = sample_mask(sum(int(positions_of(batch, chosen).sum()) for batch in begun(batches)), most, seed)
-    with evaluating(model):
-        parts = vectors_by_batch(model, on_device_of(model, begun(batches)), chosen, kept, forward)
-        found, embedded, states = concatenate_parts(parts, int(kept.sum()))
-    return Occurrences(found, embedded, states, len(kept))
+    check_twice(data)
+    module, chosen = module_of(model), membership(words)
+    sampled = sample_mask(sum(int(positions_of(b, chosen).sum()) for b in as_batches(model, data)), max_tokens, seed)
+    forward = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
+    with evaluating(module):
+        batches = on_device_of(module, as_batches(model, data))
+        parts = vectors_by_batch(lambda batch: module(batch, **forward), batches, chosen, sampled)
+        token_ids, embedded, states = concatenate_parts(parts, int(sampled.sum()))
+    return Occurrences(token_ids, embedded, states, len(sampled))
 
 
 def vectors_by_batch(
-    model: Model, batches: Iterable[Batch], chosen: Tensor, kept: Bool[np.ndarray, " total"], forward: dict[str, Any]
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """Word, e and h of what is kept of each batch; the model is not asked about a batch of which nothing is."""
-    seen = 0
+    trace_of: Callable[[Batch], Trace],
+    batches: Iterable[Batch],
+    chosen: Bool[Tensor, " vocabulary"],
+    sampled: Bool[np.ndarray, " total"],
+) -> Iterator[Columns]:
+    """Yield token ids, e and h of the sampled tokens of each batch; batches without any are skipped."""
+    passed = 0
     for batch in batches:
         where = positions_of(batch, chosen)
-        here = kept[seen : seen + int(where.sum())]
-        seen += len(here)
+        here = sampled[passed : passed + int(where.sum())]
+        passed += len(here)
         if here.any():
-            yield select_vectors(model(batch, **forward), where, torch.from_numpy(here))
+            trace, kept = trace_of(batch), torch.from_numpy(here)
+            rows, steps = (index[kept.to(index.device)] for index in where.nonzero(as_tuple=True))
+            vectors = (side[rows, steps].float().cpu().numpy() for side in (trace.embedded, trace.encoder))
+            yield trace.source[rows, steps].cpu().numpy(), *vectors
 
 
-def concatenate_parts(parts: Iterator[tuple[np.ndarray, ...]], tokens: int) -> list[np.ndarray]:
-    """Part after part into its place: to hold them all and then join them would take twice the memory."""
+def concatenate_parts(parts: Iterator[Columns], tokens: int) -> list[np.ndarray]:
+    """Return the columns as whole arrays; to hold all parts and then join them would take twice the memory."""
     whole: list[np.ndarray] = []
     start = 0
     for part in parts:
@@ -84,84 +175,27 @@ def concatenate_parts(parts: Iterator[tuple[np.ndarray, ...]], tokens: int) -> l
     return whole
 
 
-def membership(words: Int[np.ndarray, " words"]) -> Bool[Tensor, " vocabulary"]:
-    table = torch.zeros(int(words.max()) + 2, dtype=torch.bool)  # the last place is for all words of a higher number
+def membership(words: TokenIds) -> Bool[Tensor, " vocabulary"]:
+    table = torch.zeros(int(words.max()) + 2, dtype=torch.bool)  # the last entry is for all higher token ids
     table[torch.from_numpy(words)] = True
     return table
 
 
 def positions_of(batch: Batch, chosen: Bool[Tensor, " vocabulary"]) -> Bool[Tensor, "batch source"]:
-    """Where one of the chosen words stands."""
-    numbers = batch.source.clamp(max=len(chosen) - 1)
-    return batch.source_mask & chosen.to(numbers.device)[numbers]
+    """Return the mask of positions that hold one of the chosen words."""
+    token_ids = batch.source.clamp(max=len(chosen) - 1)
+    return batch.source_mask & chosen.to(token_ids.device)[token_ids]
 
 
-def sample_mask(total: int, most: int, seed: int) -> Bool[np.ndarray, " total"]:
-    """Which of the tokens are kept."""
+def sample_mask(total: int, max_tokens: int, seed: int) -> Bool[np.ndarray, " total"]:
+    """Return which of the tokens are sampled."""
     require(total > 0, "none of the chosen words occurs in these batches")
-    kept = np.zeros(total, dtype=bool)
-    kept[np.random.default_rng(seed).permutation(total)[:most]] = True
-    return kept
+    mask = np.zeros(total, dtype=bool)
+    mask[np.random.default_rng(seed).permutation(total)[:max_tokens]] = True
+    return mask
 
 
-def select_vectors(
-    trace: Trace, where: Bool[Tensor, "batch source"], here: Bool[Tensor, " found"]
-) -> tuple[np.ndarray, ...]:
-    """Word, e and h of those of the found places that are kept."""
-    rows, steps = (place[here.to(place.device)] for place in where.nonzero(as_tuple=True))
-    vectors = (side[rows, steps].float().cpu().numpy() for side in (trace.embedded, trace.encoder))
-    return (trace.source[rows, steps].cpu().numpy(), *vectors)
-
-
-NUM_WORDS = 1000  # tutek2020 §3.4
-POWER = 0.75  # of the unigram distribution, tutek2020 footnote 6
-
-Counts = Int[np.ndarray, " vocabulary"]
-Numbers = Int[np.ndarray, " words"]
-
-
-def word_counts(batches: Iterable[Batch], without: Collection[int] = ()) -> Counts:
-    """How often each source word occurs, by its number; never a special one, nor what is to be left out.
-
-    In text, `without=(UNKNOWN,)` leaves out the word that stands for all unknown ones.
-    """
-    counts = np.zeros(len(SPECIALS), dtype=np.int64)
-    for batch in batches:
-        more = np.bincount(batch.source[batch.source_mask].cpu().numpy(), minlength=len(counts))
-        more[: len(counts)] += counts
-        counts = more
-    counts[: len(SPECIALS)] = 0
-    counts[[number for number in without if number < len(counts)]] = 0
-    return counts
-
-
-def most_frequent_words(counts: Counts, number: int = NUM_WORDS) -> Numbers:
-    """MF: of equally frequent words, those of the lowest number. All that occur, if there are no more.
-
-    >>> most_frequent_words(np.array([0, 0, 0, 5, 1, 5, 9]), 2)
-    array([3, 6])
-    """
-    check_counts(counts, number)
-    order = np.argsort(-counts, kind="stable")[:number]
-    return np.sort(order[counts[order] > 0])
-
-
-def sample_words(counts: Counts, number: int = NUM_WORDS, seed: int = 0, power: float = POWER) -> Numbers:
-    """RS: words drawn without replacement, in proportion to a power of their counts."""
-    check_counts(counts, number)
-    known = np.flatnonzero(counts)
-    share = counts[known] ** power
-    random = np.random.default_rng(seed)
-    return np.sort(random.choice(known, min(number, len(known)), replace=False, p=share / share.sum()))
-
-
-def check_counts(counts: Counts, number: int) -> None:
-    require(number > 0, f"at least one word must be looked at, not {number}")
-    require(bool(counts.any()), "no word occurs in these batches, apart from special ones and those left out")
-
-
-NUM_CLUSTERS, BATCH_SIZE, NUM_STARTS = 1000, 100, 3  # k and batch size: tutek2020 §3.4; scikit-learn's starts in 2020
-BLOCK = 1 << 14
+# Clusters
 
 
 @dataclass(frozen=True)
@@ -180,61 +214,65 @@ def cluster_vectors(
     vectors: Float[np.ndarray, "tokens size"],
     k: int = NUM_CLUSTERS,
     batch_size: int = BATCH_SIZE,
-    starts: int = NUM_STARTS,
+    num_starts: int = NUM_STARTS,
     seed: int = 0,
     kinds: Int[np.ndarray, " tokens"] | None = None,
 ) -> Clusters:
-    """The cluster of every vector.
+    """Return the cluster of every vector.
 
-    `kinds` may say which vectors could be the same: if all of a kind are, one of each is looked up in place of all.
-    They are clustered with all their occurrences in any case.
+    Args:
+        vectors: At least k of them.
+        k: Number of clusters.
+        batch_size: Of mini-batch k-means.
+        num_starts: The best of so many initialisations is used.
+        seed: Random seed.
+        kinds: Vectors of one kind may be the same: if all are, one of each is assigned in place of all. They are
+            clustered with all their occurrences in any case.
     """
-    check_vectors(vectors, k, batch_size, starts)
-    found = fit_kmeans(vectors, k, batch_size, starts, seed)
-    if kinds is None:
-        return Clusters(found.predict(vectors), k)
-    _, firsts, places = np.unique(kinds, return_index=True, return_inverse=True)
-    if not all_equal(vectors, firsts[places]):
-        return Clusters(found.predict(vectors), k)
-    return Clusters(found.predict(vectors[firsts])[places], k)
-
-
-def all_equal(vectors: Float[np.ndarray, "tokens size"], others: Int[np.ndarray, " tokens"]) -> bool:
-    """Whether each vector equals another one; in blocks, for a copy of all would take as much memory again."""
-    blocks = (slice(start, start + BLOCK) for start in range(0, len(vectors), BLOCK))
-    return all(np.array_equal(vectors[block], vectors[others[block]]) for block in blocks)
-
-
-def fit_kmeans(vectors: np.ndarray, k: int, batch_size: int, starts: int, seed: int) -> Any:
-    from sklearn.cluster import MiniBatchKMeans  # takes a second to load
-    from threadpoolctl import threadpool_limits
-
-    method = MiniBatchKMeans(
-        k, batch_size=batch_size, n_init=starts, random_state=UniformChoice(seed), compute_labels=False
-    )
-    with threadpool_limits(1):
-        return method.fit(vectors)
-
-
-class UniformChoice(np.random.RandomState):
-    """Draws with replacement are even, whatever weights are given: here all vectors weigh the same.
-
-    Recent versions of scikit-learn draw each batch by weight, for which they add up the weights of all vectors anew. At
-    a million vectors that takes longer than everything else.
-    """
-
-    def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        return self.randint(0, a, size) if replace else super().choice(a, size, replace, p)
-
-
-def check_vectors(vectors: np.ndarray, k: int, batch_size: int, starts: int) -> None:
-    for name, number in {"k": k, "batch_size": batch_size, "starts": starts}.items():
+    for name, number in {"k": k, "batch_size": batch_size, "num_starts": num_starts}.items():
         require(number > 0, f"{name} must be positive, not {number}")
     require(
         len(vectors) >= k,
         f"{len(vectors)} vectors do not make k={k} clusters; give more text, or ask for fewer clusters",
     )
-    require(
-        bool(np.isfinite([vectors.min(), vectors.max()]).all()),
-        "a vector holds a value that is no number; give finite vectors",
-    )
+    finite = bool(np.isfinite([vectors.min(), vectors.max()]).all())
+    require(finite, "a vector holds a value that is no number; give finite vectors")
+    fitted = fit_kmeans(vectors, k, batch_size, num_starts, seed)
+    if kinds is not None:
+        _, firsts, indices = np.unique(kinds, return_index=True, return_inverse=True)
+        if all_equal(vectors, firsts[indices]):
+            return Clusters(fitted.predict(vectors[firsts])[indices], k)
+    return Clusters(fitted.predict(vectors), k)
+
+
+def all_equal(vectors: Float[np.ndarray, "tokens size"], others: Int[np.ndarray, " tokens"]) -> bool:
+    """Return whether each vector equals another one; in blocks, for a copy of all would take as much memory again."""
+    blocks = (slice(start, start + BLOCK) for start in range(0, len(vectors), BLOCK))
+    return all(np.array_equal(vectors[block], vectors[others[block]]) for block in blocks)
+
+
+def fit_kmeans(vectors: np.ndarray, k: int, batch_size: int, num_starts: int, seed: int) -> "MiniBatchKMeans":
+    from sklearn.cluster import MiniBatchKMeans  # takes a second to load
+    from threadpoolctl import threadpool_limits
+
+    random = UniformChoice(seed)
+    kmeans = MiniBatchKMeans(k, batch_size=batch_size, n_init=num_starts, random_state=random, compute_labels=False)
+    with threadpool_limits(1):
+        return kmeans.fit(vectors)
+
+
+class UniformChoice(np.random.RandomState):
+    """Samples with replacement uniformly, whatever weights are given: here all vectors weigh the same.
+
+    Recent versions of scikit-learn sample each batch by weight, for which they add up the weights of all vectors every
+    time. At a million vectors that takes longer than everything else.
+    """
+
+    def choice(  # type: ignore[override]
+        self,
+        a: int | np.integer,
+        size: int | np.integer | tuple[int, ...] | None = None,
+        replace: bool = True,
+        p: np.ndarray | None = None,
+    ) -> int | np.ndarray:
+        return self.randint(0, a, size) if replace else super().choice(a, size, replace, p)

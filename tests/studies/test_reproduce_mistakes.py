@@ -91,7 +91,7 @@ def test_a_finding_without_a_picture_is_judged_and_reported(outcome, tmp_path):
     (result,) = outcome(replace(RIGHT, draw=None, measure=measure_without_picture))
     assert [claim.word for claim in result.claims] == ["undecided"]
     assert result.figure is None
-    assert result.shown_figure() is None
+    assert result.display_figure() is None
     page = write_report([result], Result.shown_figure, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "It moves" in page
     assert "it moves" in page

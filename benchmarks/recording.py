@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnscope.models.adapters import HFEncoderDecoder, Numbering, TranslationReader
+from attnscope.models.adapters import HFEncoderDecoder, TargetIds, TranslationReader
 from attnscope.tasks import SPECIALS, Batch
 
 SENTENCES, LONGEST, WORDS, ROUNDS = 16, 30, 58_101, 9
@@ -49,12 +49,12 @@ def sentences() -> Batch:
 def compare(model: Any, threads: int) -> dict[str, float]:
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
-    numbering = [Numbering(WORDS, padding=WORDS - 1, end=0, start=None) for _ in range(2)]
-    ours = HFEncoderDecoder(model, TranslationReader(Silent(), numbering[0], LONGEST, numbering[1]))
+    target_ids = TargetIds(WORDS, padding=WORDS - 1, end=0, start=None)
+    ours = HFEncoderDecoder(model, TranslationReader(Silent(), model, WORDS, LONGEST, target_ids))
     peer, batch = deepcopy(model), sentences()
     peer.set_attn_implementation("eager")
-    ids = {"input_ids": numbering[0].ids_of(batch.source), "attention_mask": batch.source_mask.long()}
-    said = {"decoder_input_ids": ours.heard(ours(batch).decoder_input), "use_cache": False}
+    ids = {"input_ids": batch.source, "attention_mask": batch.source_mask.long()}
+    said = {"decoder_input_ids": ours.decoder_input_ids(ours(batch).decoder_input), "use_cache": False}
 
     def plain() -> tuple[Tensor, tuple[Tensor, ...]]:
         output = peer(**ids, **said, output_attentions=True)
@@ -66,7 +66,7 @@ def compare(model: Any, threads: int) -> dict[str, float]:
 
     sides = {"plain": plain, "recorded": recorded}
     logits, weights = plain()
-    torch.testing.assert_close(recorded(), (numbering[1].renumbered(logits), weights), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded(), (target_ids.reorder(logits), weights), rtol=1e-4, atol=1e-5)
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(ROUNDS):  # in turns, so that a busy machine slows both
         for name, side in sides.items():

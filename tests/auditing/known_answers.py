@@ -28,7 +28,7 @@ class OneHead(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, nn.Module):
     def __init__(self, honest: bool):
         super().__init__()
         self.honest, self.reader = honest, WordReader(WORDS, classes=("negative", "positive"))
-        worth = [0.0] * len(SPECIALS) + [WORTH.get(word, 0.0) for word in WORDS]
+        worth = [WORTH.get(word, 0.0) for word in WORDS]
         self.source_inputs = nn.Embedding.from_pretrained(torch.tensor(worth)[:, None])
         self.strength = nn.Parameter(torch.tensor(6.0))
 

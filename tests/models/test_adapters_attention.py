@@ -11,6 +11,7 @@ from attnscope.models import uniform
 from attnscope.models.adapters import ablated, recording, rollout, up_to
 from attnscope.models.adapters.recording import NAME, RECORDER
 from attnscope.models.attention import masked_softmax
+from attnscope.models.inference import with_predicted_target
 from attnscope.tasks import END, START
 from attnscope.testing import check_adapter
 
@@ -32,10 +33,10 @@ def eager_twin(model):
 def eager(model, batch):
     """The library's own pass over the same ids: logits by id, and attentions."""
     twin = eager_twin(model)
-    inputs = {"input_ids": model.reader.source.ids_of(batch.source), "attention_mask": batch.source_mask.long()}
+    inputs = {"input_ids": batch.source, "attention_mask": batch.source_mask.long()}
     if twin.config.is_encoder_decoder:
         # Labels: the library itself shifts them to what the decoder hears.
-        labels = model.reader.target.ids_of(batch.target)
+        labels = model.reader.target.to_tokenizer(batch.target)
         output = twin(**inputs, labels=labels, output_attentions=True)
         return output.logits, output.cross_attentions, output.encoder_last_hidden_state
     output = twin(**inputs, output_attentions=True, output_hidden_states=True)
@@ -51,7 +52,7 @@ def model(request):
 def test_logits_attention_and_states_are_those_of_eager_attention(model):
     batch = texts(model).batch
     trace, (logits, weights, encoder) = model(batch), eager(model, batch)
-    close(trace.logits[batch.target_mask], model.numbered(logits)[batch.target_mask])
+    close(trace.logits[batch.target_mask], model.by_target_id(logits)[batch.target_mask])
     assert len(trace.layers) == model.depth == len(weights) == 2
     for layer, expected in zip(trace.layers, weights, strict=True):
         close(layer.weights, expected)
@@ -75,7 +76,7 @@ def test_a_batch_without_padding_is_read_as_well(model):
     batch = texts(model).batch
     one = batch.source_mask.sum(1).argmax()
     alone = type(batch)(*(value[one : one + 1] for value in list(batch.tensors().values())[:4]))
-    close(model(alone).logits[alone.target_mask], model.numbered(eager(model, alone)[0])[alone.target_mask])
+    close(model(alone).logits[alone.target_mask], model.by_target_id(eager(model, alone)[0])[alone.target_mask])
     assert alone.source_mask.all()
 
 
@@ -173,7 +174,7 @@ def test_whole_self_attention_is_eagers(kind):
     model = adapter(kind)
     batch, twin = texts(model).batch, eager_twin(model)
     encoder = twin.get_encoder() if kind == "t5" else twin.base_model
-    inputs = {"input_ids": model.reader.source.ids_of(batch.source), "attention_mask": batch.source_mask.long()}
+    inputs = {"input_ids": batch.source, "attention_mask": batch.source_mask.long()}
     expected = encoder(**inputs, output_attentions=True).attentions
     close(model.self_attention(batch), expected)
 
@@ -198,7 +199,7 @@ def test_what_the_library_generates_is_replayed_with_teacher_forcing(kind):
     model = adapter(kind)
     batch = texts(model).batch
     said = model.generate(batch.source, batch.source_mask, max_length=6, forced_eos_token_id=None, do_sample=False)
-    replayed = model.replayed(batch, max_length=6, forced_eos_token_id=None, do_sample=False)
+    replayed = with_predicted_target(model, batch, max_length=6, forced_eos_token_id=None, do_sample=False)
     mask = replayed.target_mask
     assert torch.equal(replayed.target[mask], said[:, : mask.shape[1]][mask])
     trace = model(replayed)
@@ -210,13 +211,13 @@ def test_what_the_library_generates_is_replayed_with_teacher_forcing(kind):
 def test_beams_need_no_special_case():
     model = adapter("marian")
     batch = texts(model).batch
-    replayed = model.replayed(batch, max_length=6, num_beams=3)
-    ids = model.reader.source.ids_of(batch.source)
+    replayed = with_predicted_target(model, batch, max_length=6, num_beams=3)
+    ids = batch.source
     found = model.model.generate(
         input_ids=ids, attention_mask=batch.source_mask.long(), max_new_tokens=6, num_beams=3
     )  # fmt: skip
     for row, target, mask in zip(found, replayed.target, replayed.target_mask, strict=True):
-        assert model.reader.target.ids_of(target[mask]).tolist() == row[1 : 1 + int(mask.sum())].tolist()
+        assert model.reader.target.to_tokenizer(target[mask]).tolist() == row[1 : 1 + int(mask.sum())].tolist()
         assert END in target.tolist() or mask.all()
 
 
@@ -247,5 +248,5 @@ def test_embeddings_of_the_source_are_as_the_encoder_takes_them():
         wrapped = adapter(kind)
         batch = texts(wrapped).batch
         table = wrapped.model.get_encoder().embed_tokens.weight
-        expected = table[wrapped.reader.source.ids_of(batch.source)] * 4.0  # the root of 16
+        expected = table[batch.source] * 4.0  # the root of 16
         torch.testing.assert_close(wrapped(batch).embedded, expected)

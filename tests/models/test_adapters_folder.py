@@ -21,6 +21,7 @@ from adapter_examples import (
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.adapters import HFClassifier, HFEncoderDecoder, NoModel, load
+from attnscope.models.inference import with_predicted_target
 from attnscope.tasks import START
 from attnscope.testing import check_adapter
 
@@ -52,7 +53,7 @@ def test_a_folder_gives_the_adapter_that_its_configuration_needs(tmp_path, capfd
     batch = texts(model).batch
     assert torch.equal(batch.source, texts(same).batch.source)
     torch.testing.assert_close(model(batch).logits, same(batch).logits)
-    assert load(str(folder)).reader.longest == same.reader.longest
+    assert load(str(folder)).reader.max_length == same.reader.max_length
 
 
 def test_weights_in_half_precision_are_read_in_single(tmp_path):
@@ -156,9 +157,9 @@ def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
     read = model.reader.read(TARGETS, SOURCES)
     assert {names[0] for names in read.source.names} == {"deu_Latn"}
     assert {names[0] for names in read.target.names} == {"eng_Latn"}
-    assert (read.batch.source[:, 0] == START).all()
+    assert read.batch.source_special[:, 0].all()
     assert (read.batch.target[:, 0] == START).all()
-    said = model.replayed(read.batch, max_length=4)
+    said = with_predicted_target(model, read.batch, max_length=4)
     assert {names[0] for names in model.reader.said(said.target, said.target_mask).names} == {"eng_Latn"}
 
 
@@ -175,6 +176,6 @@ def test_what_a_tokenizer_puts_behind_the_end_is_never_said(tmp_path):
     read = model.reader.read(SOURCES, TARGETS)
     assert {names[-2:] for names in read.source.names} == {("</s>", "en_XX")}
     assert {names[-1] for names in read.target.names} == {"</s>"}
-    heard = model.heard(model(read.batch).decoder_input)
+    heard = model.decoder_input_ids(model(read.batch).decoder_input)
     assert set(tokenizer.convert_ids_to_tokens(heard[:, 0].tolist())) == {"de_DE"}
     check_adapter(model, [read.batch])

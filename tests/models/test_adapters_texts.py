@@ -3,25 +3,30 @@
 import pytest
 import torch
 from adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
+from torch import nn
+from torch.nn.functional import pad
 
 from attnscope.errors import BadSetting
-from attnscope.models.adapters import Numbering, Words, by_word
+from attnscope.models import Attention, Trace
+from attnscope.models.adapters import Adapter, TargetIds, WordReader, Words, by_word
 from attnscope.models.adapters.readers import NO_WORD, Pieced
-from attnscope.tasks import END, PAD, SPECIALS, START
+from attnscope.models.attention import intervene, masked_softmax
+from attnscope.models.capabilities import EmbedsSource, ReadsTexts
+from attnscope.models.inference import with_predicted_target
+from attnscope.tasks import END, SPECIALS
+from attnscope.testing import check_adapter
 
 
 @pytest.mark.parametrize(
     "specials", [(0, 4, 3), (1, 2, 0), (9, 0, None), (0, 1, None), (0, 1, 2), (None, None, None), (5, 5, 7)]
 )
-def test_numbers_and_ids_are_each_others_inverse_and_specials_come_first(specials):
-    numbering = Numbering(10, *specials)
-    assert numbering.numbers_of(numbering.ids_of(torch.arange(3, len(numbering)))).tolist() == list(
-        range(3, len(numbering))
-    )
-    assert sorted(numbering.numbers.tolist()) == sorted(set(range(len(numbering))) - missing(specials))
+def test_target_ids_and_the_tokenizers_are_each_others_inverse_and_specials_come_first(specials):
+    ids = TargetIds(10, *specials)
+    assert ids.from_tokenizer(ids.to_tokenizer(torch.arange(3, len(ids)))).tolist() == list(range(3, len(ids)))
+    assert sorted(ids.inverse.tolist()) == sorted(set(range(len(ids))) - missing(specials))
     for number, special in enumerate(specials):
         if special is not None and special not in specials[:number]:
-            assert int(numbering.numbers_of(torch.tensor(special))) == number
+            assert int(ids.from_tokenizer(torch.tensor(special))) == number
 
 
 def missing(specials):
@@ -30,30 +35,33 @@ def missing(specials):
 
 
 @pytest.mark.parametrize("specials", [(0, 4, 3), (9, 0, None), (0, 1, None), (0, 1, 2)])
-def test_renumbered_logits_are_looked_up_one_by_one(specials):
-    numbering, logits = Numbering(10, *specials), torch.randn(2, 3, 10)
-    found = numbering.renumbered(logits)
-    for number, i in enumerate(numbering.ids.tolist()):
+def test_reordered_logits_are_looked_up_one_by_one(specials):
+    ids, logits = TargetIds(10, *specials), torch.randn(2, 3, 10)
+    found = ids.reorder(logits)
+    for number, i in enumerate(ids.token_ids.tolist()):
         expected = torch.full((2, 3), -torch.inf) if i < 0 else logits[..., i]
         assert torch.equal(found[..., number], expected)
-    assert found.shape[-1] == len(numbering)
+    assert found.shape[-1] == len(ids)
 
 
 @pytest.mark.parametrize("kind", [*ENCODER_DECODERS, *CLASSIFIERS])
-def test_special_tokens_have_our_numbers_and_words_are_whole(kind):
+def test_source_ids_are_the_tokenizers_and_words_are_whole(kind):
     model = adapter(kind)
     read = texts(model)
-    batch = read.batch
-    assert torch.equal(batch.source == PAD, ~batch.source_mask)
-    lengths = batch.source_mask.sum(1)
-    assert (batch.source[torch.arange(len(batch)), lengths - 1] == END).all()
+    batch, tokenizer = read.batch, model.reader.tokenizer
+    for row, mask, text in zip(batch.source, batch.source_mask, SOURCES, strict=True):
+        assert row[mask].tolist() == tokenizer(text)["input_ids"]
+        assert (row[~mask] == tokenizer.pad_token_id).all()
     starts = kind not in ("marian", "pegasus", "t5")
-    assert ((batch.source == START).sum(1) == int(starts)).all()
+    assert ((batch.source_mask & batch.source_special).sum(1) == 1 + int(starts)).all()
     for i, text in enumerate(SOURCES):
         names = [name for name, real in zip(read.source.names[i], read.source.real[i], strict=False) if real]
         assert names == text.split()
     assert torch.equal(batch.word_mask, read.source.unit.ge(0) & ~special(read.source))
-    assert len(model.reader.source_vocabulary) == len(model.reader.source)
+    assert read.source.pieces == tuple(
+        tuple(model.reader.source_vocabulary.decode(row[mask].tolist()))
+        for row, mask in zip(batch.source, batch.source_mask, strict=True)
+    )
     assert read.cut == 0
 
 
@@ -132,16 +140,16 @@ def test_classes_go_by_name_or_number():
 def test_a_classifiers_own_decisions_can_be_its_target():
     model = adapter("distilbert")
     batch = model.reader.read(SOURCES).batch
-    assert torch.equal(model.replayed(batch).target, model(batch).predictions)
+    assert torch.equal(with_predicted_target(model, batch).target, model(batch).predictions)
 
 
 def test_long_texts_are_cut_and_counted():
     model = adapter("bert")
     read = model.reader.read(["the old dog " * 30, "a dog"])
     assert read.cut == 1
-    assert read.batch.source.shape[1] == model.reader.longest == 40
-    assert read.batch.source[0, -1] == END
-    assert adapter("roberta").reader.longest == 38  # two positions lie before the first
+    assert read.batch.source.shape[1] == model.reader.max_length == 40
+    assert read.batch.source_special[0, -1]
+    assert adapter("roberta").reader.max_length == 38  # two positions lie before the first
 
 
 def test_no_texts_and_odd_pairs_are_refused():
@@ -154,6 +162,56 @@ def test_no_texts_and_odd_pairs_are_refused():
         list(model.reader.batches(["a"], size=0))
 
 
-def test_the_tables_of_numbers_go_where_the_model_goes():
+def test_the_map_of_target_ids_goes_where_the_model_goes():
     model = adapter("marian")
-    assert {model.reader.source, model.reader.target} <= set(model.modules())
+    assert model.reader.target in set(model.modules())
+
+
+WORDS = ("a", "dog", "sleeps", "<unk>", "</s>")
+
+
+class MeanOfWords(Adapter, EmbedsSource, ReadsTexts):
+    """A classifier by the mean of its own embedding, which has one row per word and none for special ids of ours."""
+
+    def __init__(self, **reader):
+        super().__init__()
+        self.source_inputs = nn.Embedding(len(WORDS), 4)
+        self.output = nn.Linear(4, 2)
+        self.reader = WordReader(WORDS, classes=("no", "yes"), **reader)
+
+    def forward(self, batch, attention=None, teacher_forcing=None, gates=False):
+        embedded = self.source_inputs(batch.source)
+        scores = embedded.new_zeros(len(batch), 1, 1, batch.source.shape[1])
+        weights = intervene(masked_softmax(scores, batch.source_mask), batch.source_mask, attention)
+        context = (weights @ embedded[:, None])[:, 0]
+        logits = pad(self.output(context), (len(SPECIALS), 0), value=-torch.inf)
+        layer = Attention(values=embedded[:, None], scores=scores, weights=weights)
+        return Trace.of(batch, embedded=embedded, encoder=embedded, layers=(layer,), context=context, logits=logits)
+
+
+@pytest.mark.parametrize("end", [None, "</s>"])
+def test_a_models_own_embedding_reads_its_own_words(end):
+    torch.manual_seed(0)
+    model = MeanOfWords(end=end)
+    read = model.reader.read(["a dog sleeps", "dog"], ["yes", 0])
+    check_adapter(model, [read.batch])
+    trace = read.label(model(read.batch))
+    for row, mask, tokens in zip(trace.embedded, trace.source_mask, trace.source_tokens, strict=True):
+        expected = model.source_inputs.weight[[WORDS.index(token) for token in tokens]]
+        assert torch.equal(row[mask], expected)
+    assert read.batch.word_mask.sum(1).tolist() == [3, 1]  # also those words whose ids are 0, 1 and 2
+    assert read.batch.source_mask.sum(1).tolist() == ([3, 1] if end is None else [4, 2])
+    assert trace.target_tokens == (("yes",), ("no",))
+
+
+def test_a_reader_of_words_knows_its_targets():
+    reader = WordReader(WORDS, targets=("ein", "hund"), end="</s>")
+    read = reader.read(["a cat"], ["ein hund"])
+    assert read.batch.source.tolist() == [[0, 3, 4]]
+    assert read.source.names == (("a", "cat", "</s>"),)
+    assert read.batch.target.tolist() == [[3, 4, END]]
+    assert reader.text(read.batch.target[0]) == "ein hund"
+    assert reader.said(read.batch.target, read.batch.target_mask).names == (("ein", "hund", "<end>"),)
+    for wrong in ({}, {"classes": ("a", "b"), "targets": ("c",)}, {"classes": ("a", "b"), "end": "<end>"}):
+        with pytest.raises(BadSetting):
+            WordReader(WORDS, **wrong)

@@ -90,9 +90,16 @@ class Generates(_Forward):
     """Outputs can be generated without a target."""
 
     def generate(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], max_length: int
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        max_length: int,
+        **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Return token ids of up to `max_length` steps; END and all that follows it are END."""
+        """Return token ids of up to `max_length` steps; END and all that follows it are END.
+
+        `options` are those of a search, where the model has any.
+        """
         raise NotImplementedError
 
 

@@ -206,5 +206,5 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
 
 def proper(batch: Batch) -> Tensor:
     """The real words; a sentence that has none keeps its special ones, since something must be attended to."""
-    words = batch.source_mask & (batch.source >= len(SPECIALS))
+    words = batch.word_mask
     return torch.where(words.any(1, keepdim=True), words, batch.source_mask)

@@ -160,7 +160,7 @@ class EncoderDecoderSettings:
 
 States = tuple[State, ...]  # a layer
 FEW_WORDS = 1024  # up to so many, replicas look words up by a product, whose gradient is another; else it is a scatter
-OWN = -1  # in place of a gold word: the decoder hears the word that it said itself
+PREDICTED = -1  # in place of a gold word: the decoder hears the word that it said itself
 
 
 class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
@@ -209,7 +209,7 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         read = self.encoder.read(embedded, batch.source_mask)
         memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
         teacher_forcing = self.gold_probability(teacher_forcing)
-        gold = heard_words(batch, teacher_forcing)
+        gold = decoder_inputs(batch, teacher_forcing)
         if self.settings.context == "input":
             said = self._step_by_step(gold, read.final, memory, attention)
         else:
@@ -258,8 +258,12 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], max_length: int
-    ) -> Int[Tensor, "batch said"]:
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        max_length: int,
+        **options: object,
+    ) -> Int[Tensor, "batch generated"]:
         """Greedy translation: END and what follows it are END."""
         blank = torch.full((len(source), max_length), END, device=source.device)
         batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
@@ -295,8 +299,8 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
     def _step_by_step(
         self, gold: Tensor, state: States, memory: Memory | None, attention: Intervention | None
     ) -> "Said":
-        """One word after the other; a gold word OWN means: the word that the model just said."""
-        codes, own = self.target_inputs.codes(gold.shape[1]), gold == OWN
+        """One word after the other; a gold word PREDICTED means: the word that the model just said."""
+        codes, own = self.target_inputs.codes(gold.shape[1]), gold == PREDICTED
         word, steps = gold[:, 0], []
         for step in range(gold.shape[1]):
             inputs = self.target_inputs.words(word) if codes is None else self.target_inputs.words(word) + codes[step]
@@ -413,11 +417,11 @@ def hidden_layer(settings: EncoderDecoderSettings, size: int) -> nn.Module:
     return nn.Sequential(nn.Linear(size, settings.hidden), ACTIVATIONS[settings.activation]())
 
 
-def heard_words(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:
-    """What the decoder hears at each step: the start token, then gold words, or OWN where no teacher speaks."""
+def decoder_inputs(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:
+    """What the decoder hears at each step: the start token, then gold words, or PREDICTED where no teacher speaks."""
     require(0 <= teacher_forcing <= 1, f"teacher_forcing is a chance between 0 and 1, not {teacher_forcing}")
     heard = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
     if teacher_forcing == 1:
         return heard
     own = uniform_like(heard) >= teacher_forcing
-    return torch.cat([heard[:, :1], heard.masked_fill(own, OWN)[:, 1:]], 1)
+    return torch.cat([heard[:, :1], heard.masked_fill(own, PREDICTED)[:, 1:]], 1)

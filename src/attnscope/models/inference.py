@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
 
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding, WrapsModel
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, Generates, WrapsModel, needs
 from attnscope.models.trace import Interventions, Trace
-from attnscope.tasks.batch import Batch
+from attnscope.tasks.batch import END, PAD, Batch
 
 if TYPE_CHECKING:
     from attnscope.models.inputs import Data
@@ -49,6 +51,36 @@ def device_of(model: Model) -> torch.device:
     module = module_of(model)
     parameters = module.parameters() if isinstance(module, nn.Module) else iter(())
     return next((parameter.device for parameter in parameters), torch.device("cpu"))
+
+
+def with_predicted_target(model: Model, batch: Batch, max_length: int = 128, **options: object) -> Batch:
+    """Return the same texts with the model's own output as the target.
+
+    A pass over it with teacher forcing shows the attention behind that output, by whatever search it was generated.
+
+    Args:
+        model: A classifier, or a model that Generates.
+        batch: The texts.
+        max_length: At most so many target tokens, the same for every batch, so that batches do not matter.
+        options: Further options of the model's own `generate`.
+    """
+    module = module_of(model)
+    if isinstance(module, Generates):
+        target = module.generate(batch.source, batch.source_mask, max_length, **options)
+        mask = ~after_end(target)
+        mask = mask[:, : int(mask.sum(1).max())]
+        target = target[:, : mask.shape[1]].masked_fill(~mask, PAD)
+        return replace(batch, target=target, target_mask=mask, gold_attention=None)
+    if batch.target.shape[1] > 1:
+        needs(module, Generates, by="the output of a model in place of the gold target")
+    with evaluating(module):
+        return replace(batch, target=module(batch).predictions)
+
+
+def after_end(token_ids: Int[Tensor, "batch generated"]) -> Bool[Tensor, "batch generated"]:
+    """Return a mask of what comes after the first END."""
+    is_end = (token_ids == END).long()
+    return is_end.cumsum(1) > is_end
 
 
 def on_device_of(model: Model, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -304,7 +304,7 @@ def with_predictions(model: Model, texts: Texts) -> Texts:
 
 def max_generated(model: Model) -> int:
     """Return the number of tokens that the model may generate: few enough for its positions."""
-    return min(MAX_GENERATED, getattr(reader_of(model), "longest", MAX_GENERATED))
+    return min(MAX_GENERATED, getattr(reader_of(model), "max_length", MAX_GENERATED))
 
 
 def until_end(

@@ -48,6 +48,7 @@ class Trace(Displayed):
     decoder: Float[Tensor, "batch target units"] | None = None  # s; None for a classifier
     decoder_input: Int[Tensor, "batch target"] | None = None  # the tokens given to the decoder, the start token first
     gates: dict[str, Tensor] = field(default_factory=dict)  # "encoder.keep" etc., with gates=True
+    source_special: Bool[Tensor, "batch source"] | None = None  # as in the Batch
     source_tokens: Tokens | None = None
     target_tokens: Tokens | None = None
 
@@ -68,8 +69,18 @@ class Trace(Displayed):
         return cls(
             source=batch.source, source_mask=batch.source_mask, target=batch.target, target_mask=batch.target_mask,
             embedded=embedded, encoder=encoder, logits=logits, layers=layers, context=context, decoder=decoder,
-            decoder_input=decoder_input,
+            decoder_input=decoder_input, source_special=batch.source_special,
         )  # fmt: skip
+
+    @property
+    def batch(self) -> Batch:
+        """The batch that was read."""
+        return Batch(self.source, self.source_mask, self.target, self.target_mask, source_special=self.source_special)
+
+    @property
+    def word_mask(self) -> Bool[Tensor, "batch source"]:
+        """Source positions that hold words: no padding, no special tokens."""
+        return self.batch.word_mask
 
     @property
     def last(self) -> Attention:

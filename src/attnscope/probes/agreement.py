@@ -179,8 +179,10 @@ class AgreementAccumulator(Accumulator[AgreementSums]):
         v: Float[Tensor, "batch target source"],
         sentences: Batch | Trace,
     ) -> None:
-        source = taking_part(sentences.source, sentences.source_mask, self.source_specials)
-        target = taking_part(sentences.target, sentences.target_mask, self.target_specials)
+        source = sentences.source_mask if self.source_specials else sentences.word_mask
+        target = sentences.target_mask
+        if not self.target_specials:
+            target = target & (sentences.target != START) & (sentences.target != END)
         words = target & source.any(1)[:, None]
         mask = source[:, None].expand_as(u)
         check_numbers(u, v, mask & words[:, :, None])
@@ -204,12 +206,6 @@ class AgreementAccumulator(Accumulator[AgreementSums]):
             words=words, ranked=ranked, source_specials=self.source_specials, target_specials=self.target_specials,
             one_in=self.one_in,
         )  # fmt: skip
-
-
-def taking_part(
-    words: Int[Tensor, "batch steps"], mask: Bool[Tensor, "batch steps"], specials: bool
-) -> Bool[Tensor, "batch steps"]:
-    return mask if specials else mask & (words != START) & (words != END)
 
 
 def check_numbers(u: Tensor, v: Tensor, used: Bool[Tensor, "batch target source"]) -> None:

@@ -82,7 +82,7 @@ def token_probabilities(model: ReadsOut, trace: Trace, number: int | None = None
     check_classes(trace, number)
     said = trace.predictions if number is None else torch.full_like(trace.target, number + len(SPECIALS))
     alone = lexical(model, replace(trace, target=said)).probability[:, 0]
-    words = proper(Batch(trace.source, trace.source_mask, trace.target, trace.target_mask))
+    words = proper(trace.batch)
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)
     of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (said, trace.predictions, trace.target))
     return TokenProbabilities(

@@ -229,7 +229,11 @@ def output_without(
         return torch.full_like(batch.target, torch.nan, dtype=torch.get_default_dtype())
     # A pass over nothing has no meaning: such a sentence keeps a word, and its output is thrown away.
     filled = mask | (nothing_left[:, None] & (torch.arange(len(kept), device=mask.device) == 0))
-    rest = replace(batch, source=batch.source[:, kept], source_mask=filled, gold_attention=None, rationale=None)
+    special = None if batch.source_special is None else batch.source_special[:, kept]
+    rest = replace(
+        batch, source=batch.source[:, kept], source_mask=filled, source_special=special, gold_attention=None,
+        rationale=None,
+    )  # fmt: skip
     return of(model(rest, **forward)).masked_fill(nothing_left[:, None], torch.nan)
 
 

@@ -1,12 +1,12 @@
-"""A foreign model as a giver of Traces: Hugging Face encoder-decoders and classifiers, and any other by a small class.
+"""Adapters: Hugging Face encoder-decoders and classifiers, and any other model by a small class, as givers of Traces.
 
     model = adapters.load("folder")                    what save_pretrained wrote, tokenizer included
     texts = model.reader.read(["ein Hund"], ["a dog"])  texts.batch goes to the model and to every probe
     trace = model(texts.batch, attention={(0, 3): ablated})
     by_word(trace.attention, texts.source, texts.target)
 
-`protocol` says what a class of one's own must do. The library transformers (the extra `hf`) is imported only when a
-model is loaded.
+`Adapter` is the class to inherit for a model of one's own. The library transformers (the extra `hf`) is imported only
+when a model is loaded.
 """
 
 from attnscope.models.adapters.folder import NoModel, adapted, load
@@ -14,8 +14,8 @@ from attnscope.models.adapters.hugging_face import HFClassifier, HFEncoderDecode
 from attnscope.models.adapters.layers import ablated, rollout, up_to
 from attnscope.models.adapters.readers import (
     ClassReader,
-    Numbering,
     Reader,
+    TargetIds,
     Texts,
     TranslationReader,
     WordReader,
@@ -26,7 +26,7 @@ from attnscope.models.capabilities import Adapter
 from attnscope.models.trace import Interventions
 
 __all__ = [
-    "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Numbering", "Reader",
+    "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Reader", "TargetIds",
     "Texts", "TranslationReader", "WordReader", "Words", "ablated", "adapted", "by_word", "load", "rollout",
     "up_to",
 ]  # fmt: skip

@@ -1,19 +1,17 @@
-"""How do a tokenizer's ids become our numbers of words, and back?
+"""Texts as Batches, for a Hugging Face tokenizer or a plain list of words; tokens and the words that they belong to.
 
-In a Batch, 0 is padding, 1 the end and 2 the start of a sentence, and every probe counts on it. A tokenizer has its own
-places for these. So they trade places: the numbers of all tokens are their ids, but for padding, end and start and the
-tokens that lay at 0, 1 and 2. Where a tokenizer has no such token (T5 and Marian start no sentence), that number stands
-for nothing: it never occurs, its logit is -inf, and the token that lay there has the first number after the last id.
+Source token ids are the model's own; `Batch.source_special` marks special tokens such as [CLS]. On the target side
+padding, end and start have the ids 0, 1 and 2, as in every Batch: `TargetIds` maps them to the tokenizer's.
 """
 
 import math
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,113 +22,62 @@ from torch.nn.functional import pad as extend
 from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, require
+from attnscope.models.inference import device_of
+from attnscope.models.trace import Trace
 from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary, pad
 
-NONE = -1  # in a table of ids: no token has this number
+Text = str | Sequence[str]  # a text, or its words
+Label = str | int  # the name of a class, or its index from 0
+Target = Label | Text
+HFTokenizer: TypeAlias = Any  # a transformers.PreTrainedTokenizerBase, which is imported only where it is used
 
-
-class Numbering(nn.Module):
-    """Both tables, as buffers, so that they lie where the model does.
-
-    >>> bert = Numbering(6, padding=0, end=4, start=3)
-    >>> bert.ids_of(torch.arange(6))
-    tensor([0, 4, 3, 2, 1, 5])
-    """
-
-    ids: Tensor
-    numbers: Tensor
-
-    def __init__(self, size: int, padding: int | None, end: int | None, start: int | None):
-        super().__init__()
-        ids = table(size, (padding, end, start))
-        self.size = size  # ids that the model knows
-        self.register_buffer("ids", ids, persistent=False)
-        self.register_buffer("numbers", inverse(ids, size), persistent=False)
-        moved = (ids[:size] != torch.arange(size)).nonzero().flatten()
-        self.register_buffer("moved", torch.cat([moved, torch.arange(size, len(ids))]), persistent=False)
-        self.moved: Tensor
-
-    def __len__(self) -> int:
-        """How many numbers there are."""
-        return len(self.ids)
-
-    def ids_of(self, numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-        """The model's ids; those of numbers without a token do not matter, since they never occur."""
-        return self.ids[numbers].clamp(min=0)
-
-    def numbers_of(self, ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-        return self.numbers[ids.to(self.numbers.device)]
-
-    def renumbered(self, logits: Float[Tensor, "*any ids"]) -> Float[Tensor, "*any words"]:
-        """Logits by number. All but a few stay where they are."""
-        wanted = self.ids[self.moved]
-        columns = logits[..., wanted.clamp(min=0)].masked_fill(wanted == NONE, -math.inf)
-        return extend(logits, (0, len(self) - self.size)).index_copy_(-1, self.moved, columns)  # pad has made a copy
-
-
-def table(size: int, specials: tuple[int | None, ...]) -> Int[Tensor, " numbers"]:
-    """The id of each number."""
-    ids, placed = list(range(size)), set[int]()
-    for number, special in zip(range(len(SPECIALS)), specials, strict=True):
-        if special is None or special in placed:  # one token that is two things is the first of them
-            ids.append(ids[number])
-            ids[number] = NONE
-        else:
-            other = ids.index(special)
-            ids[number], ids[other] = ids[other], ids[number]
-            placed.add(special)
-    return torch.tensor(ids)
-
-
-def inverse(ids: Int[Tensor, " numbers"], size: int) -> Int[Tensor, " ids"]:
-    taken = (ids != NONE).nonzero().flatten()
-    return torch.empty(size, dtype=torch.long).index_copy(0, ids[taken], taken)
-
-
-NO_WORD = -1
+NO_WORD = -1  # the word of a special token, or of padding
+NO_TOKEN = -1  # the tokenizer's id where it has no such token
 
 
 @dataclass(frozen=True)
 class Pieced:
-    """One text: its words, and the word of each piece, from 0, or NO_WORD for special tokens."""
+    """One text: its words, its tokens, and the word of each token, from 0, or NO_WORD for special tokens."""
 
     words: tuple[str, ...]
     pieces: tuple[str, ...]
     word_of: tuple[int, ...]
 
     def units(self) -> "tuple[list[int], list[int]]":
-        """The unit of each piece, and of each unit its word, or NO_WORD: units are words and special tokens, in order.
+        """Return the unit of each token, and the word of each unit: units are words and special tokens, in order.
 
         >>> Pieced(("an", "isle"), ("[CLS]", "an", "is", "##le", "[SEP]"), (-1, 0, 1, 1, -1)).units()
         ([0, 1, 2, 2, 3], [-1, 0, 1, -1])
         """
-        numbers, words, known = list[int](), list[int](), dict[int, int]()
+        units, words, known = list[int](), list[int](), dict[int, int]()
         for word in self.word_of:
             if word == NO_WORD or word not in known:
                 known[word] = len(words)
                 words.append(word)
-            numbers.append(known[word])
-        return numbers, words
+            units.append(known[word])
+        return units, words
+
+    def until(self, end: int) -> "Pieced":
+        """Return the text up to its token `end`."""
+        return Pieced(self.words, self.pieces[:end], self.word_of[:end])
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words and special tokens of a batch of texts."""
+    """The words and special tokens (units) of a batch of texts, and the tokens that belong to each."""
 
     names: tuple[tuple[str, ...], ...]  # of each text: words, and special tokens by their own name
-    pieces: tuple[tuple[str, ...], ...]  # of each text: the name of the piece at each position
+    pieces: tuple[tuple[str, ...], ...]  # of each text: the token at each position
     places: Int[Tensor, "batch units"]  # which word of the text, from 0; NO_WORD for special tokens and padding
-    unit: Int[Tensor, "batch positions"]  # which of the names a position belongs to; NO_WORD on padding
-    mask: Bool[Tensor, "batch units"]  # what is no padding
+    unit: Int[Tensor, "batch positions"]  # the unit of each position; NO_WORD on padding
+    mask: Bool[Tensor, "batch units"]  # false on padding
 
     @classmethod
     def of(cls, texts: Sequence[Pieced]) -> "Words":
         units, places = zip(*(text.units() for text in texts), strict=True)
         names = tuple(
-            tuple(
-                text.pieces[numbers.index(i)] if word == NO_WORD else text.words[word] for i, word in enumerate(words)
-            )
-            for text, numbers, words in zip(texts, units, places, strict=True)
+            tuple(text.pieces[of.index(i)] if word == NO_WORD else text.words[word] for i, word in enumerate(words))
+            for text, of, words in zip(texts, units, places, strict=True)
         )
         counts = torch.tensor([len(words) for words in places])
         mask = torch.arange(int(counts.max())) < counts[:, None]
@@ -138,7 +85,7 @@ class Words:
 
     @property
     def real(self) -> Bool[Tensor, "batch units"]:
-        """Words of the text, and no special tokens."""
+        """Units that are words of the text, and no special tokens."""
         return self.places != NO_WORD
 
 
@@ -149,15 +96,21 @@ def padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch longest"]:
 def by_word(
     values: Float[Tensor, "batch *heads target source"], source: Words, target: Words | None = None
 ) -> Float[Tensor, "batch *heads target_units source_units"]:
-    """Attention, or another score, of words: summed over a source word's pieces, averaged over a target word's pieces.
+    """Return attention, or another score, by word: summed over source tokens, averaged over target tokens.
 
-    Padding is NaN. Without `target`, as for a classifier, rows stay as they are.
+    Args:
+        values: One score per target token and source token.
+        source: The words of the source.
+        target: The words of the target; None, as for a classifier: rows stay as they are.
+
+    Returns:
+        One score per target word and source word; NaN on padding.
     """
-    to_words = belonging(source, values)  # batch x source x units
+    to_words = membership(source, values)  # batch x source x units
     summed = torch.einsum("b...ts,bsu->b...tu", values.nan_to_num(), to_words)
     mask = source.mask.to(values.device)[:, None]  # batch x 1 x units
     if target is not None:
-        from_words = belonging(target, values)  # batch x target x units
+        from_words = membership(target, values)  # batch x target x units
         share = from_words / from_words.sum(1, keepdim=True).clamp(min=1)
         summed = torch.einsum("b...ts,btu->b...us", summed, share)
         mask = mask & target.mask.to(values.device)[:, :, None]
@@ -165,25 +118,20 @@ def by_word(
     return summed.masked_fill(~between, torch.nan)
 
 
-def belonging(words: Words, values: Tensor) -> Float[Tensor, "batch positions units"]:
-    """1 where a position belongs to a unit."""
+def membership(words: Words, values: Tensor) -> Float[Tensor, "batch positions units"]:
+    """Return 1 where a position belongs to a unit, else 0."""
     unit = words.unit.to(values.device)
     return one_hot(unit + 1, words.mask.shape[1] + 1)[..., 1:].to(values.dtype)
 
 
-def spans(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends."""
-    return [found.span() for found in re.finditer(r"\S+", text)]
+def words_by_offset(text: str, offsets: Sequence[tuple[int, int]], special: Sequence[int]) -> list[int]:
+    """Return the word of each token, from the characters of the text that it covers.
 
-
-def by_offsets(text: str, offsets: Sequence[tuple[int, int]], special: Sequence[int]) -> list[int]:
-    """The word of each piece, from the characters of the text that it covers.
-
-    >>> by_offsets("an isle", [(0, 0), (0, 2), (2, 3), (3, 5), (5, 7), (0, 0)], special=[1, 0, 0, 0, 0, 1])
+    >>> words_by_offset("an isle", [(0, 0), (0, 2), (2, 3), (3, 5), (5, 7), (0, 0)], special=[1, 0, 0, 0, 0, 1])
     [-1, 0, 1, 1, 1, -1]
     """
-    begins = [begin for begin, _ in spans(text)]
-    # A piece that is only a space, or a mark of one, goes with the word that it begins.
+    begins = [word.start() for word in re.finditer(r"\S+", text)]
+    # A token that is only a space, or a mark of one, belongs to the word that it begins.
     lies = [end - 1 if text[begin:end].strip() else end for begin, end in offsets]
     return [
         NO_WORD if is_special or not begins else max(0, bisect_right(begins, place) - 1)
@@ -191,23 +139,18 @@ def by_offsets(text: str, offsets: Sequence[tuple[int, int]], special: Sequence[
     ]
 
 
-def by_prefixes(prefixes: Sequence[str], special: Sequence[bool]) -> list[int]:
-    """The word of each piece, from the text that all pieces up to it make: for what was generated, or slow tokenizers.
+def words_by_prefix(prefixes: Sequence[str], special: Sequence[bool]) -> list[int]:
+    """Return the word of each token, from the decoded text up to it: for generated text, or slow tokenizers.
 
-    >>> by_prefixes(["an", "an ", "an is", "an isle", "an isle"], special=[False, False, False, False, True])
+    >>> words_by_prefix(["an", "an ", "an is", "an isle", "an isle"], special=[False, False, False, False, True])
     [0, 1, 1, 1, -1]
     """
     words = [max(len(prefix.split()) - 1, 0) for prefix in prefixes]
     for i in reversed(range(len(words) - 1)):
         before = prefixes[i - 1] if i else ""
-        if prefixes[i].rstrip() == before.rstrip() and not special[i + 1]:  # a space goes with the word that it begins
+        if prefixes[i].rstrip() == before.rstrip() and not special[i + 1]:  # a space belongs to the word that it begins
             words[i] = words[i + 1]
     return [NO_WORD if is_special else word for word, is_special in zip(words, special, strict=True)]
-
-
-Text = str | Sequence[str]  # a text, or its words
-Label = str | int  # the name of a class, or its number from 0
-UNLIMITED = 10**9  # tokenizers that know no longest text name a larger number
 
 
 @dataclass(frozen=True)
@@ -217,175 +160,357 @@ class Texts:
     batch: Batch
     source: Words
     target: Words
-    cut: int  # texts that were too long for the model and lost their end
+    cut: int  # how many texts were too long for the model and were truncated
+
+    def label(self, trace: Trace) -> Trace:
+        """Return the trace of a pass over the batch with its tokens as strings."""
+        return trace.with_tokens(self.source.pieces, self.target.pieces)
 
 
-@dataclass(frozen=True)
 class Reader(ABC):
-    """A tokenizer, with the numbers that its tokens have in a Batch."""
+    """Turns texts into Batches for one model, and target token ids back into texts."""
 
-    tokenizer: Any
-    source: Numbering
-    longest: int  # pieces that the model can read, special tokens included
+    classes: tuple[str, ...] = ()  # of a classifier
 
-    def batches(self, sources: Sequence[Text], targets: Sequence[Any] | None = None, size: int = 32) -> Iterator[Texts]:
+    @abstractmethod
+    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+        """Return the texts as one batch.
+
+        Args:
+            sources: Texts, or their words.
+            targets: Classes, by name or index, or texts; None: a placeholder (the first class, an empty text).
+        """
+
+    @abstractmethod
+    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        """Return the words of targets, such as generated ones."""
+
+    @abstractmethod
+    def text(self, token_ids: Int[Tensor, " target"]) -> str:
+        """Return a target as text, without special tokens."""
+
+    @property
+    @abstractmethod
+    def target_vocabulary(self) -> Vocabulary:
+        """The target tokens by their ids in a Batch."""
+
+    def batches(
+        self, sources: Sequence[Text], targets: Sequence[Target] | None = None, size: int = 32
+    ) -> Iterator[Texts]:
+        """Yield the texts, `size` at a time."""
         require(size > 0, f"a batch needs at least one text, not {size}")
         check_pairs(sources, targets)
         for start in range(0, len(sources), size):
             rows = slice(start, start + size)
             yield self.read(sources[rows], None if targets is None else targets[rows])
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Any] | None = None) -> Texts:
-        """One batch. Without targets, the target is a placeholder, for the model's own words to be put there."""
+
+class Encoding(NamedTuple):
+    """Texts as a tokenizer encodes them: token ids, special tokens, and the words of tokens."""
+
+    token_ids: list[list[int]]
+    special: list[list[bool]]
+    texts: list[Pieced]
+    cut: int
+
+
+@dataclass(frozen=True)
+class TokenizerReader(Reader):
+    """Reads texts by a Hugging Face tokenizer."""
+
+    tokenizer: HFTokenizer
+    model: nn.Module  # batches are put on its device
+    vocab_size: int  # source token ids that the model knows
+    max_length: int  # tokens that the model can read, special ones included
+
+    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
         check_pairs(sources, targets)
-        ids, source, cut = self.encoded(sources)
-        numbers, mask = numbered(ids, self.source)
-        target, target_mask, target_words = self.targets(targets, len(sources))
-        batch = Batch(numbers, mask, target, target_mask).to(numbers.device)
-        return Texts(batch, Words.of(source), target_words, cut)
+        encoding = self.encode(sources)
+        source, mask = pad([np.array(row) for row in encoding.token_ids], first_of(self.tokenizer.pad_token_id, PAD))
+        special, _ = pad([np.array(row) for row in encoding.special], True, bool)
+        target, target_mask, target_words = self.encode_targets(targets, len(sources))
+        batch = Batch(source, mask, target, target_mask, source_special=special).to(device_of(self.model))
+        return Texts(batch, Words.of(encoding.texts), target_words, encoding.cut)
 
     @abstractmethod
-    def targets(self, targets: Sequence[Any] | None, count: int) -> tuple[Tensor, Tensor, Words]:
-        """Numbers, mask and words of so many targets."""
+    def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
+        """Return token ids, mask and words of so many targets."""
 
-    def encoded(self, texts: Sequence[Text], target: bool = False) -> tuple[list[list[int]], list[Pieced], int]:
-        """Ids, words of pieces, and how many texts were cut."""
-        joined, words = zip(*(plain(text) for text in texts), strict=True)
-        found = self.tokenized(joined, target)
-        cut = sum(len(row) > self.longest for row in found["input_ids"])
+    def encode(self, texts: Sequence[Text], target: bool = False) -> Encoding:
+        joined, words = zip(*(split_words(text) for text in texts), strict=True)
+        found = self.tokenize(joined, target)
+        cut = sum(len(row) > self.max_length for row in found["input_ids"])
         if cut:
-            found = self.tokenized(joined, target, truncation=True, max_length=self.longest)
-        require(all(found["input_ids"]), "a text without any piece cannot be read; leave empty texts out")
-        return found["input_ids"], [self.pieced(joined[i], words[i], found, i) for i in range(len(joined))], cut
+            found = self.tokenize(joined, target, truncation=True, max_length=self.max_length)
+        token_ids: list[list[int]] = found["input_ids"]
+        require(all(token_ids), "a text without any token cannot be read; leave empty texts out")
+        # Only fast tokenizers tell where in the text a token lies.
+        offsets = found["offset_mapping"] if self.tokenizer.is_fast else [None] * len(texts)
+        special = [
+            [bool(added) or i in self.special_ids for i, added in zip(*rows, strict=True)]
+            for rows in zip(token_ids, found["special_tokens_mask"], strict=True)
+        ]
+        belongs = [
+            self.words_by_decoding(ids, len(words[i]))
+            if lies is None
+            else words_by_offset(joined[i], lies, found["special_tokens_mask"][i])
+            for i, (ids, lies) in enumerate(zip(token_ids, offsets, strict=True))
+        ]
+        texts = [Pieced(*each) for each in zip(words, map(self.tokens, token_ids), map(tuple, belongs), strict=True)]
+        return Encoding(token_ids, special, texts, cut)
 
-    def tokenized(self, texts: Sequence[str], target: bool, **more: Any) -> Any:
-        return self.tokenizer(
-            **{"text_target" if target else "text": list(texts)}, return_special_tokens_mask=True, verbose=False,
-            return_offsets_mapping=bool(self.tokenizer.is_fast), **more,
+    def tokenize(self, texts: Sequence[str], target: bool, **options: object) -> Mapping[str, list[Any]]:
+        side = "text_target" if target else "text"
+        encoded: Mapping[str, list[Any]] = self.tokenizer(
+            **{side: list(texts)}, return_special_tokens_mask=True, verbose=False,
+            return_offsets_mapping=bool(self.tokenizer.is_fast), **options,
         )  # fmt: skip
+        return encoded
 
-    def pieced(self, text: str, words: tuple[str, ...], found: Any, i: int) -> Pieced:
-        """Text i of what the tokenizer found. Only fast tokenizers tell where in the text a piece lies."""
-        ids: list[int] = found["input_ids"][i]
-        if self.tokenizer.is_fast:
-            word_of = by_offsets(text, found["offset_mapping"][i], found["special_tokens_mask"][i])
-        else:
-            word_of = self.by_decoding(ids, len(words))
-        return Pieced(words, tuple(self.tokenizer.convert_ids_to_tokens(ids)), tuple(word_of))
+    def tokens(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.tokenizer.convert_ids_to_tokens(token_ids))
 
-    def by_decoding(self, ids: list[int], words: int | None = None) -> list[int]:
-        special = [self.is_special(i) for i in ids]
-        found = by_prefixes([self.decoded(ids[: i + 1]) for i in range(len(ids))], special)
-        return found if words is None else [min(word, words - 1) for word in found]
+    def words_by_decoding(self, token_ids: list[int], num_words: int) -> list[int]:
+        special = [i in self.special_ids for i in token_ids]
+        words = words_by_prefix([self.decode(token_ids[: i + 1]) for i in range(len(token_ids))], special)
+        return [min(word, num_words - 1) for word in words]
 
-    def decoded(self, ids: Sequence[int]) -> str:
-        kept = [i for i in ids if not self.is_special(i)]
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of the tokenizer's ids, without special tokens."""
+        kept = [i for i in token_ids if i not in self.special_ids]
         return str(self.tokenizer.decode(kept, clean_up_tokenization_spaces=False))
-
-    def is_special(self, token: int) -> bool:
-        return token in self.special_ids
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """An unknown word is a word."""
+        """The tokenizer's special ids; an unknown word is a word."""
         return frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
 
     @cached_property
     def source_vocabulary(self) -> Vocabulary:
-        return self.named(self.source)
+        return Vocabulary(self.names(self.vocab_size))
 
-    def named(self, numbering: Numbering) -> Vocabulary:
-        """Every number by the name of its token."""
-        names = self.tokenizer.convert_ids_to_tokens(list(range(min(numbering.size, len(self.tokenizer)))))
-        known = dict(enumerate(names))
-        words = [known.get(i) or f"<unused {i}>" for i in numbering.ids.tolist()]
-        for number, i in enumerate(numbering.ids[: len(SPECIALS)].tolist()):
-            words[number] = SPECIALS[number] if i == NONE else words[number]
-        return Vocabulary(tuple(words))
+    def names(self, vocab_size: int) -> tuple[str, ...]:
+        """Return the token of each id that the model knows."""
+        known = self.tokens(range(min(vocab_size, len(self.tokenizer))))
+        unused = [f"<unused {i}>" for i in range(vocab_size)]
+        return tuple(name or unused[i] for i, name in enumerate((*known, *unused[len(known) :])))
 
 
 @dataclass(frozen=True)
-class TranslationReader(Reader):
-    """Both sides are texts."""
+class TranslationReader(TokenizerReader):
+    """Source and target are texts."""
 
-    target: Numbering
+    target: "TargetIds"
 
-    def targets(self, targets: Sequence[Text] | None, count: int) -> tuple[Tensor, Tensor, Words]:
+    def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
         if targets is None:
             end = torch.full((count, 1), END)
-            return end, torch.ones_like(end, dtype=torch.bool), self.said(end, torch.ones_like(end, dtype=torch.bool))
-        ids, pieced, _ = self.encoded(targets, target=True)
-        ends = [len(row) if self.end not in row else row.index(self.end) + 1 for row in ids]
-        # What follows the end, such as the language in mBART's first version, is never said.
-        cut = [
-            Pieced(text.words, text.pieces[:end], text.word_of[:end]) for text, end in zip(pieced, ends, strict=True)
-        ]
-        numbers, mask = numbered([row[:end] for row, end in zip(ids, ends, strict=True)], self.target)
-        return numbers, mask, Words.of(cut)
+            mask = torch.ones_like(end, dtype=torch.bool)
+            return end, mask, self.said(end, mask)
+        encoding = self.encode([str(text) if isinstance(text, int) else text for text in targets], target=True)
+        end = int(self.target.token_ids[END])
+        # What follows the end, such as the language in mBART's first version, is never predicted.
+        ends = [row.index(end) + 1 if end in row else len(row) for row in encoding.token_ids]
+        rows, mask = pad([np.array(row[:end]) for row, end in zip(encoding.token_ids, ends, strict=True)])
+        texts = [text.until(end) for text, end in zip(encoding.texts, ends, strict=True)]
+        ids = self.target.from_tokenizer(rows)
+        mask = mask.to(ids.device)
+        return ids.masked_fill(~mask, PAD), mask, Words.of(texts)
 
-    @property
-    def end(self) -> int:
-        return int(self.target.ids[END])
+    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        rows = zip(self.target.token_ids[token_ids].cpu(), mask.cpu(), strict=True)
+        return Words.of([self.split(row[there].tolist()) for row, there in rows])
 
-    def said(self, numbers: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
-        """The words of a target that was generated."""
-        rows = [row[kept].tolist() for row, kept in zip(self.target.ids[numbers].cpu(), mask.cpu(), strict=True)]
-        return Words.of([self.generated(row) for row in rows])
+    def split(self, token_ids: list[int]) -> Pieced:
+        words = tuple(self.decode(token_ids).split()) or ("",)
+        return Pieced(words, self.tokens(token_ids), tuple(self.words_by_decoding(token_ids, len(words))))
 
-    def generated(self, ids: list[int]) -> Pieced:
-        text = self.decoded(ids)
-        pieces = tuple(self.tokenizer.convert_ids_to_tokens(ids))
-        return Pieced(tuple(text.split()) or ("",), pieces, tuple(self.by_decoding(ids, max(1, len(text.split())))))
-
-    def text(self, numbers: Int[Tensor, " target"]) -> str:
-        """What these numbers say."""
-        return self.decoded(self.target.ids[numbers].tolist())
+    def text(self, token_ids: Int[Tensor, " target"]) -> str:
+        return self.decode(self.target.token_ids[token_ids].tolist())
 
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
-        return self.named(self.target)
+        known = self.names(self.target.vocab_size)
+        named = enumerate(self.target.token_ids.tolist())
+        return Vocabulary(tuple(SPECIALS[i] if id_ == NO_TOKEN else known[id_] for i, id_ in named))
 
 
 @dataclass(frozen=True)
-class ClassReader(Reader):
-    """The target is one word: the class."""
+class ClassReader(TokenizerReader):
+    """The target is one token: the class."""
 
     classes: tuple[str, ...]
 
-    def targets(self, targets: Sequence[Label] | None, count: int) -> tuple[Tensor, Tensor, Words]:
+    def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
         chosen = [0] * count if targets is None else [class_number(label, self.classes) for label in targets]
-        numbers = torch.tensor(chosen)[:, None] + len(SPECIALS)
-        names = [(self.classes[i],) for i in chosen]
-        return numbers, torch.ones_like(numbers, dtype=torch.bool), Words.of([Pieced(n, n, (0,)) for n in names])
+        ids = torch.tensor(chosen)[:, None] + len(SPECIALS)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        return ids, mask, self.said(ids, mask)
+
+    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        return class_words(token_ids, self.classes)
+
+    def text(self, token_ids: Int[Tensor, " target"]) -> str:
+        return self.classes[int(token_ids[0]) - len(SPECIALS)]
 
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(self.classes)
 
 
-def class_number(label: Label, classes: Sequence[str]) -> int:
-    """The number of a class, by its name or, as in many corpora, by its number.
+class TargetIds(nn.Module):
+    """The tokenizer's ids of target tokens, by their ids in a Batch, and back.
+
+    Padding, end and start change places with the tokens that have the tokenizer's ids 0, 1 and 2; all other ids are the
+    tokenizer's. Where a tokenizer has no such token (T5 and Marian have no start), that id stands for nothing: it never
+    occurs, its logit is -inf, and the token that the tokenizer has there gets the first id after the last.
+
+    >>> bert = TargetIds(6, padding=0, end=4, start=3)
+    >>> bert.to_tokenizer(torch.arange(6))
+    tensor([0, 4, 3, 2, 1, 5])
+    """
+
+    token_ids: Tensor  # the tokenizer's, by ours
+    inverse: Tensor  # ours, by the tokenizer's
+    moved: Tensor  # ours that are others than the tokenizer's
+
+    def __init__(self, vocab_size: int, padding: int | None, end: int | None, start: int | None):
+        super().__init__()
+        self.vocab_size = vocab_size
+        token_ids = torch.tensor(swapped_ids(vocab_size, (padding, end, start)))
+        taken = (token_ids != NO_TOKEN).nonzero().flatten()
+        inverse = torch.empty(vocab_size, dtype=torch.long).index_copy(0, token_ids[taken], taken)
+        moved = (token_ids[:vocab_size] != torch.arange(vocab_size)).nonzero().flatten()
+        self.register_buffer("token_ids", token_ids, persistent=False)
+        self.register_buffer("inverse", inverse, persistent=False)
+        self.register_buffer("moved", torch.cat([moved, torch.arange(vocab_size, len(token_ids))]), persistent=False)
+
+    def __len__(self) -> int:
+        """Return how many ids there are in a Batch."""
+        return len(self.token_ids)
+
+    def to_tokenizer(self, ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+        return self.token_ids[ids].clamp(min=0)  # an id without a token never occurs
+
+    def from_tokenizer(self, token_ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+        return self.inverse[token_ids.to(self.inverse.device)]
+
+    def reorder(self, logits: Float[Tensor, "*any tokens"]) -> Float[Tensor, "*any words"]:
+        """Return the tokenizer's logits in the order of ids in a Batch. All but a few stay where they are."""
+        wanted = self.token_ids[self.moved]
+        columns = logits[..., wanted.clamp(min=0)].masked_fill(wanted == NO_TOKEN, -math.inf)
+        copy = extend(logits, (0, len(self) - self.vocab_size))
+        return copy.index_copy_(-1, self.moved, columns)
+
+
+def swapped_ids(vocab_size: int, specials: Sequence[int | None]) -> list[int]:
+    """Return the tokenizer's id for each id in a Batch."""
+    ids, placed = list(range(vocab_size)), set[int]()
+    for i, special in enumerate(specials):
+        if special is None or special in placed:  # one token with two roles has the first of them
+            ids.append(ids[i])
+            ids[i] = NO_TOKEN
+        else:
+            other = ids.index(special)
+            ids[i], ids[other] = ids[other], ids[i]
+            placed.add(special)
+    return ids
+
+
+@dataclass(frozen=True)
+class WordReader(Reader):
+    """Reads texts by white space, for a model of one's own: word i of `words` has the token id i.
+
+    Attributes:
+        words: The model's source vocabulary, in the order of its embedding.
+        classes: The names of classes, where targets are classes.
+        targets: The target vocabulary, where targets are texts; word i has the id i + 3 in a Batch.
+        unknown: The word that stands for those that are not in the vocabulary.
+        end: The word of `words`, such as "</s>", that is put after every source text as a special token; None: none.
+
+    >>> reader = WordReader(("a", "dog", "<unk>"), classes=("no", "yes"))
+    >>> reader.read(["a cat"], ["yes"]).batch.source
+    tensor([[0, 2]])
+    """
+
+    words: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    unknown: str = "<unk>"
+    end: str | None = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.classes) != bool(self.targets), "a reader of words needs either classes or target words")
+        require(self.end is None or self.end in self.words, f"the end {self.end!r} is not among the model's words")
+
+    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+        check_pairs(sources, targets)
+        rows = [self.encode(text, self.source_vocabulary, self.end) for text in sources]
+        source, mask = pad([np.array(ids) for ids, _ in rows])
+        special, _ = pad([np.array(text.word_of) == NO_WORD for _, text in rows], True, bool)
+        target, target_mask, target_words = self.encode_targets(targets or [0 if self.classes else ""] * len(sources))
+        batch = Batch(source, mask, target, target_mask, source_special=special)
+        return Texts(batch, Words.of([text for _, text in rows]), target_words, cut=0)
+
+    def encode_targets(self, targets: Sequence[Target]) -> tuple[Tensor, Tensor, Words]:
+        if self.classes:
+            ids = torch.tensor([class_number(label, self.classes) for label in targets])[:, None] + len(SPECIALS)
+            return ids, torch.ones_like(ids, dtype=torch.bool), class_words(ids, self.classes)
+        texts = [str(text) if isinstance(text, int) else text for text in targets]
+        rows = [self.encode(text, self.target_vocabulary, SPECIALS[END]) for text in texts]
+        return *pad([np.array(ids) for ids, _ in rows]), Words.of([text for _, text in rows])
+
+    def encode(self, text: Text, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], Pieced]:
+        words, known = split_words(text)[1], vocabulary.ids
+        lost = [word for word in words if word not in known]
+        if lost and self.unknown not in known:
+            raise BadSetting(f"the model has no word {lost[0]!r}, and no {self.unknown!r} that could stand for it")
+        after = () if end is None else (end,)
+        require(bool((*words, *after)), "a text without any word cannot be read; leave empty texts out")
+        ids = [known[word if word in known else self.unknown] for word in (*words, *after)]
+        return ids, Pieced(words, (*words, *after), (*range(len(words)), *(NO_WORD for _ in after)))
+
+    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        if self.classes:
+            return class_words(token_ids, self.classes)
+        rows = [row[there].tolist() for row, there in zip(token_ids.cpu(), mask.cpu(), strict=True)]
+        named = [tuple(self.target_vocabulary.decode(row)) for row in rows]
+        places = [tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(row)) for row in rows]
+        return Words.of([Pieced(names, names, place) for names, place in zip(named, places, strict=True)])
+
+    def text(self, token_ids: Int[Tensor, " target"]) -> str:
+        return " ".join(self.target_vocabulary.decode([i for i in token_ids.tolist() if i >= len(SPECIALS)]))
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.words)
+
+    @cached_property
+    def target_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(self.classes or self.targets)
+
+
+def class_number(label: Target, classes: Sequence[str]) -> int:
+    """Return the index of a class, given by its name or, as in many corpora, by its index.
 
     >>> class_number("yes", ("no", "yes")), class_number("1", ("no", "yes"))
     (1, 1)
     """
     if label in classes:
         return classes.index(str(label))
-    if str(label).isdigit() and int(label) < len(classes):
-        return int(label)
+    if str(label).isdigit() and int(str(label)) < len(classes):
+        return int(str(label))
     raise BadSetting(f"there is no class {label!r}; this model knows {', '.join(classes)}")
 
 
-def numbered(ids: Sequence[Sequence[int]], numbering: Numbering) -> tuple[Tensor, Tensor]:
-    """Ids as padded numbers, and the mask of what is no padding, where the model is."""
-    padded, mask = pad([np.array(row) for row in ids])
-    numbers = numbering.numbers_of(padded)
-    mask = mask.to(numbers.device)
-    return numbers.masked_fill(~mask, PAD), mask
+def class_words(token_ids: Int[Tensor, "batch 1"], classes: Sequence[str]) -> Words:
+    """Return the names of classes as words."""
+    names = [(classes[i],) for i in (token_ids[:, 0] - len(SPECIALS)).tolist()]
+    return Words.of([Pieced(name, name, (0,)) for name in names])
 
 
-def plain(text: Text) -> tuple[str, tuple[str, ...]]:
-    """A text and its words."""
+def split_words(text: Text) -> tuple[str, tuple[str, ...]]:
+    """Return a text and its words."""
     if isinstance(text, str):
         return text, tuple(text.split())
     wrong = [word for word in text if len(word.split()) != 1]
@@ -393,70 +518,12 @@ def plain(text: Text) -> tuple[str, tuple[str, ...]]:
     return " ".join(text), tuple(text)
 
 
-def check_pairs(sources: Sequence[Any], targets: Sequence[Any] | None) -> None:
+def check_pairs(sources: Sequence[object], targets: Sequence[object] | None) -> None:
     require(len(sources) > 0, "there is no text to read")
     count = len(sources) if targets is None else len(targets)
     require(count == len(sources), f"there are {len(sources)} texts, but {count} targets")
 
 
-Numbered = tuple[list[int], tuple[str, ...]]  # the numbers of words, and the words
-
-
-@dataclass(frozen=True)
-class WordReader:
-    """Word i of `words` has the number i + 3, as the contract of adapters has it; words not among them are `unknown`.
-
-    With `classes`, targets are classes; with `targets`, they are texts of those words.
-
-    >>> reader = WordReader(("a", "dog", "<unk>"), classes=("no", "yes"))
-    >>> reader.read(["a cat"], ["yes"]).batch.source
-    tensor([[3, 5]])
-    """
-
-    words: tuple[str, ...]
-    classes: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    unknown: str = "<unk>"
-    end: bool = False  # whether the end token follows a source text; it follows every target text
-
-    def __post_init__(self) -> None:
-        require(bool(self.classes) != bool(self.targets), "a reader of words needs either classes or target words")
-
-    def read(self, sources: Sequence[Text], targets: Sequence[Any] | None = None) -> Texts:
-        """Targets are classes, by name or number, or texts; without them, the first class or empty texts."""
-        check_pairs(sources, targets)
-        source, mask, names = together([self.numbered(text, self.known, self.end) for text in sources])
-        given = targets or [0 if self.classes else ""] * len(sources)
-        target, target_mask, target_names = together([self.said(one) for one in given])
-        return Texts(Batch(source, mask, target, target_mask), names, target_names, cut=0)
-
-    def said(self, target: Any) -> Numbered:
-        if not self.classes:
-            return self.numbered(target, self.known_targets, True)
-        number = class_number(target, self.classes)
-        return [number + len(SPECIALS)], (self.classes[number],)
-
-    def numbered(self, text: Text, known: dict[str, int], end: bool) -> Numbered:
-        words = plain(text)[1]
-        lost = [word for word in words if word not in known]
-        if lost and self.unknown not in known:
-            raise BadSetting(f"the model has no word {lost[0]!r}, and no {self.unknown!r} that could stand for it")
-        numbers = [known.get(word, known.get(self.unknown, PAD)) for word in words]
-        return ([*numbers, END], (*words, SPECIALS[END])) if end else (numbers, words)
-
-    @cached_property
-    def known(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.words, len(SPECIALS))}
-
-    @cached_property
-    def known_targets(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.targets, len(SPECIALS))}
-
-
-def together(rows: Sequence[Numbered]) -> tuple[Tensor, Tensor, Words]:
-    """Padded numbers, their mask, and their words."""
-    require(all(numbers for numbers, _ in rows), "a text without any word cannot be read; leave empty texts out")
-    padded, mask = pad([np.array(numbers) for numbers, _ in rows])
-    places = [tuple(NO_WORD if i < len(SPECIALS) else p for p, i in enumerate(numbers)) for numbers, _ in rows]
-    words = Words.of([Pieced(names, names, place) for (_, names), place in zip(rows, places, strict=True)])
-    return padded, mask, words
+def first_of(*token_ids: int | None) -> int:
+    """Return the first that is given."""
+    return next(i for i in token_ids if i is not None)

@@ -1,9 +1,9 @@
-"""How is a Hugging Face model's attention seen, and changed before values are mixed, so that nothing stays changed?
+"""Recording and replacing the attention of a Hugging Face model during a pass, without a trace of it left behind.
 
-By the library's own extension point: an attention function registered under our name, which the model is switched to
-while it is asked, and the mask function of the same name, without which masks would silently be missing. Attention
-layers that nobody asked about go through torch's fused attention. The names stay registered; what the model had been
-switched to, evaluation mode and hooks are put back, also after an exception.
+It goes through the library's own extension point: an attention function registered under our name, which the model
+uses while it runs, and a mask function of the same name, without which masks would silently be missing. Attention
+layers that are not recorded go through torch's fused attention. The names stay registered; the model's own attention
+implementation, its modes and hooks are restored, also after an exception.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,61 +26,61 @@ NAME = "attnscope"
 
 @dataclass
 class Recorder:
-    """What is to be seen and changed in one pass, and what was seen."""
+    """Which attention to record and to change in one pass, and the record."""
 
     layers: Mapping[nn.Module, int]  # the attention modules, by layer
     mask: Tensor  # batch x source: what may be attended to
     changes: Mapping[int, list[Change]] = field(default_factory=dict)
-    rows: int | None = None  # the first so many queries are shown and changed; None: all
-    seen: dict[int, Attention] = field(default_factory=dict)
+    rows: int | None = None  # the first so many queries are recorded and changed; None: all
+    recorded: dict[int, Attention] = field(default_factory=dict)
     mixed: dict[int, Tensor] = field(default_factory=dict)  # batch x heads x target x value
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        """What each head picks. The scale is part of the queries, so that scores = q · k (+ T5's bias of places)."""
+        """Return the mixed values of each head. Queries are scaled, so that scores = q · k (+ T5's position bias)."""
         scores = queries @ keys.mT
         if bias is not None:
             scores = scores + bias
-        weights = (scores if mask is None else scores + mask).softmax(-1)
-        weights = self.changed(layer, weights)
+        weights = self.change(layer, (scores if mask is None else scores + mask).softmax(-1))
         mixed = weights @ values
-        self.mixed[layer] = self.shown(mixed)
-        self.seen[layer] = Attention(
-            queries=self.shown(queries),
+        self.mixed[layer] = self.first_rows(mixed)
+        self.recorded[layer] = Attention(
+            queries=self.first_rows(queries),
             keys=keys,
             values=values,
-            scores=self.shown(scores),
-            weights=self.shown(weights),
+            scores=self.first_rows(scores),
+            weights=self.first_rows(weights),
         )
         return mixed
 
-    def shown(self, every_row: Tensor) -> Tensor:
-        """A copy where only some rows are of interest, so that the others can be forgotten."""
-        return every_row if self.rows is None else every_row[:, :, : self.rows].clone()
+    def first_rows(self, values: Tensor) -> Tensor:
+        """Return the rows of interest, as a copy where there are others, so that those can be freed."""
+        return values if self.rows is None else values[:, :, : self.rows].clone()
 
-    def changed(self, layer: int, weights: Tensor) -> Tensor:
+    def change(self, layer: int, weights: Tensor) -> Tensor:
         if layer not in self.changes:
             return weights
-        asked = weights[:, :, : self.rows]
+        changed = weights[:, :, : self.rows]
         for change in self.changes[layer]:
-            asked = change(asked, self.mask)
-        return asked if self.rows is None else torch.cat([asked, weights[:, :, self.rows :]], 2)
+            changed = change(changed, self.mask)
+        return changed if self.rows is None else torch.cat([changed, weights[:, :, self.rows :]], 2)
 
     def attentions(self) -> tuple[Attention, ...]:
+        """Return the recorded layers, the first one first."""
         require(
-            max(self.layers.values()) in self.seen,  # layers before it may have been left out
+            max(self.layers.values()) in self.recorded,  # earlier layers may have been left out
             f"transformers {transformers().__version__} computes attention of this model on a way of its own, where it "
             "can be neither seen nor changed; pip install --upgrade 'attnscope[hf]' brings a version where it can",
         )
-        return tuple(self.seen[layer] for layer in sorted(self.seen))
+        return tuple(self.recorded[layer] for layer in sorted(self.recorded))
 
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 def transformers() -> Any:
-    """The library, imported where it is first needed, with our attention among its own."""
+    """Return the library, imported where it is first needed, with our attention registered."""
     try:
         library: Any = import_module("transformers")
         masks = import_module("transformers.masking_utils")
@@ -101,28 +101,25 @@ def attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     position_bias: Tensor | None = None,
-    **more: Any,
+    **options: object,
 ) -> tuple[Tensor, None]:
-    """Called by the library in the place of its own attention function."""
+    """Attend in the place of the library's own attention function."""
     recorder = RECORDER.get()
     layer = None if recorder is None else recorder.layers.get(module)
     if recorder is None or layer is None:
-        return fused(module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias, **more)
+        functions = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
+        fused: Callable[..., tuple[Tensor, None]] = functions["sdpa"]
+        bias = {"scaling": scaling, "position_bias": position_bias}
+        return fused(module, query, key, value, attention_mask, **bias, **options)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     mixed = recorder.attend(layer, query * scale, key, value, attention_mask, position_bias)
     return mixed.transpose(1, 2).contiguous(), None  # batch x target x heads x value
 
 
-def fused(*given: Any, **more: Any) -> tuple[Tensor, None]:
-    known = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
-    function: Callable[..., tuple[Tensor, None]] = known["sdpa"]
-    return function(*given, **more)
-
-
 @contextmanager
 def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """While this lasts, passes of the model in this thread are seen and changed; gradients are as they were."""
-    with evaluating(model, keep_gradients=True), switched(model):
+    """Record and change passes of the model in this thread, in evaluation mode; gradients stay on if they were."""
+    with evaluating(model, keep_gradients=True), own_attention(model):
         token = RECORDER.set(recorder)
         try:
             yield
@@ -131,14 +128,16 @@ def recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def switched(model: Any) -> Iterator[None]:
-    """The model, and each model in it that has a configuration of its own, uses our attention; then its own again."""
+def own_attention(model: nn.Module) -> Iterator[None]:
+    """Let the model, and each model in it that has a configuration, use our attention; then its own again."""
     kind = transformers().PreTrainedModel
-    own = [(part, part.config._attn_implementation) for part in model.modules() if isinstance(part, kind)]
-    with ExitStack() as back:
-        for part, implementation in reversed(own):  # put back from the outside in: switching a model switches its parts
-            back.callback(switch, part, implementation)
-        for part, _ in own:  # not each version of the library hands it on from the model to its parts
+    parts: list[tuple[Any, str]] = [
+        (part, part.config._attn_implementation) for part in model.modules() if isinstance(part, kind)
+    ]
+    with ExitStack() as restore:
+        for part, implementation in reversed(parts):  # from the outside in: switching a model switches its parts
+            restore.callback(switch, part, implementation)
+        for part, _ in parts:  # not every version of the library passes it on from the model to its parts
             switch(part, NAME)
         yield
 
@@ -149,11 +148,11 @@ def switch(model: Any, implementation: str) -> None:
 
 
 @contextmanager
-def watching(module: nn.Module, seen: list[Tensor]) -> Iterator[None]:
-    """While this lasts, what comes into a module is kept."""
+def record_input(module: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
+    """Keep the latest input of a module in the list."""
 
     def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        seen[:] = [given[0] if given else named["hidden_states"]]
+        inputs[:] = [given[0] if given else named["hidden_states"]]
 
     handle = module.register_forward_pre_hook(keep, with_kwargs=True)
     try:

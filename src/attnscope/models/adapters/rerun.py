@@ -14,7 +14,7 @@ from torch import nn
 
 from attnscope.models.adapters.hugging_face import HFEncoderDecoder, HuggingFace
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding
-from attnscope.models.encoder_decoder import heard_words
+from attnscope.models.encoder_decoder import decoder_inputs
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
@@ -40,9 +40,9 @@ class Rerun:
     def forward(self) -> Forward:
         model, batch = self.model, self.batch
         if isinstance(model, HFEncoderDecoder) and (self.decoding or model.decoding) == "teacher_forced":
-            embedded, fed = model.source_inputs(batch.source), heard_words(batch, 1.0)
-            read = model.encode(embedded, batch)
-            return lambda attention: model.said(batch, embedded, read, fed, attention)
+            embedded, inputs = model.source_inputs(batch.source), decoder_inputs(batch, 1.0)
+            encoded = model.encode(embedded, batch)
+            return lambda attention: model.decode(batch, embedded, encoded, inputs, attention)
         given = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
         return lambda attention: model(batch, attention=attention, **given)
 

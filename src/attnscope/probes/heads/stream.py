@@ -12,16 +12,15 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnscope.display import Axes, Figure
-from attnscope.errors import BadSetting, choose, require
+from attnscope.errors import choose, require
 from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
-from attnscope.models.adapters.hugging_face import ended
-from attnscope.models.inference import device_of, evaluating
+from attnscope.models.inference import device_of, evaluating, with_predicted_target
 from attnscope.probes.accumulator import Accumulator, Model, Stream
-from attnscope.tasks.batch import END, PAD, START, Batch
+from attnscope.tasks.batch import END, START, Batch
 from attnscope.tasks.task import trimmed
 
 Item = Batch | Texts
@@ -69,49 +68,23 @@ def taken(stream: Stream[Item], model: Model, most: int | None = None) -> Iterat
 
 def is_special(model: Model, batch: Batch, side: str = "source") -> Bool[Tensor, "batch positions"]:
     """Start and end tokens, and whatever else the model's own tokenizer calls special; not padding."""
-    words: Int[Tensor, "batch positions"] = getattr(batch, side)
-    mask: Bool[Tensor, "batch positions"] = getattr(batch, f"{side}_mask")
-    reader: Any = getattr(model, "reader", None)
-    numbering = getattr(reader, side, None)
-    numbers = [END, START]
-    if numbering is not None:
-        ids = [i for i in reader.special_ids if i < numbering.size]
-        numbers += numbering.numbers_of(torch.tensor(ids, dtype=torch.long)).tolist()
-    return torch.isin(words, torch.tensor(numbers, device=words.device)) & mask
-
-
-LONGEST = 128  # words of an output; the same for every batch, so that batches do not matter
+    if side == "source":
+        return batch.source_mask & ~batch.word_mask
+    special = [END, START]
+    if isinstance(model, HFEncoderDecoder):
+        ids = [i for i in model.reader.special_ids if i < model.reader.target.vocab_size]
+        special += model.reader.target.from_tokenizer(torch.tensor(ids, dtype=torch.long)).tolist()
+    return torch.isin(batch.target, torch.tensor(special, device=batch.target.device)) & batch.target_mask
 
 
 def replayed(model: Model, sentences: Sentences) -> Sentences:
     with evaluating(model):
-        batch = own_words(model, sentences.batch)
+        batch = with_predicted_target(model, sentences.batch)
     reader: Any = getattr(model, "reader", None)
     target = sentences.target
     if target is not None and hasattr(reader, "said"):
         target = reader.said(batch.target, batch.target_mask)
     return Sentences(batch, sentences.source, target)
-
-
-def own_words(model: Any, batch: Batch) -> Batch:
-    if isinstance(model, HFEncoderDecoder):  # which can say no more than it has positions for
-        return model.replayed(batch, min(LONGEST, model.reader.longest))
-    if hasattr(model, "replayed"):
-        found: Batch = model.replayed(batch)
-        return found
-    if hasattr(model, "generate"):
-        said = model.generate(batch.source, batch.source_mask, LONGEST)
-        mask = ~ended(said)
-        mask = mask[:, : int(mask.sum(1).max())]
-        return replace(
-            batch, target=said[:, : mask.shape[1]].masked_fill(~mask, PAD), target_mask=mask, gold_attention=None
-        )
-    if batch.target.shape[1] == 1:
-        return replace(batch, target=model(batch).predictions)
-    raise BadSetting(
-        f"{type(model).__name__} has neither replayed(batch) nor generate(source, source_mask, longest), so that its "
-        "own output is not known; ask about the gold one, of='gold'"
-    )
 
 
 Heads = Float[Tensor, "layers heads"]

@@ -280,19 +280,13 @@ def audit(
     check_device(device)
     settings = Settings(quick, budget, batch_size, texts, seed, examples)
     with asking("audit") as seen:
-        found = audit_model(
-            _run(model, store),
-            data,
-            out,
-            settings,
-            split,
-            None if against is None else _run(against, store),
-            device,
-            seen,
-        )
-    typer.echo(f"{found['verdict']['answer']}: {found['verdict']['headline']}")
-    for test in found["verdict"]["tests"]:
-        typer.echo(f"  {test['answer']:<8} {test['sentence']}")
+        found = carry_out(
+            _run(model, store), data, out, settings, split=split, device=device, progress=seen,
+            against=None if against is None else _run(against, store),
+        )  # fmt: skip
+    typer.echo(f"{found.verdict.label}: {found.headline}")
+    for test in found.tests:
+        typer.echo(f"  {test.label:<9} {test.sentence}")
     typer.echo(f"page: {out / 'audit.html'}")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import attnscope
-from attnscope.auditing import Example, Settings, audit, runner
+from attnscope.auditing import Example, Report, Settings, audit, runner
 from attnscope.errors import AttnscopeError
 from auditing.known_answers import hiding, honest, told
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
@@ -20,7 +20,7 @@ QUICK = Settings(quick=True)
 
 
 def answers(found):
-    return {test["name"]: test["answer"] for test in found["verdict"]["tests"]}
+    return {test.name: test.answer for test in found.tests}
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +32,22 @@ def audited(tmp_path_factory):
 
 def test_attention_that_decides_may_be_shown(audited):
     found, _ = audited
-    assert found["honest"]["verdict"]["answer"] == "yes"
+    assert found["honest"].answer == "yes"
     assert not {"no", "unclear"} & set(answers(found["honest"]).values())
 
 
 def test_a_model_that_hides_what_it_uses_is_flagged(audited):
     found, _ = audited
-    assert found["hiding"]["verdict"]["answer"] == "no"
-    assert answers(found["hiding"])["the output depends on it"] == "no"
-    assert answers(found["hiding"])["it points at what decides"] == "no"
-    assert "not a reason" in found["hiding"]["verdict"]["headline"]
+    assert found["hiding"].answer == "no"
+    assert answers(found["hiding"])["dependence on attention"] == "no"
+    assert answers(found["hiding"])["comprehensiveness"] == "no"
+    assert "not a reason" in found["hiding"].headline
 
 
 def test_what_people_marked_is_found_by_the_honest_one_only(audited):
     found, _ = audited
     precision = {
-        name: one["parts"]["plausibility"]["table"][0]["average_precision"] for name, one in found.items()
+        name: one.parts["plausibility"].table[0]["average_precision"] for name, one in found.items()
     }  # fmt: skip
     assert precision["honest"] == 1.0
     assert precision["hiding"] < 0.3
@@ -55,17 +55,18 @@ def test_what_people_marked_is_found_by_the_honest_one_only(audited):
 
 def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
     found, folder = audited
-    assert set(found["honest"]["parts"]) == set(runner.PARTS) - {"between"}
-    assert not [part for part in found["honest"]["parts"].values() if "failed" in part]
+    assert set(found["honest"].parts) == set(runner.PARTS) - {"another_seed"}
+    assert not [part for part in found["honest"].parts.values() if part.failed]
     page = (folder / "honest" / "audit.html").read_text(encoding="utf-8")
-    assert found["honest"]["verdict"]["headline"] in page
+    assert found["honest"].headline in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert json.loads((folder / "honest" / "audit.json").read_text(encoding="utf-8")) == found["honest"]
+    assert json.loads((folder / "honest" / "audit.json").read_text(encoding="utf-8")) == found["honest"].to_dict()
+    assert Report.load(folder / "honest" / "audit.json") == found["honest"]
 
 
 def numbers(found):
-    parts = found["parts"]
-    return {name: {k: v for k, v in part.items() if k not in ("seconds", "key")} for name, part in parts.items()}
+    parts = found.to_dict()["parts"]
+    return {name: {k: v for k, v in part.items() if k != "seconds"} for name, part in parts.items()}
 
 
 def close(one, other):
@@ -90,42 +91,42 @@ def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     audit(honest(), told(20), tmp_path, QUICK)
     (tmp_path / "parts" / "erasure.json").unlink()
     asked = []
-    whole = runner.Parts.answered
+    whole = runner.Parts.compute
 
     def counted(self, name, most):
         asked.append(name)
         return whole(self, name, most)
 
-    monkeypatch.setattr(runner.Parts, "answered", counted)
+    monkeypatch.setattr(runner.Parts, "compute", counted)
     audit(honest(), told(20), tmp_path, QUICK)
     assert asked == ["erasure"]
     changed = honest()
     torch.nn.init.constant_(changed.strength, 5.0)
     audit(changed, told(20), tmp_path, QUICK)
-    assert len(asked) == 1 + len(runner.PARTS) - 1  # other weights: everything but `between` again
+    assert len(asked) == 1 + len(runner.PARTS) - 1  # other weights: everything but `another_seed` again
 
 
 def test_a_budget_asks_about_fewer_texts(tmp_path):
     found = audit(honest(), told(60), tmp_path, Settings(budget=1e-6))
-    assert {part["texts"] for part in found["parts"].values()} == {runner.FIRST}
+    assert {part.texts for part in found.parts.values()} == {runner.FIRST_TEXTS}
 
 
 def test_the_first_texts_of_a_sorted_file_are_not_all_of_one_class(tmp_path):
     by_class = sorted(told(60), key=lambda example: example.target)
     found = audit(honest(), by_class, tmp_path, Settings(budget=1e-6))
-    assert found["parts"]["quality"]["table"][0]["commonest class"] < 1.0
+    assert found.parts["quality"].table[0]["commonest class"] < 1.0
 
 
 def test_texts_can_be_kept_out_of_the_page(tmp_path):
     found = audit(honest(), told(20), tmp_path, Settings(quick=True, examples=False))
-    assert "examples" not in found["parts"]
+    assert "examples" not in found.parts
     assert "word5" not in (tmp_path / "audit.html").read_text(encoding="utf-8")
 
 
 def test_another_seed_is_compared_with(tmp_path):
     found = audit(honest(), told(20), tmp_path, QUICK, against=hiding())
-    table = {row["attention"]: row["τ"] for row in found["parts"]["between"]["table"]}
-    assert table["OneHead"] == pytest.approx(-1.0)
+    table = {row["attention"]: row["τ"] for row in found.parts["another_seed"].table}
+    assert table["another seed"] == pytest.approx(-1.0)
 
 
 def test_a_model_is_left_as_it_was(tmp_path):
@@ -221,9 +222,9 @@ def test_a_run_of_the_store_is_audited_on_its_own_task(tmp_path):
 
     experiment = Experiment(TASKS["keyword"](), MODELS["classifier"], TrainingSettings(steps=3, batch_size=4))
     run = train(experiment, Store(tmp_path / "runs"))
-    found = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, most=12))
-    assert found["model"]["kind"] == "classifier"
-    assert not [part["failed"] for part in found["parts"].values() if "failed" in part]
+    found = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, max_texts=12))
+    assert found.model.kind == "classifier"
+    assert not [part.failed for part in found.parts.values() if part.failed]
     with pytest.raises(AttnscopeError, match="give no data"):
         audit(run.folder, "texts.jsonl", tmp_path / "out")
 

@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
-from attnscope.auditing.drawing import LONGEST, MARGIN, WIDTH, columns_of, scale_of, text_of
+from attnscope.auditing.drawing import MARGIN, MAX_SIDE, WIDTH, classifier_example, columns_of, gauge_of
 from attnscope.auditing.page import write_page
+from attnscope.auditing.report import Report
+from attnscope.faithfulness.records import LABELS, ScoredExample, Test
 from auditing import made_up
 from report.test_html import Page, words
 
@@ -18,7 +20,7 @@ AUDITS = {"transformer": made_up.transformer, "translator": made_up.translator, 
 @pytest.fixture
 def read(tmp_path):
     def write(audit):
-        return Page(write_page(json.loads(json.dumps(audit)), tmp_path / "audit.html").read_text())
+        return Page(write_page(Report.from_dict(json.loads(json.dumps(audit))), tmp_path / "audit.html").read_text())
 
     return write
 
@@ -27,7 +29,9 @@ def read(tmp_path):
 def texts(tmp_path_factory):
     """The pages as they were written, each once."""
     folder = tmp_path_factory.mktemp("pages")
-    return {name: write_page(make(), folder / f"{name}.html").read_text() for name, make in AUDITS.items()}
+    return {
+        name: write_page(Report.from_dict(make()), folder / f"{name}.html").read_text() for name, make in AUDITS.items()
+    }
 
 
 @pytest.fixture(params=AUDITS)
@@ -79,15 +83,17 @@ def test_the_answer_comes_first(read, answer, word):
 def test_every_test_of_the_verdict_is_shown_with_question_answer_sentence_and_scale(page):
     text = words(page)
     for test in made_up.TESTS:
-        assert f"{test['answer']} {test['question']} {test['name']} {test['sentence']}" in text
-    assert len([svg for svg in page.tags("svg") if svg["class"] == "scale"]) == len(made_up.TESTS)
+        assert f"{LABELS[test['answer']]} {test['question']} {test['name']} {test['sentence']}" in text
+    assert len([svg for svg in page.tags("svg") if svg["class"] == "gauge"]) == len(made_up.TESTS)
 
 
 def test_parts_stand_in_the_order_of_the_questions(transformer):
     text = words(transformer)
-    titles = ["How attention is formed", "Which heads to believe", "Is it faithful?", "Do decisions depend on it?",
-              "Would another attention do?", "Does it look plausible to people?", "Examples", "What this does not show",
-              "How to remedy"]  # fmt: skip
+    titles = [
+        "How attention is formed", "Which heads to believe", "Is it faithful?", "Do decisions depend on it?",
+        "Does another attention give the same output?", "Is attention plausible to people?", "Examples",
+        "What this does not show", "How to remedy",
+    ]  # fmt: skip
     places = [text.rindex(title) for title in titles]
     assert places == sorted(places)
 
@@ -99,7 +105,7 @@ def test_a_part_that_failed_says_why(transformer):
 def test_model_data_and_run_are_named(transformer):
     text = words(transformer)
     for said in (
-        "distil-sst (DistilBertForSequenceClassification)", "6 layers of 4 heads", "3 cut short",
+        "distil-sst (DistilBertForSequenceClassification)", "6 layers of 4 heads", "3 truncated",
         "500 of 1,821 from sst.jsonl.gz (test)",
         "1 min 23 s", "A processor, 2 cores", "torch 2.13 · transformers 5.22", "batch size 32",
     ):  # fmt: skip
@@ -144,7 +150,7 @@ def test_a_long_translation_names_the_strongest_words_in_place_of_a_matrix(read)
         audit["parts"] = {"examples": {"examples": [made_up.pair(source, target, "long", Random(0))]}}
         return read(audit)
 
-    matrices, table = shown(LONGEST), shown(LONGEST + 1)
+    matrices, table = shown(MAX_SIDE), shown(MAX_SIDE + 1)
     assert len([t for t in matrices.tags("table") if t.get("class") == "cells"]) == 3
     assert [t for t in table.tags("table") if t.get("class") == "cells"] == []
     assert re.search(r"t60 s60 1(\.\d+)?, s59 0\.\d+", words(table))
@@ -182,42 +188,42 @@ def test_half_a_character_does_not_stop_the_page(read):
 
 @pytest.mark.parametrize("bounds", [[0.1, 0.5], [0.5, 0.1]])
 def test_no_is_left_and_yes_is_right_also_where_less_is_better(bounds):
-    scale = scale_of({"value": bounds[1], "low": 0.0, "high": 0.6, "bounds": bounds})
-    assert [name for name, _, _ in scale.zones] == ["no", "partly", "yes"]
-    assert scale.bounds[0][0] < scale.bounds[1][0] == scale.value
-    assert scale.less == (bounds[0] > bounds[1])
-    assert sum(wide for _, _, wide in scale.zones) == pytest.approx(WIDTH - 2 * MARGIN)
+    gauge = gauge_of(Test.from_json({"value": bounds[1], "low": 0.0, "high": 0.6, "bounds": bounds}))
+    assert [name for name, _, _ in gauge.zones] == ["no", "partly", "yes"]
+    assert gauge.bounds[0][0] < gauge.bounds[1][0] == gauge.value
+    assert gauge.less_is_better == (bounds[0] > bounds[1])
+    assert sum(wide for _, _, wide in gauge.zones) == pytest.approx(WIDTH - 2 * MARGIN)
 
 
 def test_an_unknown_interval_reaches_from_end_to_end_and_a_huge_one_leaves_the_zones_in_sight():
-    unknown = scale_of({"value": 0.3, "low": None, "high": None, "bounds": [0.1, 0.5]})
+    unknown = gauge_of(Test.from_json({"value": 0.3, "low": None, "high": None, "bounds": [0.1, 0.5]}))
     assert unknown.interval == (MARGIN, WIDTH - MARGIN)
-    huge = scale_of({"value": 0.3, "low": -1000.0, "high": 1000.0, "bounds": [0.1, 0.5]})
+    huge = gauge_of(Test.from_json({"value": 0.3, "low": -1000.0, "high": 1000.0, "bounds": [0.1, 0.5]}))
     assert huge.zones[1][2] > 0.2 * WIDTH
 
 
 def test_a_test_without_bounds_has_no_scale():
-    assert scale_of({"value": 0.3, "bounds": [None, 0.5]}) is None
-    assert scale_of({"value": 0.3}) is None
+    assert gauge_of(Test.from_json({"value": 0.3, "bounds": [None, 0.5]})) is None
+    assert gauge_of(Test.from_json({"value": 0.3})) is None
 
 
 def test_words_are_shaded_by_their_strength_among_words_and_special_tokens_are_set_apart():
     scores = {"attention": [0.7, 0.2, 0.1], "leave one out": [0.0, -0.5, 0.25]}
     example = {"source": ["[CLS]", "fine", "film"], "special": [True, False, False], "scores": scores}
     example |= {"gold": "yes", "said": "yes (0.91)"}
-    text = text_of(example, classes=2)
-    attention, left_out = ([(mark.word, mark.shade) for mark in strip.chunks[0]] for strip in text.strips)
+    text = classifier_example(ScoredExample.from_json(example), num_classes=2)
+    attention, left_out = ([(word.word, word.colour) for word in row.chunks[0]] for row in text.rows)
     assert attention == [("[CLS]", "a12 s"), ("fine", "a12"), ("film", "a6")]
     assert left_out == [("[CLS]", "s"), ("fine", "m12"), ("film", "p6")]
-    assert "70% on special tokens" in text.strips[0].said
-    assert text.right
-    assert text.words == 2
+    assert "70% on special tokens" in text.rows[0].legend
+    assert text.correct
+    assert text.num_words == 2
 
 
 def test_the_probability_of_a_word_alone_is_held_against_guessing():
     example = {"source": ["a", "b", "c"], "scores": {"each word alone": [0.9, 0.1, None]}}
-    (strip,) = text_of(example, classes=2).strips
-    assert [mark.shade for mark in strip.chunks[0]] == ["p12", "m12", "x"]
+    (row,) = classifier_example(ScoredExample.from_json(example), num_classes=2).rows
+    assert [word.colour for word in row.chunks[0]] == ["p12", "m12", "x"]
 
 
 def test_rows_that_lack_a_column_have_a_dash_there():

@@ -23,18 +23,18 @@ def audited(tmp_path_factory):
 
 
 def asked_of(found):
-    return {test["name"]: test for test in found["verdict"]["tests"]}
+    return {test.name: test for test in found.tests}
 
 
 def test_both_decide_rightly(audited):
-    assert all(found["parts"]["quality"]["table"][0]["accuracy"] > 0.9 for found in audited.values())
+    assert all(found.parts["quality"].table[0]["accuracy"] > 0.9 for found in audited.values())
 
 
 def test_the_one_that_hides_is_flagged(audited):
-    assert audited[taught_to_hide]["verdict"]["answer"] == "no"
-    assert asked_of(audited[taught_to_hide])["it points at what decides"]["answer"] == "no"
+    assert audited[taught_to_hide].answer == "no"
+    assert asked_of(audited[taught_to_hide])["comprehensiveness"].answer == "no"
 
 
 def test_the_other_one_fares_better(audited):
-    points = {make: asked_of(found)["it points at what decides"] for make, found in audited.items()}
-    assert points[honest]["low"] > points[taught_to_hide]["high"]
+    points = {make: asked_of(found)["comprehensiveness"] for make, found in audited.items()}
+    assert points[honest].low > points[taught_to_hide].high

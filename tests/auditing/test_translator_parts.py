@@ -11,9 +11,9 @@ from scipy.stats import kendalltau
 from torch import nn
 
 from attnscope.errors import BadSetting
-from attnscope.faithfulness import examples, translator
-from attnscope.faithfulness.records import plain
-from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, Subject, from_examples, from_task
+from attnscope.faithfulness import checks, examples, translator
+from attnscope.faithfulness.records import to_json
+from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, ScoreCache, Subject, from_examples, from_task
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
@@ -37,7 +37,7 @@ from probes.reweighing_examples import texts as labelled_texts
 LENGTH, WORDS, GAIN = 6, 12, 4.0
 SHORT = SearchSettings(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
 FEW = replace(SHORT, steps=10)
-PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "tokens", "plausibility", "examples")
+PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "single_tokens", "plausibility", "examples")
 
 
 class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
@@ -88,7 +88,7 @@ def copying(model, count=9, links=True):
     task = Copying(distribution="sampled", num_words=WORDS, length=LENGTH, test_size=count)
     gold = tuple(GoldAlignment.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
     read = from_task(task, next(task.batches(size=count)))
-    return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold, {})
+    return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold)
 
 
 def marian(seed=0):
@@ -96,7 +96,7 @@ def marian(seed=0):
     pairs = [Example(*pair) for pair in zip(SOURCES, TARGETS, strict=True)]
     pairs += [Example(s, t) for (s, _), (_, t) in pairwise(zip(SOURCES, TARGETS, strict=True))]
     links = tuple(GoldAlignment.of([(0, 0)]) for _ in pairs)
-    return Subject(model, "marian", TRANSLATOR, "Marian", (), len(pairs), from_examples(model, pairs), links, {})
+    return Subject(model, "marian", TRANSLATOR, "Marian", (), len(pairs), from_examples(model, pairs), links)
 
 
 def recurrent(**settings):
@@ -113,32 +113,33 @@ SUBJECTS = {"marian": marian, "recurrent": recurrent, "copier": lambda: copying(
 
 
 def asked(name, subject, size=4, **sample):
-    question = examples.sentence_examples if name == "examples" else getattr(translator, name)
-    return question(subject, Sample(subject, 100, size, quick=True, **sample))
+    shared = {"examples": examples.translation_examples, "adversary": checks.adversary,
+              "correlation": checks.correlation, "single_tokens": checks.single_tokens}  # fmt: skip
+    return shared.get(name, getattr(translator, name, None))(subject, Sample(subject, 100, size, quick=True, **sample))
 
 
 def test_a_model_that_says_what_it_looks_at_passes_every_test():
     subject = copying(Copier())
-    tests = {name: asked(name, subject)["tests"][0] for name in ("dependence", "erasure", "tokens", "adversary")}
+    tests = {name: asked(name, subject).tests[0] for name in ("dependence", "erasure", "single_tokens", "adversary")}
     assert {test.answer for test in tests.values()} == {"yes"}
     assert tests["erasure"].value == pytest.approx(1)
-    assert tests["tokens"].value == pytest.approx(1 / LENGTH)  # the word itself, and no other
-    assert asked("quality", subject)["table"][0]["mean"] == 1
+    assert tests["single_tokens"].value == pytest.approx(1 / LENGTH)  # the word itself, and no other
+    assert asked("quality", subject).table[0]["mean"] == 1
 
 
 def test_a_model_that_looks_but_does_not_use_what_it_sees_passes_none():
     subject = copying(Copier(blind=True))
-    tests = {name: asked(name, subject)["tests"][0] for name in ("dependence", "tokens", "adversary")}
+    tests = {name: asked(name, subject).tests[0] for name in ("dependence", "single_tokens", "adversary")}
     assert {test.answer for test in tests.values()} == {"no"}
     assert tests["dependence"].value == 0
-    assert tests["tokens"].value == 1
+    assert tests["single_tokens"].value == 1
     assert tests["adversary"].value > 0.9
-    assert all(row["output moved (TVD)"] == pytest.approx(0, abs=1e-6) for row in asked("dependence", subject)["table"])
+    assert all(row["output change (TVD)"] == pytest.approx(0, abs=1e-6) for row in asked("dependence", subject).table)
 
 
 def test_uniform_attention_costs_what_a_softmax_says():
     subject = copying(Copier(sharp=50.0))
-    row = asked("dependence", subject)["table"][0]
+    row = asked("dependence", subject).table[0]
     own = -math.log1p((WORDS + 2) * math.exp(-GAIN))
     even = GAIN / (LENGTH + 1)  # the logit of each word of the source, its end included
     others = (LENGTH + 1) * math.exp(even) + (WORDS + 2 - LENGTH)
@@ -148,7 +149,7 @@ def test_uniform_attention_costs_what_a_softmax_says():
 
 def test_what_is_lost_without_a_word_is_what_loops_say():
     subject = marian()
-    found = {row["word left out"]: row["log-probability lost"] for row in asked("erasure", subject)["table"]}
+    found = {row["token removed"]: row["log-probability lost"] for row in asked("erasure", subject).table}
     means = []
     for one in subject.texts(1):
         batch, words = one.batch, one.batch.source.shape[1] - 1  # the last is </s>
@@ -166,14 +167,14 @@ def test_what_is_lost_without_a_word_is_what_loops_say():
 
 def test_rank_correlations_are_those_of_scipy():
     subject = marian()
-    table = {row["scores"]: row["τ"] for row in asked("correlation", subject)["table"]}
+    table = {row["scores"]: row["τ"] for row in asked("correlation", subject).table}
     taus = []
     for one in subject.texts(1):
         attention = subject.model(one.batch).attention.mean(1)[0, :-1, :-1].detach()
         slopes = influence(subject.model, one.batch).values[0, :-1, :-1].abs()
         taus.append(np.mean([kendalltau(a, s).statistic for a, s in zip(attention, slopes, strict=True)]))
     assert table["attention with gradient × input"] == pytest.approx(np.mean(taus))
-    assert abs(table["random with leave one out"]) < 0.3
+    assert abs(table["random attention with leave-one-out"]) < 0.3
 
 
 def same(one, other):
@@ -187,16 +188,16 @@ def same(one, other):
 @pytest.mark.parametrize("kind", SUBJECTS)
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "adversary"])
 def test_batches_do_not_matter(kind, name):
-    first, *others = (plain(asked(name, SUBJECTS[kind](), size)) for size in (1, 3, 7))
+    first, *others = (to_json(asked(name, SUBJECTS[kind](), size)) for size in (1, 3, 7))
     assert all(same(first, other) for other in others)
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch):
-    monkeypatch.setattr(translator, "settings_for", lambda sample: FEW)
+    monkeypatch.setattr(checks, "translator_search", lambda sample: FEW)
     subject = SUBJECTS[kind]()
     subject.model.float()
-    first, *others = (plain(asked("adversary", subject, size)) for size in (1, 3, 7))
+    first, *others = (to_json(asked("adversary", subject, size)) for size in (1, 3, 7))
     assert all(other == first for other in others)
 
 
@@ -221,7 +222,7 @@ def test_the_model_is_left_as_it_was(kind):
         before = state_of(subject.model)
         for name in PARTS:
             asked(name, subject)
-        translator.between(subject, subject, Sample(subject, 3))
+        checks.another_seed(subject)(subject, Sample(subject, 3))
         assert list(changed(before, state_of(subject.model), "an audit")) == []
 
 
@@ -285,7 +286,7 @@ def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
 
 def test_links_on_the_diagonal_are_found_by_a_copier():
     part = asked("plausibility", copying(Copier()))
-    rates = {row["links by"]: row["alignment error rate"] for row in part["table"]}
+    rates = {row["word alignment by"]: row["error rate"] for row in part.table}
     assert rates["attention shown"] == rates["best head (layer 0, head 0)"] == 0
     assert 0 <= rates["IBM Model 1"] < 1
     assert asked("plausibility", copying(Copier(), links=False)) is None
@@ -293,62 +294,74 @@ def test_links_on_the_diagonal_are_found_by_a_copier():
 
 def test_another_seed_is_compared_with_shuffled_attention():
     subject = marian()
-    table = {row["attention"]: row for row in translator.between(subject, marian(), Sample(subject, 6, 2))["table"]}
+    table = {row["attention"]: row for row in checks.another_seed(marian())(subject, Sample(subject, 6, 2)).table}
     assert table["another seed"]["τ"] == pytest.approx(1)
-    assert table["another seed"]["JSD, share of the largest"] == pytest.approx(0, abs=1e-9)
+    assert table["another seed"]["JSD, share of the maximum"] == pytest.approx(0, abs=1e-9)
     assert table["its own, shuffled"]["τ"] < 0.5
-    assert table["its own, shuffled"]["JSD, share of the largest"] > 0.01
-    with pytest.raises(BadSetting, match="different pieces"):
-        translator.between(subject, copying(Copier()), Sample(subject, 3))
+    assert table["its own, shuffled"]["JSD, share of the maximum"] > 0.01
+    with pytest.raises(BadSetting, match="different tokens"):
+        checks.another_seed(copying(Copier()))(subject, Sample(subject, 3))
 
 
 def test_a_model_without_a_second_door_is_not_asked_about_words_alone():
-    part = asked("tokens", copying(Closed(Copier())))
-    assert part["tests"] == part["table"] == []
-    assert "does not tell" in part["sentences"][0]
-    example = asked("examples", copying(Closed(Copier())))["examples"][0]
-    assert list(example["scores"]) == ["attention", "leave one out"]
+    part = asked("single_tokens", copying(Closed(Copier())))
+    assert part.tests == part.table == ()
+    assert "needs a model" in part.sentences[0]
+    example = asked("examples", copying(Closed(Copier()))).examples[0]
+    assert list(example.scores) == ["attention", "leave-one-out"]
 
 
 def test_examples_are_whole_sentences_by_word():
     for subject in (marian(), copying(Copier())):
-        found = asked("examples", subject)["examples"]
+        found = asked("examples", subject).examples
         assert 4 <= len(found) <= 8
         for example in found:
-            assert len(example["special"]) == len(example["source"])
-            assert len(example["said"]) == len(example["target"])
-            for values in example["scores"].values():
-                assert np.shape(values) == (len(example["target"]), len(example["source"]))
-            np.testing.assert_allclose(np.sum(example["scores"]["attention"], 1), 1, atol=5e-3)
-            assert np.max(example["scores"]["each word alone"]) <= 1
-    assert all(example["said"] == example["target"] for example in found)
-    assert {example["why"].split(":")[0] for example in found} == {"typical", "extreme", "wrong"}
+            assert len(example.special) == len(example.source)
+            assert len(example.predicted) == len(example.target)
+            for values in example.scores.values():
+                assert np.shape(values) == (len(example.target), len(example.source))
+            np.testing.assert_allclose(np.sum(example.scores["attention"], 1), 1, atol=5e-3)
+            assert np.max(example.scores["each token alone"]) <= 1
+    assert all(example.predicted == example.target for example in found)
+    assert {example.reason.split(":")[0] for example in found} == {"typical", "extreme", "wrong"}
 
 
-def test_leaving_words_out_is_done_once_for_several_questions():
+def test_leave_one_out_is_computed_once_for_several_tests():
     subject = marian()
     asked("erasure", subject)
-    made = len(subject.kept)
+    computed = list(subject.cache.entries)
     asked("correlation", subject)
-    assert len(subject.kept) == made > 0
+    assert [key for key in subject.cache.entries if key[0] == "leave-one-out"] == computed != []
+
+
+def test_the_cache_of_scores_is_bounded():
+    subject = marian()
+    batches = [one.batch for one in subject.texts(1)]
+    cache = ScoreCache(max_bytes=3 * 400)
+    for batch in batches:
+        cache.get("score", batch, lambda: torch.zeros(100))
+    assert len(cache.entries) == 3
+    newest = [cache.get("score", batch, lambda: torch.ones(100)).sum() for batch in batches[-3:]]
+    assert newest == [0, 0, 0]
+    assert cache.get("score", batches[0], lambda: torch.ones(100)).sum() == 100
 
 
 def test_sentences_without_a_choice_of_words_count_for_nothing():
     """One source word cannot be ranked: the sentence is left out, and one sentence alone has no interval."""
     model = adapter("marian").double()
     example = Example("a", "ein hund")
-    subject = Subject(model, "m", TRANSLATOR, "Marian", (), 1, from_examples(model, [example]), None, {})
+    subject = Subject(model, "m", TRANSLATOR, "Marian", (), 1, from_examples(model, [example]))
     assert subject.read(slice(1)).batch.source.shape[1] == 2
-    assert asked("erasure", subject)["tests"][0].answer == "unclear"
-    assert asked("correlation", subject)["tests"][0].answer == "unclear"
-    assert asked("examples", subject)["examples"] == []
+    assert asked("erasure", subject).tests[0].answer == "unclear"
+    assert asked("correlation", subject).tests[0].answer == "unclear"
+    assert asked("examples", subject).examples == []
 
 
 def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
     subject = marian()
     batch = texts(subject.model).batch
     assert torch.equal(trimmed(batch, slice(2)).source, subject.read(slice(2)).batch.source)
-    few = translator.quality(subject, Sample(subject, 2))["table"][1]["mean"]
+    few = translator.quality(subject, Sample(subject, 2)).table[1]["mean"]
     with torch.no_grad():
         each = gold_log_probability(subject.model(trimmed(batch, slice(2))))
     words = trimmed(batch, slice(2)).target_mask & (trimmed(batch, slice(2)).target > 2)

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ import numpy as np
 from torch import nn
 
 from attnscope.errors import AttnscopeError, BadSetting, require
-from attnscope.faithfulness.subject import CLASSIFIER, TRANSLATOR, Example, Subject, from_examples, from_task
+from attnscope.faithfulness.subject import (
+    CLASSIFIER,
+    TRANSLATOR,
+    DataSource,
+    Example,
+    Subject,
+    from_examples,
+    from_task,
+)
 from attnscope.files import Malformed
 from attnscope.lab.experiment import Run
 from attnscope.models.adapters import load
@@ -70,9 +79,9 @@ def of_run(folder: Path, data: Any, split: str, most: int, seed: int) -> Subject
     drawn = task.draw(split, most, seed) if hasattr(task, "draw") else first(task, split, most)
     kind = CLASSIFIER if drawn.target.shape[1] == 1 else TRANSLATOR
     classes = tuple(task.target_vocabulary.tokens[len(SPECIALS) :]) if kind == CLASSIFIER else ()
-    about = {"name": str(getattr(task, "file", type(task).__name__)), "split": split, "of": None}
+    source = DataSource(str(getattr(task, "file", type(task).__name__)), split)
     return Subject(
-        model, folder.name, kind, type(model).__name__, classes, len(drawn), from_task(task, drawn), None, about
+        model, folder.name, kind, type(model).__name__, classes, len(drawn), from_task(task, drawn), source=source
     )
 
 
@@ -124,31 +133,30 @@ def imported(place: str) -> Any:
 def of_examples(model: Any, name: str, data: Any, split: str | None, most: int, seed: int) -> Subject:
     classifier = bool(getattr(model.reader, "classes", ()))
     if isinstance(data, str | Path):
-        rows, about = rows_of(str(data), split)
+        rows, source = rows_of(str(data), split)
         examples = [example(row, classifier) for row in rows if not is_unlabelled(row, classifier)]
     else:
-        examples, about = list(data), {"name": "given texts", "split": None}
-    require(bool(examples), f"there is no text in {about['name']} that {name} could be asked about")
+        examples, source = list(data), DataSource()
+    require(bool(examples), f"there is no text in {source.name} that {name} could be audited on")
     order = np.random.default_rng(seed).permutation(len(examples))  # files are often sorted, by class for one
     drawn = [examples[i] for i in order[:most]]
-    links = [each.links for each in drawn]
-    known = tuple(link for link in links if link is not None)
+    known = tuple(each.alignment for each in drawn if each.alignment is not None)
     kind, classes = (CLASSIFIER, model.reader.classes) if classifier else (TRANSLATOR, ())
     what = type(getattr(model, "model", model)).__name__
     return Subject(
         model, name, kind, what, tuple(classes), len(drawn), from_examples(model, drawn),
-        known if len(known) == len(links) else None, about | {"of": len(examples)},
+        known if len(known) == len(drawn) else None, replace(source, available=len(examples)),
     )  # fmt: skip
 
 
-def rows_of(file: str, split: str | None) -> tuple[list[Row], dict[str, Any]]:
+def rows_of(file: str, split: str | None) -> tuple[list[Row], DataSource]:
     """Of the split that is named or, of all that there are, the one to be audited."""
     rows = origins.read(file, (), EXPECTED)
     splits = {row.split("split") for row in rows}
     chosen = split or min(splits, key=preference)
     require(chosen in splits, f"{file} has no split {chosen!r}; its splits are {', '.join(sorted(splits))}")
     kept = [row for row in rows if row.split("split") == chosen]
-    return kept, {"name": Path(file).name, "split": None if chosen == UNSPLIT else chosen}
+    return kept, DataSource(Path(file).name, None if chosen == UNSPLIT else chosen)
 
 
 def preference(split: str) -> tuple[int, str]:

@@ -1,261 +1,318 @@
-"""How is an audit carried out? Part by part, each kept as soon as it is there, within a budget if there is one."""
+"""Running an audit: part by part, each stored as soon as it is measured, within a time budget if there is one."""
 
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 from torch import nn
 
 import attnscope
 from attnscope.auditing.opening import opened
-from attnscope.auditing.page import write_page
+from attnscope.auditing.report import DataInfo, ModelInfo, Provenance, Report
 from attnscope.errors import AttnscopeError, require
 from attnscope.faithfulness import checks, classifier, examples, translator
-from attnscope.faithfulness.records import Part, Test, plain
+from attnscope.faithfulness.records import FORMAT, Part, mapping, to_json
 from attnscope.faithfulness.subject import CLASSIFIER, TRANSLATOR, Example, Sample, Subject
 from attnscope.faithfulness.verdict import verdict
 from attnscope.files import read_json, write_json
+from attnscope.models.capabilities import GivesTrace
 
-Seen = Callable[[int, int, str], None]  # texts done, texts in all, what is asked
-FIRST, AT_MOST = 8, 4  # texts that are asked about first, under a budget, and how many times as many at the next try
+Progress = Callable[[int, int, str], None]  # texts done, texts in all, title of the part
+Check = Callable[[Subject, Sample], Part | None]
+FIRST_TEXTS, GROWTH = 8, 4  # under a budget: texts of the first try, and how many times as many at the next one
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """One part of an audit: its title and question, and its number of texts, quick and in full."""
+
+    title: str
+    question: str
+    quick: int
+    full: int
+
+    def num_texts(self, subject: Subject, quick: bool) -> int:
+        """Return the number of texts; half as many sentences of a translator, which has many output words each."""
+        most = self.quick if quick else self.full
+        return min(subject.count, most if subject.kind == CLASSIFIER else most // 2)
+
+
+PARTS = {
+    "quality": PartPlan("Model quality", "How good are the model's outputs?", 500, 5000),
+    "formation": PartPlan("Formation of attention", "Does it depend on positions, tokens, or both?", 300, 2000),
+    "heads": PartPlan("Ranking of heads", "Which align words, matter when ablated, agree with saliency?", 24, 400),
+    "dependence": PartPlan("Fragility", "How does the output change with other attention?", 300, 2000),
+    "adversary": PartPlan("Adversarial search", "Does a very different attention give the same output?", 32, 640),
+    "erasure": PartPlan("Erasure", "How does the output change when attended tokens are removed?", 60, 800),
+    "correlation": PartPlan("Saliency", "Does it agree with gradients and leave-one-out?", 60, 800),
+    "single_tokens": PartPlan("Single tokens", "What does each token predict alone?", 300, 2000),
+    "information": PartPlan("Mutual information", "How well does a state identify its token?", 500, 5000),
+    "another_seed": PartPlan("Another seed", "Does the same model from another seed attend alike?", 100, 1000),
+    "plausibility": PartPlan("Plausibility", "Does it agree with human annotations?", 200, 1000),
+    "examples": PartPlan("Examples", "What does it look like?", 60, 200),
+}
+SHARED: dict[str, Check] = {
+    "formation": checks.formation, "heads": checks.rank_heads, "information": checks.information,
+    "correlation": checks.correlation, "adversary": checks.adversary, "single_tokens": checks.single_tokens,
+}  # fmt: skip
+CHECKS: dict[str, dict[str, Check]] = {
+    CLASSIFIER: {
+        "quality": classifier.quality, "dependence": classifier.dependence, "erasure": classifier.erasure,
+        "plausibility": classifier.plausibility, "examples": examples.class_examples,
+    },
+    TRANSLATOR: {
+        "quality": translator.quality, "dependence": translator.dependence, "erasure": translator.erasure,
+        "plausibility": translator.plausibility, "examples": examples.translation_examples,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is asked, and how fast."""
+    """How much is measured, and how fast.
+
+    Attributes:
+        quick: Whether fewer texts and fewer random samples are used.
+        budget: Minutes for the whole audit; parts use fewer texts to keep to it.
+        batch_size: Texts per batch; changes the speed, never a result.
+        max_texts: Texts that are sampled where there are more.
+        seed: Random seed.
+        examples: Whether texts of the data are shown. Without, the page can be shared where the data cannot.
+    """
 
     quick: bool = False
-    budget: float | None = None  # minutes, all in all; parts are asked about fewer texts to keep to it
-    batch_size: int = 32  # changes the speed, and never a result
-    most: int = 5000  # texts, drawn at random where there are more
+    budget: float | None = None
+    batch_size: int = 32
+    max_texts: int = 5000
     seed: int = 0
-    examples: bool = True  # False: no text of the data is in the page, which may then go where they may not
+    examples: bool = True
 
     def __post_init__(self) -> None:
         require(self.batch_size > 0, f"a batch needs at least one text, not {self.batch_size}")
-        require(self.most > 1, f"an audit needs at least two texts, not {self.most}")
+        require(self.max_texts > 1, f"an audit needs at least two texts, not {self.max_texts}")
         require(self.budget is None or self.budget > 0, f"a budget is a number of minutes above 0, not {self.budget}")
+
+
+class Options(TypedDict, total=False):
+    """The settings as keywords."""
+
+    quick: bool
+    budget: float | None
+    batch_size: int
+    max_texts: int
+    seed: int
+    examples: bool
 
 
 def audit(
     model: str | Path | nn.Module,
     data: str | Path | Sequence[Example] | None = None,
-    out: str | Path = "audit",
+    out: str | Path | None = None,
     settings: Settings | None = None,
+    *,
     split: str | None = None,
     against: str | Path | nn.Module | None = None,
     device: str | None = None,
-    seen: Seen = lambda done, of, asks: None,
-) -> dict[str, Any]:
-    """Audit a model: writes audit.html and audit.json to the folder `out`, and gives what is in the latter.
+    progress: Progress = lambda done, total, title: None,
+    **options: Unpack[Options],
+) -> Report:
+    """Audit a model: may its attention be read as an explanation?
 
-    Parts that an earlier attempt left there are kept, if they are about the same weights and the same texts.
+    Args:
+        model: A folder of `save_pretrained`, "hf:owner/name", a run, "file.py:function", or an adapter.
+        data: The texts, with labels or translations; None for a run, which is audited on its own test set.
+        out: A folder for audit.html and audit.json. Parts that an earlier attempt left there are used again, if they
+            are about the same weights and texts. None: nothing is written.
+        settings: How much is measured.
+        split: The split of the data; by default test, if there is one.
+        against: The same model from another seed, to compare with.
+        device: Where the model is moved to; by default it stays where it is.
+        progress: Called with the number of texts done, the number in all, and the title of the part.
+        options: Single settings, such as quick=True.
     """
-    chosen = settings or Settings()
-    subject = on(device, opened(model, data, split, chosen.most, chosen.seed))
-    other = None if against is None else on(device, opened(against, data, split, chosen.most, chosen.seed))
+    chosen = replace(settings or Settings(), **options)
+    subject = on_device(device, opened(model, data, split, chosen.max_texts, chosen.seed))
+    other = None if against is None else on_device(device, opened(against, data, split, chosen.max_texts, chosen.seed))
     check(subject, other)
-    parts = Parts(subject, other, chosen, Path(out), seen).all()
-    content = content_of(subject, parts, chosen)
-    write_json(Path(out) / "audit.json", content)
-    write_page(content, Path(out) / "audit.html")
-    return content
+    with teacher_forced(subject, other):
+        folder = None if out is None else Path(out)
+        report = compile_report(subject, Parts(subject, other, chosen, folder, progress).all(), chosen)
+    if folder is not None:
+        report.save(folder / "audit.json")
+        report.save(folder / "audit.html")
+    return report
 
 
-def on(device: str | None, subject: Subject) -> Subject:
-    """Moved there, or left where it is."""
+def on_device(device: str | None, subject: Subject) -> Subject:
     if device is not None:
         subject.model.to(device)
     return subject
 
 
 def check(subject: Subject, other: Subject | None) -> None:
-    require(subject.count > 1, f"there is only one text to ask {subject.name} about; an audit needs several")
+    require(subject.count > 1, f"there is only one text to audit {subject.name} on; an audit needs several")
     if other is not None:
         require(subject.kind == other.kind, f"{subject.name} is a {subject.kind}, but {other.name} a {other.kind}")
 
 
-class Parts:
-    """The evidence about a subject, in a folder."""
+@contextmanager
+def teacher_forced(*subjects: Subject | None) -> Iterator[None]:
+    """Decode with teacher forcing, so that every output word has one attention and one gold word to compare with."""
+    models = [one.model for one in subjects if one is not None and isinstance(one.model, GivesTrace)]
+    before = [model.decoding for model in models]
+    try:
+        for model in models:
+            model.decoding = "teacher_forced"
+        yield
+    finally:
+        for model, decoding in zip(models, before, strict=True):
+            model.decoding = decoding
 
-    def __init__(self, subject: Subject, other: Subject | None, settings: Settings, folder: Path, seen: Seen):
-        self.subject, self.settings, self.seen = subject, settings, seen
-        self.asks = {n: ask for n, ask in asks(subject, other).items() if settings.examples or n != "examples"}
-        self.folder, self.key = folder / "parts", key_of(subject, other, settings)
+
+class Parts:
+    """The parts of an audit, stored in a folder if there is one."""
+
+    def __init__(
+        self, subject: Subject, other: Subject | None, settings: Settings, folder: Path | None, progress: Progress
+    ):
+        self.subject, self.settings, self.progress = subject, settings, progress
+        self.checks = checks_of(subject, other, settings)
+        self.folder = None if folder is None else folder / "parts"
+        self.key = "" if folder is None else key_of(subject, other, settings)
         self.ends = None if settings.budget is None else time.monotonic() + 60 * settings.budget
-        self.open = [name for name in self.asks if self.found(name) is None]
-        self.done, self.of = 0, sum(self.texts(name) for name in self.open)
+        self.parts = dict(self.load())
+        self.open = [name for name in self.checks if name not in self.parts]
+        self.done, self.total = 0, sum(self.num_texts(name) for name in self.open)
 
     def all(self) -> dict[str, Part]:
-        found = {name: self.found(name) or self.made(name) for name in self.asks}
-        return {name: part for name, part in found.items() if not part.get("absent")}
+        """Return all parts that mean anything to this model and these texts, in order."""
+        for name in list(self.open):
+            self.parts[name] = self.measure(name)
+        return {name: part for name in self.checks if (part := self.parts[name]) is not None}
 
-    def texts(self, name: str) -> int:
-        return PARTS[name].texts(self.subject, self.settings.quick)
+    def num_texts(self, name: str) -> int:
+        return PARTS[name].num_texts(self.subject, self.settings.quick)
 
-    def found(self, name: str) -> Part | None:
-        """What an earlier attempt left about the same; what failed is tried again."""
-        path = self.folder / f"{name}.json"
-        if not path.is_file():
-            return None
-        kept: Part = read_json(path)
-        return kept if kept.get("key") == self.key and "failed" not in kept else None
+    def load(self) -> Iterator[tuple[str, Part | None]]:
+        """Yield the parts that an earlier attempt stored about the same; what failed is tried again."""
+        for name in self.checks if self.folder is not None else ():
+            path = self.path(name)
+            stored = mapping(read_json(path)) if path.is_file() else {}
+            part = None if stored.get("part") is None else Part.from_json(mapping(stored["part"]))
+            if stored.get("key") == self.key and (part is None or part.failed is None):
+                yield name, part
 
-    def made(self, name: str) -> Part:
-        part, begun = PARTS[name], time.monotonic()
-        most, answer = self.affordable(name)
-        self.done += self.texts(name)
+    def path(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{name}.json"
+
+    def measure(self, name: str) -> Part | None:
+        """Measure one part, and store it."""
+        plan, begun = PARTS[name], time.monotonic()
+        num_texts, part = self.affordable(name)
+        self.done += self.num_texts(name)
         self.open.remove(name)
-        about = {"title": part.title, "asks": part.asks, "texts": most, "seconds": time.monotonic() - begun}
-        kept: Part = plain({"key": self.key, **about, **(answer or {"absent": True})})
-        write_json(self.folder / f"{name}.json", kept)
-        return kept
+        stored = None
+        if part is not None:
+            seconds = time.monotonic() - begun
+            stored = to_json(replace(part, title=plan.title, question=plan.question, texts=num_texts, seconds=seconds))
+        if self.folder is not None:
+            write_json(self.path(name), {"key": self.key, "part": stored})
+        return None if stored is None else Part.from_json(mapping(stored))
 
-    def answered(self, name: str, most: int) -> Part | None:
-        """A part that cannot be measured says why, and the others go on."""
-        sample = self.sample(name, most)
-        try:
-            return self.asks[name](self.subject, sample)
-        except AttnscopeError as error:
-            return {"failed": str(error)}
+    def compute(self, name: str, num_texts: int) -> Part | None:
+        """Return a part; one that cannot be measured says why, and the others go on."""
+        done = self.done
 
-    def sample(self, name: str, most: int) -> Sample:
-        before = self.done
-
-        def told(texts: int) -> None:
-            nonlocal before
-            before = min(before + texts, self.done + self.texts(name))
-            self.seen(before, self.of, PARTS[name].title)
+        def progress(texts: int) -> None:
+            nonlocal done
+            done = min(done + texts, self.done + self.num_texts(name))
+            self.progress(done, self.total, PARTS[name].title)
 
         settings = self.settings
-        return Sample(self.subject, most, settings.batch_size, settings.seed, settings.quick, told)
+        sample = Sample(self.subject, num_texts, settings.batch_size, settings.seed, settings.quick, progress)
+        try:
+            return self.checks[name](self.subject, sample)
+        except AttnscopeError as error:
+            return Part(failed=str(error))
 
     def affordable(self, name: str) -> tuple[int, Part | None]:
-        """The answer from all texts or, with a budget, from as many as a fair share of the time that is left allows.
+        """Return the part from all texts or, with a budget, from as many as a fair share of the time left allows.
 
-        A few texts are asked about first, then more, as long as the time for them, by that of the last try, is there.
+        A few texts are tried first, then more, as long as the time for them, by that of the last try, is there.
         """
-        most, begun = self.texts(name), time.monotonic()
+        most, begun = self.num_texts(name), time.monotonic()
         if self.ends is None:
-            return most, self.answered(name, most)
+            return most, self.compute(name, most)
         share = max(0.0, self.ends - begun) / len(self.open)
-        texts = min(FIRST, most)
+        texts = min(FIRST_TEXTS, most)
         while True:
             tried = time.monotonic()
-            answer = self.answered(name, texts)
+            part = self.compute(name, texts)
             took = time.monotonic() - tried
             left = share - (time.monotonic() - begun)
-            more = min(most, AT_MOST * texts, int(texts * left / took))
+            more = min(most, GROWTH * texts, int(texts * left / took))
             if more <= texts or (more < most and more < 2 * texts):
-                return texts, answer
+                return texts, part
             texts = more
 
 
+def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> dict[str, Check]:
+    """Return the check of every part of this audit, in order."""
+    found = SHARED | CHECKS[subject.kind]
+    if other is not None:
+        found["another_seed"] = checks.another_seed(other)
+    return {name: found[name] for name in PARTS if name in found and (settings.examples or name != "examples")}
+
+
 def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
-    """Changes with the weights, the texts and what is asked; not with the size of batches."""
-    told = hashlib.sha256(f"{attnscope.__version__} {settings.quick} {settings.budget} {settings.seed}".encode())
+    """Return a key that changes with weights, texts and what is measured; not with the batch size."""
+    measured = f"{FORMAT} {attnscope.__version__} {settings.quick} {settings.budget} {settings.seed}"
+    digest = hashlib.sha256(measured.encode())
     for one in (subject, other):
-        if one is not None:
-            for name, tensor in one.model.state_dict().items():
-                told.update(name.encode())
-                told.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    for some in subject.texts(settings.batch_size):
-        for row, mask in zip(some.batch.source, some.batch.source_mask, strict=True):
-            told.update(row[mask].cpu().numpy().tobytes())
-    return told.hexdigest()[:16]
+        for name, tensor in {} if one is None else one.model.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    for texts in subject.texts(settings.batch_size):
+        for row, mask in zip(texts.batch.source, texts.batch.source_mask, strict=True):
+            digest.update(row[mask].cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
-def content_of(subject: Subject, parts: dict[str, Part], settings: Settings) -> dict[str, Any]:
-    tests = [
-        Test(**{**test, "bounds": tuple(test["bounds"])}) for part in parts.values() for test in part.get("tests", ())
-    ]
-    heads = parts.get("formed", {}).get("heads") or {"layer": [0], "head": [0]}
-    made = {
-        "attnscope": attnscope.__version__, "torch": torch.__version__, "transformers": installed("transformers"),
-        "date": datetime.now(UTC).date().isoformat(), "machine": f"{platform.machine()}, {platform.system()}",
-        "seconds": sum(part["seconds"] for part in parts.values()), "settings": vars(settings),
-    }  # fmt: skip
-    model = {
-        "name": subject.name, "kind": subject.kind, "what": subject.what, "classes": subject.classes,
-        "layers": len(set(heads["layer"])), "heads": len(set(heads["head"])),
-    }  # fmt: skip
-    data = subject.data | {
-        "texts": subject.count, "cut": sum(some.cut for some in subject.texts(settings.batch_size)),
-        "rationales": subject.has_rationales, "links": subject.links is not None,
-    }  # fmt: skip
-    found: dict[str, Any] = plain({
-        "version": 1, "made": made, "model": model, "data": data, "verdict": verdict(subject, tests), "parts": parts,
-    })  # fmt: skip
-    return found
+def compile_report(subject: Subject, parts: dict[str, Part], settings: Settings) -> Report:
+    """Return the report: the verdict that follows from the parts, and what was audited how."""
+    tests = [test for part in parts.values() for test in part.tests]
+    heads = parts["formation"].heads if "formation" in parts else {}
+    source = subject.source
+    return Report(
+        verdict(subject, tests), parts,
+        ModelInfo(
+            subject.name, subject.kind, subject.architecture, subject.classes,
+            len(set(heads.get("layer", (0,)))), len(set(heads.get("head", (0,)))),
+        ),
+        DataInfo(
+            source.name, source.split, subject.count, source.available,
+            sum(texts.cut for texts in subject.texts(settings.batch_size)), subject.has_rationales,
+            subject.alignments is not None,
+        ),
+        Provenance(
+            asdict(settings), sum(part.seconds or 0.0 for part in parts.values()),
+            datetime.now(UTC).date().isoformat(), f"{platform.machine()}, {platform.system()}",
+            attnscope.__version__, torch.__version__, installed_version("transformers"),
+        ),
+    )  # fmt: skip
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
-
-
-Ask = Callable[[Subject, Sample], Part | None]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One part of the evidence: its question, and the number of texts, quick and in full."""
-
-    title: str
-    asks: str
-    quick: int
-    full: int
-
-    def texts(self, subject: Subject, quick: bool) -> int:
-        """Half as many sentences of a translator, where every word of the output is asked about."""
-        most = self.quick if quick else self.full
-        return min(subject.count, most if subject.kind == CLASSIFIER else most // 2)
-
-
-PARTS = {
-    "quality": Asked("How good is it?", "What does the model get right?", 500, 5000),
-    "formed": Asked("How attention is formed", "Is it about where words stand, which they are, or both?", 300, 2000),
-    "heads": Asked("Which heads to believe", "Which align, are missed, and agree with saliency?", 24, 400),
-    "dependence": Asked("Fragility", "What happens to the output with other attention?", 300, 2000),
-    "adversary": Asked("Adversarial search", "Could quite another attention lead to the same output?", 32, 640),
-    "erasure": Asked("Erasure", "What happens when the words that it points at are gone?", 60, 800),
-    "correlation": Asked("Saliency", "Does it agree with gradients and with leaving words out?", 60, 800),
-    "tokens": Asked("Words alone", "What would each word say alone?", 300, 2000),
-    "information": Asked("Mutual information", "How much of a word is in the state attended to?", 500, 5000),
-    "between": Asked("Another seed", "Would the same model from another seed attend alike?", 100, 1000),
-    "plausibility": Asked("Plausibility", "Is it where people look?", 200, 1000),
-    "examples": Asked("Examples", "What does it look like?", 60, 200),
-}
-ALWAYS: dict[str, Ask] = {
-    "formed": checks.how_formed, "heads": checks.which_heads, "information": checks.information
-}  # fmt: skip
-ASKS: dict[str, dict[str, Ask]] = {
-    CLASSIFIER: {
-        "quality": classifier.quality, "dependence": classifier.dependence, "adversary": classifier.adversary,
-        "erasure": classifier.erasure, "correlation": classifier.correlation, "tokens": classifier.tokens,
-        "plausibility": classifier.plausibility, "examples": examples.text_examples,
-    },
-    TRANSLATOR: {
-        "quality": translator.quality, "dependence": translator.dependence, "adversary": translator.adversary,
-        "erasure": translator.erasure, "correlation": translator.correlation, "tokens": translator.tokens,
-        "plausibility": translator.plausibility, "examples": examples.sentence_examples,
-    },
-}  # fmt: skip
-BETWEEN = {CLASSIFIER: classifier.between, TRANSLATOR: translator.between}
-
-
-def asks(subject: Subject, other: Subject | None) -> dict[str, Ask]:
-    """Every question about this subject, in order; with another seed, how it compares."""
-    found = ALWAYS | ASKS[subject.kind]
-    if other is not None:
-        found["between"] = lambda one, sample: BETWEEN[subject.kind](one, other, sample)
-    return {name: found[name] for name in PARTS if name in found}
+        return ""

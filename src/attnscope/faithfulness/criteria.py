@@ -1,14 +1,15 @@
-"""Which tests must attention pass to be read as an explanation, and where is the line drawn?
+"""The tests that attention must pass to be read as an explanation, with the bounds of their answers.
 
-The bounds are conventions, the same for every model, and were set before any was audited.
+The bounds are conventions, the same for every model, and were set before any model was audited.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
-from attnscope.faithfulness.records import Test
+from attnscope.faithfulness.records import Answer, Test
 
 Z = 1.96  # standard errors to each side of a mean: 95 %
 
@@ -22,8 +23,8 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float] | np.ndarray) -> "Interval":
-        """Of numbers, one a text; NaN is left out. One text has no interval: it is as wide as can be.
+    def of(cls, values: Sequence[float] | Float[np.ndarray, " texts"]) -> "Interval":
+        """Return the mean of one number per text, NaN left out. A single text has an infinite interval.
 
         >>> Interval.of([0.4, 0.6])
         Interval(value=0.5, low=0.304, high=0.696)
@@ -31,14 +32,12 @@ class Interval:
         known = np.asarray(values, dtype=float)
         known = known[~np.isnan(known)]
         if len(known) < 2:
-            value = float(known[0]) if len(known) else float("nan")
-            return cls(value, float("-inf"), float("inf"))
-        value, error = float(known.mean()), float(known.std(ddof=1) / len(known) ** 0.5)
-        return cls(value, round(value - Z * error, 12), round(value + Z * error, 12))
+            return cls.unknown(float(known[0]) if len(known) else float("nan"))
+        return cls.around(float(known.mean()), float(known.std(ddof=1) / len(known) ** 0.5))
 
     @classmethod
-    def ratio(cls, of: np.ndarray, to: np.ndarray) -> "Interval":
-        """The ratio of two means over the same texts; its error is that of their linear approximation.
+    def ratio(cls, of: Float[np.ndarray, " texts"], to: Float[np.ndarray, " texts"]) -> "Interval":
+        """Return the ratio of two means over the same texts, with the error of its linear approximation.
 
         >>> Interval.ratio(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
         Interval(value=0.5, low=0.5, high=0.5)
@@ -46,21 +45,34 @@ class Interval:
         known = ~(np.isnan(of) | np.isnan(to))
         of, to = of[known], to[known]
         if len(of) < 2 or to.mean() <= 0:
-            return cls(float("nan"), float("-inf"), float("inf"))
+            return cls.unknown(float("nan"))
         value = float(of.mean() / to.mean())
-        error = float((of - value * to).std(ddof=1) / len(of) ** 0.5 / to.mean())
+        return cls.around(value, float((of - value * to).std(ddof=1) / len(of) ** 0.5 / to.mean()))
+
+    @classmethod
+    def around(cls, value: float, error: float) -> "Interval":
+        """Return a value with the interval of its standard error."""
         return cls(value, round(value - Z * error, 12), round(value + Z * error, 12))
+
+    @classmethod
+    def unknown(cls, value: float) -> "Interval":
+        return cls(value, float("-inf"), float("inf"))
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The interval as columns of a table."""
+        return {"from": self.low, "to": self.high}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """From where on the answer is no, and from where on yes; partly lies between. Less may be better."""
+    """The values up to which the answer is no and from which it is yes. Smaller values may be better."""
 
     no: float
     yes: float
 
-    def answer(self, found: Interval) -> str:
-        """Unclear where the interval reaches from no to yes, or nothing was measured.
+    def answer(self, found: Interval) -> Answer:
+        """Return the answer: unclear if the interval reaches from no to yes, or if nothing was measured.
 
         >>> Bounds(no=0.05, yes=0.2).answer(Interval(0.3, 0.25, 0.35))
         'yes'
@@ -79,37 +91,45 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A test: its name, what it asks, and from where on the answer is no and yes."""
+class Criterion:
+    """A test: its name, its question, and the bounds of its answers."""
 
     name: str
-    asks: str
+    question: str
     bounds: Bounds
 
-    def answered(self, sentence: str, found: Interval, chance: float | None = None, best: float | None = None) -> Test:
-        bounds = (self.bounds.no, self.bounds.yes)
-        answer = self.bounds.answer(found)
-        return Test(self.name, self.asks, answer, sentence, found.value, found.low, found.high, bounds, chance, best)
+    def judge(self, sentence: str, found: Interval, chance: float | None = None, best: float | None = None) -> Test:
+        """Return the test's result.
+
+        Args:
+            sentence: The result in words.
+            found: The measured value with its interval.
+            chance: The value of random attention.
+            best: The value of the best other score.
+        """
+        bounds, answer = (self.bounds.no, self.bounds.yes), self.bounds.answer(found)
+        return Test(
+            self.name, self.question, answer, sentence, found.value, found.low, found.high, bounds, chance, best
+        )
 
 
-DEPENDS = Question(
-    "the output depends on it", "Does the output change when its weights are shuffled among the words?",
+DEPENDENCE = Criterion(
+    "dependence on attention", "Does the output change when attention weights are shuffled among the tokens?",
     Bounds(no=0.05, yes=0.2),
 )  # fmt: skip
-NO_OTHER = Question(
-    "no other attention would do", "How far away is an attention that leads to the same output?",
-    Bounds(no=0.5, yes=0.1),
+UNIQUENESS = Criterion(
+    "uniqueness", "How far away is another attention that leads to the same output?", Bounds(no=0.5, yes=0.1)
 )  # fmt: skip
-POINTS = Question(
-    "it points at what decides", "Are the words it points at those that decide?", Bounds(no=0.1, yes=0.5)
-)  # fmt: skip
-RANKS = Question(
-    "it ranks words as their removal does", "Does it rank words as leaving them out does?", Bounds(no=0.1, yes=0.5)
-)  # fmt: skip
-NOT_ALONE = Question(
-    "words alone do not decide", "How many words would lead to the same output alone?", Bounds(no=0.5, yes=0.2)
-)  # fmt: skip
-SPEAKS = Question(
-    "states speak of their words", "Does the state at a word still tell the word?", Bounds(no=0.25, yes=0.5)
-)  # fmt: skip
-NEEDED = (DEPENDS.name, POINTS.name, RANKS.name)  # none of which may fail
+COMPREHENSIVENESS = Criterion(
+    "comprehensiveness", "Does removing the attended tokens change the output?", Bounds(no=0.1, yes=0.5)
+)
+RANK_CORRELATION = Criterion(
+    "rank correlation with leave-one-out", "Does attention rank tokens as leave-one-out does?", Bounds(no=0.1, yes=0.5)
+)
+SINGLE_TOKEN = Criterion(
+    "single-token sufficiency", "How many tokens would lead to the same output alone?", Bounds(no=0.5, yes=0.2)
+)
+TOKEN_IDENTITY = Criterion(
+    "token identity in states", "Does the state at a token still identify the token?", Bounds(no=0.25, yes=0.5)
+)
+REQUIRED = (DEPENDENCE.name, COMPREHENSIVENESS.name, RANK_CORRELATION.name)  # none of which may fail

@@ -1,219 +1,182 @@
-"""Which texts should a person look at? Typical ones, extreme ones, and those that the model gets wrong."""
+"""Examples worth looking at: typical texts, extreme ones, and those that the model gets wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from attnscope.faithfulness.classifier import GRADIENT, LEFT_OUT, SHOWN, scores_of
-from attnscope.faithfulness.records import Part
-from attnscope.faithfulness.subject import Sample, Subject
-from attnscope.faithfulness.translator import Pass, left_out, passes, ranked_alike
-from attnscope.models.adapters import Texts, Words, by_word
+from attnscope.faithfulness.records import Part, ScoredExample
+from attnscope.faithfulness.subject import CLASSIFIER, PairScores, Reading, Sample, Subject
+from attnscope.faithfulness.translator import gold_values, log_probabilities
+from attnscope.models.adapters import Texts, by_word
 from attnscope.models.capabilities import ReadsOut
-from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import CounterfactualAttention
-from attnscope.probes.grounding import batch_token_probabilities
+from attnscope.probes.counterfactual import class_probabilities
+from attnscope.probes.grounding import token_probabilities
 from attnscope.probes.lexical import lexical
 from attnscope.tasks.batch import SPECIALS
 
-ALONE = "each word alone"
+ALONE = "each token alone"
+MAX_SENTENCES = 200  # of a translator, to choose from
 DIGITS = 3
-ROUGH = 5  # digits by which texts are compared: more of them depend on the batch
+COMPARED_DIGITS = 5  # more digits depend on the batch
+TYPICAL = "typical: attention agrees with leave-one-out as it usually does"
+LEAST_AGREEMENT = "extreme: attention agrees least with leave-one-out"
+MOST_AGREEMENT = "extreme: attention agrees most with leave-one-out"
+SHARPEST, FLATTEST = "extreme: the lowest entropy of attention", "extreme: the highest entropy of attention"
 
 
 @dataclass(frozen=True)
-class TextCandidate:
-    """What speaks for showing a text."""
+class Candidate:
+    """A text that may be shown, with the numbers by which texts are chosen."""
 
-    texts: Texts
-    row: int
-    tau: float  # between attention and leaving words out
-    entropy: float
-    sure: float  # the probability of the decision
-    decided: int
-    gold: int
+    index: int  # in the data
+    tau: float  # between attention and leave-one-out
+    entropy: float  # of attention, relative to uniform attention
+    confidence: float  # probability of the decision, or mean log-probability of the gold words
+    predicted: int = 0  # class
+    gold: int = 0
 
-
-def text_examples(subject: Subject, sample: Sample) -> Part:
-    looked = [one for texts in sample() for one in text_candidates(subject, texts)]
-    chosen = choose_texts([one for one in looked if not np.isnan(one.tau)] or looked)
-    shown = [text_example(subject, one, why) for why, one in chosen]
-    return {"sentences": [], "table": [], "tests": [], "examples": shown}
+    @property
+    def comparable(self) -> bool:
+        return not np.isnan([self.tau, self.entropy, self.confidence]).any()
 
 
-def text_candidates(subject: Subject, texts: Texts) -> list[TextCandidate]:
-    asked = CounterfactualAttention.of_classifier(subject.model, texts.batch)
-    scores, words = scores_of(subject, texts.batch), texts.batch.word_mask
-    taus = kendall(scores[SHOWN], scores[LEFT_OUT].abs().to(scores[SHOWN]), words)
-    entropies = torch.special.entr(asked.own.mean(1)).sum(-1) / asked.attended.sum(1).log()
-    sure, decided = asked.own_probabilities.max(-1)
-    gold = texts.batch.target[:, 0] - len(SPECIALS)
-    rough = (values.double().round(decimals=ROUGH) for values in (taus, entropies, sure))
-    numbers = (values.tolist() for values in (*rough, decided, gold))
-    return [TextCandidate(texts, row, *each) for row, each in enumerate(zip(*numbers, strict=True))]
-
-
-def choose_texts(looked: list[TextCandidate]) -> list[tuple[str, TextCandidate]]:
-    """Each text once, for the first reason that chose it."""
-    by_tau = sorted(looked, key=lambda one: one.tau)
+def class_examples(subject: Subject, sample: Sample) -> Part:
+    """Return examples of a classifier, with one score per word."""
+    found: list[Candidate] = []
+    for reading in sample.readings():
+        probabilities = class_probabilities(reading.trace.logits)
+        confidence, predicted = probabilities.max(-1)
+        gold = reading.trace.target[:, 0] - len(SPECIALS)
+        found += candidates(reading, len(found), confidence.tolist(), predicted.tolist(), gold.tolist())
+    comparable = [one for one in found if not np.isnan(one.tau)] or found
+    wrong = sorted((one for one in comparable if one.predicted != one.gold), key=lambda one: -one.confidence)
+    by_tau = sorted(comparable, key=lambda one: one.tau)
     middle = len(by_tau) // 2
-    wrong = sorted((one for one in looked if one.decided != one.gold), key=lambda one: -one.sure)
     reasons = [
-        *(
-            ("typical: attention agrees with leaving words out as it usually does", one)
-            for one in by_tau[middle - 1 : middle + 1]
-        ),
-        *(("wrong, and sure of it", one) for one in wrong[:2]),
-        ("extreme: attention agrees least with leaving words out", by_tau[0]),
-        ("extreme: attention agrees most with leaving words out", by_tau[-1]),
-        ("extreme: the sharpest attention", min(looked, key=lambda one: one.entropy)),
-        ("extreme: the most even attention", max(looked, key=lambda one: one.entropy)),
-    ]
-    kept: dict[int, tuple[str, TextCandidate]] = {}
-    for why, one in reasons:
-        kept.setdefault(id(one), (why, one))
-    return list(kept.values())
+        *((TYPICAL, one) for one in by_tau[middle - 1 : middle + 1]),
+        *(("wrong, with high confidence", one) for one in wrong[:2]),
+        (LEAST_AGREEMENT, by_tau[0]), (MOST_AGREEMENT, by_tau[-1]),
+        (SHARPEST, min(comparable, key=lambda one: one.entropy)),
+        (FLATTEST, max(comparable, key=lambda one: one.entropy)),
+    ]  # fmt: skip
+    return Part(examples=[class_example(subject, one, reason) for reason, one in without_repeats(reasons)])
 
 
-def text_example(subject: Subject, one: TextCandidate, why: str) -> dict[str, Any]:
-    texts, row = one.texts, one.row
-    scores = {
-        name: scores_of(subject, texts.batch)[name]
-        for name in (SHOWN, LEFT_OUT, GRADIENT)
-        if name in scores_of(subject, texts.batch)
-    }
-    scores = {name: by_word(values[:, None], texts.source)[row, 0] for name, values in scores.items()}
-    if hasattr(subject.model, "readout"):
-        alone = batch_token_probabilities(cast(ReadsOut, subject.model), texts.batch).tokens[:, None]
-        scores[ALONE] = mean_by_word(alone, texts)[row]
-    units = texts.source.mask[row]
-    return {
-        "why": why, "source": list(texts.source.names[row]),
-        "special": (~texts.source.real[row][units]).tolist(),
-        "gold": subject.classes[one.gold], "said": f"{subject.classes[one.decided]} ({one.sure:.2f})",
-        "scores": {name: rounded_scores(values[units]) for name, values in scores.items()},
-    }  # fmt: skip
-
-
-def mean_by_word(values: torch.Tensor, texts: Texts) -> torch.Tensor:
-    """Of a word in several pieces, the mean."""
-    known = ~values.isnan()
-    total = by_word(values.nan_to_num(), texts.source)[:, 0]
-    return total / by_word(known.to(values), texts.source)[:, 0]
-
-
-def rounded_scores(values: torch.Tensor) -> list[float | None]:
-    return [None if np.isnan(value) else float(f"{value:.{DIGITS}g}") for value in values.tolist()]
-
-
-MOST = 200  # sentences to choose from
-Matrix = list[list[float | None]]
-
-
-@dataclass(frozen=True)
-class SentenceCandidate:
-    """What speaks for showing a sentence."""
-
-    number: int  # in the stream
-    tau: float  # between attention and leaving words out
-    entropy: float  # of attention, over that of uniform attention
-    sure: float  # mean log-probability of the gold words
-
-
-def sentence_examples(subject: Subject, sample: Sample) -> Part:
-    looked: list[SentenceCandidate] = []
-    names: dict[int, str] = {}  # of target words, where the model has no reader that knows them
-    for one in passes(subject, sample):
-        looked += sentence_candidates(subject, one, len(looked))
-        names |= named(one.texts)
-        if len(looked) >= MOST:
+@torch.no_grad()
+def translation_examples(subject: Subject, sample: Sample) -> Part:
+    """Return examples of a translator, with one score per target and source word."""
+    found: list[Candidate] = []
+    names: dict[int, str] = {}  # of target tokens
+    for reading in sample.readings():
+        gold = gold_values(reading, log_probabilities(reading, reading.trace.logits))
+        found += candidates(reading, len(found), reading.by_row(gold).tolist())
+        names |= target_names(reading.texts)
+        if len(found) >= MAX_SENTENCES:
             break
-    shown = [sentence_example(subject, one.number, why, names) for why, one in choose_sentences(looked[:MOST])]
-    return {"sentences": [], "table": [], "tests": [], "examples": shown}
-
-
-@torch.no_grad()
-def sentence_candidates(subject: Subject, one: Pass, first: int) -> list[SentenceCandidate]:
-    taus = ranked_alike(one, one.shown, left_out(subject, one))
-    entropy = torch.special.entr(one.shown).sum(-1) / one.attended.sum(1, keepdim=True).log()
-    numbers = zip(taus, one.by_sentence(entropy), one.by_row(one.gold(one.said)), strict=True)
-    return [
-        SentenceCandidate(first + i, *(round(float(value), ROUGH) for value in each)) for i, each in enumerate(numbers)
-    ]
-
-
-def choose_sentences(looked: list[SentenceCandidate]) -> list[tuple[str, SentenceCandidate]]:
-    """Each sentence once, for the first reason that chose it; those without words to compare, for none."""
-    known = [one for one in looked if not np.isnan([one.tau, one.entropy, one.sure]).any()]
-    by_tau = sorted(known, key=lambda one: one.tau)
-    by_entropy = sorted(known, key=lambda one: one.entropy)
+    comparable = [one for one in found[:MAX_SENTENCES] if one.comparable]
+    by_tau, by_entropy, by_confidence = (
+        sorted(comparable, key=key)
+        for key in (lambda one: one.tau, lambda one: one.entropy, lambda one: one.confidence)
+    )
     middle = max(0, len(by_tau) // 2 - 1)
-    typical = "typical: attention agrees with leaving words out as it usually does"
     reasons = [
-        *((typical, one) for one in by_tau[middle : middle + 3]),
-        *(("wrong: the gold words are least likely here", one) for one in sorted(known, key=lambda one: one.sure)[:2]),
-        *(("extreme: attention agrees least with leaving words out", one) for one in by_tau[:1]),
-        *(("extreme: the sharpest attention", one) for one in by_entropy[:1]),
-        *(("extreme: the most even attention", one) for one in by_entropy[-1:]),
+        *((TYPICAL, one) for one in by_tau[middle : middle + 3]),
+        *(("wrong: the gold words have the lowest probability", one) for one in by_confidence[:2]),
+        *((LEAST_AGREEMENT, one) for one in by_tau[:1]),
+        *((SHARPEST, one) for one in by_entropy[:1]),
+        *((FLATTEST, one) for one in by_entropy[-1:]),
     ]
-    kept: dict[int, tuple[str, SentenceCandidate]] = {}
-    for why, one in reasons:
-        kept.setdefault(one.number, (why, one))
-    return list(kept.values())
+    decode = decoder(subject.model, names)
+    return Part(examples=[translation_example(subject, one, why, decode) for why, one in without_repeats(reasons)])
 
 
-@torch.no_grad()
-def sentence_example(subject: Subject, number: int, why: str, names: dict[int, str]) -> dict[str, Any]:
-    """Attention, and the effect of leaving words out, summed over the pieces of a source word; alone, the mean."""
-    one = Pass.of(subject, subject.read(slice(number, number + 1)))
-    source, target = one.texts.source, one.texts.target
-    found = {"attention": one.shown, "leave one out": left_out(subject, one)}
-    scores = {name: by_word(values, source, target) for name, values in found.items()}
-    if isinstance(subject.model, ReadsOut):
-        each = lexical(one.model, one.trace).probability
-        scores["each word alone"] = by_word(each, source, target) / by_word(torch.ones_like(each), source, target)
-    return {
-        "why": why, "source": list(source.names[0]), "special": (~source.real[0]).tolist(),
-        "target": list(target.names[0]), "said": said(one, teller(subject.model, names)),
-        "scores": {name: rounded_matrix(values[0]) for name, values in scores.items()},
-    }  # fmt: skip
+def candidates(reading: Reading, first: int, confidence: Sequence[float], *more: Sequence[int]) -> list[Candidate]:
+    """Return the texts of a batch as candidates; the first has this index in the data."""
+    taus = reading.rank_correlation(reading.attention, reading.leave_one_out.abs())
+    entropy = torch.special.entr(reading.attention).sum(-1) / reading.attended.sum(1, keepdim=True).log()
+    numbers = zip(taus, reading.by_text(entropy), confidence, strict=True)
+    rounded = [[round(float(value), COMPARED_DIGITS) for value in each] for each in numbers]
+    rest = zip(*more, strict=True) if more else ((),) * len(rounded)
+    return [Candidate(first + i, *each, *classes) for i, (each, classes) in enumerate(zip(rounded, rest, strict=True))]
 
 
-Tell = Callable[[Int[Tensor, " pieces"]], str]
+def without_repeats(reasons: Iterable[tuple[str, Candidate]]) -> list[tuple[str, Candidate]]:
+    """Return each text once, for the first reason that chose it."""
+    chosen: dict[int, tuple[str, Candidate]] = {}
+    for reason, one in reasons:
+        chosen.setdefault(one.index, (reason, one))
+    return list(chosen.values())
 
 
-def said(one: Pass, tell: Tell) -> list[str]:
-    """What the model predicts in the place of each target word, having heard the gold words before."""
-    target: Words = one.texts.target
-    predicted, units = one.trace.predictions[0].cpu(), target.unit[0]
-    return [tell(predicted[units == unit]) for unit in range(len(target.names[0]))]
+def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExample:
+    reading = Reading.of(subject, subject.read(slice(one.index, one.index + 1)))
+    source, model = reading.texts.source, subject.model
+    scores = {name: by_word(values, source)[0, 0] for name, values in shown_scores(reading).items()}
+    if isinstance(model, ReadsOut):
+        alone = token_probabilities(model, reading.trace).tokens[:, None]
+        count = by_word((~alone.isnan()).to(alone), source)
+        scores[ALONE] = (by_word(alone.nan_to_num(), source) / count)[0, 0]
+    return ScoredExample(
+        reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()),
+        predicted=f"{subject.classes[one.predicted]} ({one.confidence:.2f})", gold=subject.classes[one.gold],
+        scores={name: [rounded(value) for value in values.tolist()] for name, values in scores.items()},
+    )  # fmt: skip
 
 
-def teller(model: Any, names: dict[int, str]) -> Tell:
-    """Numbers of words as text: by the model's own reader, or by the names seen in the texts."""
-    reader: Any = getattr(model, "reader", None)
+def translation_example(subject: Subject, one: Candidate, reason: str, decode: "Decode") -> ScoredExample:
+    """Return scores summed over the tokens of a source word; of a token alone, the mean."""
+    reading = Reading.of(subject, subject.read(slice(one.index, one.index + 1)))
+    source, target, model = reading.texts.source, reading.texts.target, subject.model
+    scores = {name: by_word(values, source, target)[0] for name, values in shown_scores(reading).items()}
+    if isinstance(model, ReadsOut):
+        each = lexical(model, reading.trace).probability
+        scores[ALONE] = (by_word(each, source, target) / by_word(torch.ones_like(each), source, target))[0]
+    predicted, units = reading.trace.predictions[0].cpu(), target.unit[0]
+    return ScoredExample(
+        reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()), target=target.names[0],
+        predicted=tuple(decode(predicted[units == unit]) for unit in range(len(target.names[0]))),
+        scores={
+            name: [[None if np.isnan(value) else round(value, DIGITS) for value in row] for row in values.tolist()]
+            for name, values in scores.items()
+        },
+    )  # fmt: skip
 
-    def tell(numbers: Tensor) -> str:
-        text: str = reader.text(numbers) if hasattr(reader, "text") else ""
+
+def shown_scores(reading: Reading) -> dict[str, PairScores]:
+    scores = {"attention": reading.attention, "leave-one-out": reading.leave_one_out}
+    if reading.subject.kind == CLASSIFIER and reading.gradient is not None:
+        scores["gradient × input"] = reading.gradient
+    return scores
+
+
+Decode = Callable[[Int[Tensor, " tokens"]], str]
+
+
+def decoder(model: object, names: dict[int, str]) -> Decode:
+    """Return a function from token ids to text: by the model's own reader, or by the names seen in the texts."""
+    reader = getattr(model, "reader", None)
+
+    def decode(ids: Tensor) -> str:
+        text: str = reader.text(ids) if hasattr(reader, "text") else ""
         if text.strip():
             return text.strip()
         if hasattr(reader, "target_vocabulary"):
-            return " ".join(reader.target_vocabulary.decode(numbers.tolist()))
-        return " ".join(names.get(number, f"<word {number}>") for number in numbers.tolist())
+            return " ".join(reader.target_vocabulary.decode(ids.tolist()))
+        return " ".join(names.get(i, f"<token {i}>") for i in ids.tolist())
 
-    return tell
-
-
-def named(texts: Texts) -> dict[int, str]:
-    """The names of the target words of these texts."""
-    rows = zip(texts.batch.target.tolist(), texts.target.pieces, strict=True)
-    return {number: piece for row, pieces in rows for number, piece in zip(row, pieces, strict=False)}
+    return decode
 
 
-def rounded_matrix(values: Float[Tensor, "target source"]) -> Matrix:
-    return [[None if np.isnan(value) else round(value, DIGITS) for value in row] for row in values.tolist()]
+def target_names(texts: Texts) -> dict[int, str]:
+    """Return the names of the target tokens of these texts."""
+    pairs = zip(texts.batch.target.tolist(), texts.target.pieces, strict=True)
+    return {i: piece for row, pieces in pairs for i, piece in zip(row, pieces, strict=False)}
+
+
+def rounded(value: float) -> float | None:
+    """Return a number with a few significant digits, NaN as None."""
+    return None if np.isnan(value) else float(f"{value:.{DIGITS}g}")

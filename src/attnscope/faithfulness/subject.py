@@ -1,7 +1,9 @@
-"""What is audited: a model, and texts that it is asked about, as the model reads them."""
+"""The model under audit, the texts it is audited on, and its own reading of each batch of them."""
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,24 +12,64 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnscope.models.adapters import Texts, Words
+from attnscope.faithfulness.criteria import Interval
+from attnscope.models.adapters import Texts, Words, rollout
 from attnscope.models.adapters.readers import NO_WORD, Pieced
+from attnscope.models.capabilities import EmbedsSource, HasLayers, SelfAttends
+from attnscope.models.inference import evaluating
+from attnscope.models.trace import Trace
+from attnscope.probes.agreement import kendall
+from attnscope.probes.counterfactual import looked, lots_by_step
+from attnscope.probes.fragility import permute_weights
+from attnscope.probes.heads.stream import is_special
+from attnscope.probes.removal import random_score
+from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Task
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
 from attnscope.tasks.task import trimmed
 
 CLASSIFIER, TRANSLATOR = "classifier", "translator"
+CACHE_BYTES = 1 << 28
+PerWord = Float[Tensor, "batch target"]  # one number per output word
+PairScores = Float[Tensor, "batch target source"]  # one number per output word and source token
 
 
 @dataclass(frozen=True)
 class Example:
-    """A text from a file, what should be said of it, and what people said about that, if they did."""
+    """A text with its class or translation and, where people gave them, rationale and word alignment."""
 
     source: str | tuple[str, ...]
     target: str | tuple[str, ...]
-    rationale: Float[np.ndarray, " words"] | None = None  # for each word, the share of people who marked it
-    links: GoldAlignment | None = None
+    rationale: Float[np.ndarray, " words"] | None = None  # per word, the fraction of annotators who marked it
+    alignment: GoldAlignment | None = None
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the texts come from."""
+
+    name: str = "given texts"
+    split: str | None = None
+    available: int | None = None  # texts before sampling
+
+
+class ScoreCache:
+    """Scores of the batches used last, shared by several tests; the oldest are dropped beyond `max_bytes`."""
+
+    def __init__(self, max_bytes: int = CACHE_BYTES):
+        self.max_bytes, self.entries = max_bytes, OrderedDict[tuple[object, ...], Tensor]()
+
+    def get(self, name: str, batch: Batch, compute: Callable[[], Tensor]) -> Tensor:
+        """Return the score of a batch, computed if it is not held."""
+        sides = (batch.source, batch.target)
+        key = (name, *((side.cpu().numpy().tobytes(), side.shape) for side in sides))
+        if key not in self.entries:
+            self.entries[key] = compute()
+        self.entries.move_to_end(key)
+        while len(self.entries) > 1 and sum(each.nbytes for each in self.entries.values()) > self.max_bytes:
+            self.entries.popitem(last=False)
+        return self.entries[key]
 
 
 @dataclass(frozen=True)
@@ -37,28 +79,163 @@ class Subject:
     model: nn.Module
     name: str
     kind: str  # classifier or translator
-    what: str  # the class of the model
+    architecture: str  # the class of the model
     classes: tuple[str, ...]
-    count: int
+    count: int  # texts
     read: Callable[[slice], Texts]  # some of the texts, in their order
-    links: tuple[GoldAlignment, ...] | None
-    data: dict[str, Any]  # where the texts come from
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False)  # what several questions need, made once
+    alignments: tuple[GoldAlignment, ...] | None = None
+    source: DataSource = DataSource()
+    cache: ScoreCache = field(default_factory=ScoreCache, repr=False)
 
     def texts(self, size: int, most: int | None = None) -> Iterator[Texts]:
-        """The first `most` texts, or all, so many at a time."""
+        """Yield the first `most` texts, or all, in batches."""
         end = self.count if most is None else min(most, self.count)
         for start in range(0, end, size):
             yield self.read(slice(start, min(start + size, end)))
 
     @property
     def depth(self) -> int:
-        """Layers of attention that can be changed one by one."""
-        return int(getattr(self.model, "depth", 1))
+        """The number of layers whose attention can be changed one by one."""
+        return self.model.depth if isinstance(self.model, HasLayers) else 1
 
     @property
     def has_rationales(self) -> bool:
         return self.read(slice(0, 1)).batch.rationale is not None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first texts of a subject, in batches, re-iterable."""
+
+    subject: Subject
+    num_texts: int
+    batch_size: int = 32  # changes the speed, never a result
+    seed: int = 0
+    quick: bool = False
+    progress: Callable[[int], None] = lambda texts: None  # called with the number of texts done
+
+    def __call__(self) -> Iterator[Texts]:
+        for texts in self.subject.texts(self.batch_size, self.num_texts):
+            yield texts
+            self.progress(len(texts.batch))
+
+    def batches(self) -> Iterator[Batch]:
+        return (texts.batch for texts in self())
+
+    def readings(self) -> "Iterator[Reading]":
+        return (Reading.of(self.subject, texts) for texts in self())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A batch of texts as the model reads it, with its own attention.
+
+    A classifier has one output word, the class that it decides for, right or wrong. A translator has several: with
+    teacher forcing, every output word has one attention and one distribution.
+    """
+
+    subject: Subject
+    texts: Texts
+    batch: Batch  # on the model's device; its target is what effects are measured on
+    trace: Trace
+    attended: Bool[Tensor, "batch source"]  # positions that may be attended to
+    words: Bool[Tensor, "batch source"]  # of them, tokens that are not special
+    outputs: Bool[Tensor, "batch target"]  # output words that are not special
+
+    @classmethod
+    def of(cls, subject: Subject, texts: Texts) -> "Reading":
+        """Return what one forward pass gives."""
+        trace, attended = looked(subject.model, texts.batch)
+        batch = texts.batch.to(trace.source.device)
+        if subject.kind == CLASSIFIER:
+            decided = replace(batch, target=trace.predictions)
+            return cls(subject, texts, decided, trace, attended, batch.word_mask, batch.target_mask)
+        source, target = (~is_special(subject.model, batch, side) for side in ("source", "target"))
+        return cls(subject, texts, batch, trace, attended, attended & source, batch.target_mask & target)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.subject.model
+
+    @cached_property
+    def attention(self) -> PairScores:
+        """The attention that users would be shown: the last layer's, the mean over its heads."""
+        return self.trace.attention.detach().mean(1)
+
+    @property
+    def comparable(self) -> Bool[Tensor, "batch target source"]:
+        """Source words that can be ranked, per output word: all, unless there are fewer than two."""
+        enough = self.words.sum(1, keepdim=True) > 1
+        return self.outputs[:, :, None] & (self.words & enough)[:, None]
+
+    @property
+    def leave_one_out(self) -> PairScores:
+        """How much the log-probability of each output word falls without each source token."""
+        return self._score("leave-one-out", lambda: leave_one_out(self.model, self.batch).values)
+
+    @property
+    def gradient(self) -> PairScores | None:
+        """Gradient × input, where the model declares its source embedding."""
+        model = self.model
+        if not isinstance(model, EmbedsSource):
+            return None
+        return self._score("gradient", lambda: influence(model, self.batch).values)
+
+    @property
+    def rollout(self) -> PairScores | None:
+        """Attention rollout, where the model gives whole matrices of self-attention."""
+        model = self.model
+        if not isinstance(model, SelfAttends):
+            return None
+        with evaluating(model):
+            return rollout(model.self_attention(self.batch))[:, :1]
+
+    def _score(self, name: str, compute: Callable[[], Tensor]) -> PairScores:
+        # A text's only word has no effect that could be compared: zero.
+        return self.subject.cache.get(name, self.batch, lambda: compute().detach().nan_to_num(nan=0.0))
+
+    def random(self, seed: int) -> PairScores:
+        """A random score, which depends on the text and the seed, not on the batch."""
+        if self.subject.kind == CLASSIFIER:
+            return random_score(self.batch, seed)[:, None]
+        return lots_by_step(self.trace, range(1), seed)[0][:, 0].double()
+
+    def shuffled(self, seed: int) -> PairScores:
+        """The attention shown, its weights shuffled among the positions that may be attended to."""
+        keys = lots_by_step(self.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
+        return permute_weights(self.attention, self.attended, keys)[0]
+
+    def rank_correlation(self, score: PairScores, other: PairScores) -> Float[np.ndarray, " texts"]:
+        """Kendall's τ of two scores of the source words, per text."""
+        return self.by_text(kendall(score, other.to(score), self.comparable))
+
+    def by_text(self, values: PerWord) -> Float[np.ndarray, " texts"]:
+        """The mean over the output words of each text; NaN is left out, and the mean of nothing is NaN."""
+        known = self.outputs & ~values.isnan()
+        total = values.double().masked_fill(~known, 0).sum(1) / known.sum(1)
+        return np.asarray(total.cpu().numpy())
+
+    def by_row(self, values: Float[Tensor, " rows"]) -> Float[np.ndarray, " texts"]:
+        """The same, from one number per output word in a row."""
+        blank = values.new_zeros(self.outputs.shape, dtype=torch.float64)
+        return self.by_text(blank.masked_scatter(self.outputs, values.double()))
+
+
+class PerText:
+    """Numbers per text, collected by name over batches."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[np.ndarray]] = defaultdict(list)
+
+    def add(self, name: str, values: Float[np.ndarray, " texts"]) -> None:
+        self.parts[name].append(values)
+
+    def __getitem__(self, name: str) -> Float[np.ndarray, " texts"]:
+        return np.concatenate(self.parts[name])
+
+    def means(self) -> dict[str, Interval]:
+        """Return the mean of each name with its interval."""
+        return {name: Interval.of(self[name]) for name in self.parts}
 
 
 def from_examples(model: Any, examples: Sequence[Example]) -> Callable[[slice], Texts]:
@@ -104,28 +281,3 @@ def named(
 def pieced(numbers: Sequence[int], words: tuple[str, ...]) -> Pieced:
     """Every position a word of its own, but for special ones."""
     return Pieced(words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(numbers)))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The first texts of a subject, a batch at a time, from the beginning whenever asked."""
-
-    subject: Subject
-    most: int
-    size: int = 32  # texts in a batch: how fast, and never what is found
-    seed: int = 0
-    quick: bool = False
-    seen: Callable[[int], None] = lambda texts: None  # is told how many texts went by
-
-    def __call__(self) -> Iterator[Texts]:
-        for some in self.subject.texts(self.size, self.most):
-            yield some
-            self.seen(len(some.batch))
-
-    def batches(self) -> Iterator[Batch]:
-        return (texts.batch for texts in self())
-
-    @property
-    def texts(self) -> int:
-        """How many the answer rests on."""
-        return min(self.most, self.subject.count)

@@ -12,6 +12,7 @@ from jinja2 import Environment
 
 import attnscope
 from attnscope.errors import require
+from attnscope.faithfulness.records import Verdict
 from attnscope.files import read_json, write_atomically
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
@@ -119,8 +120,8 @@ def audits_in(folder: Path) -> list[ListedAudit]:
     audits = []
     for page in sorted(folder.glob(f"*/{AUDIT_PAGE}")):
         beside = page.with_suffix(".json")
-        verdict = (read_json(beside) if beside.exists() else {}).get("verdict") or {}
-        audits.append(ListedAudit(page, verdict.get("answer") or "unclear", verdict.get("headline") or ""))
+        verdict = Verdict.from_json((read_json(beside) if beside.exists() else {}).get("verdict") or {})
+        audits.append(ListedAudit(page, verdict.label, verdict.headline))
     return audits
 
 

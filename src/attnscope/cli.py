@@ -280,7 +280,7 @@ def audit(
     check_device(device)
     settings = Settings(quick, budget, batch_size, texts, seed, examples)
     with asking("audit") as seen:
-        found = carry_out(
+        found = audit_model(
             _run(model, store), data, out, settings, split=split, device=device, progress=seen,
             against=None if against is None else _run(against, store),
         )  # fmt: skip

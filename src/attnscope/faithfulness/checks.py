@@ -29,12 +29,12 @@ from attnscope.probes.adversary import (
     search_token_adversaries,
 )
 from attnscope.probes.agreement import ONE_IN, agreement, chance
-from attnscope.probes.counterfactual import Reweighing
+from attnscope.probes.counterfactual import MAX_ELEMENTS, read_out_rows, rows_at_a_time
 from attnscope.probes.divergences import jsd
 from attnscope.probes.grounding import MARGIN, token_probabilities
 from attnscope.probes.heads import HeadRanking, head_formation, head_ranking
 from attnscope.probes.information import compute_information
-from attnscope.probes.lexical import CELLS, log_odds, picked_by_all, rows_at_a_time, said_with
+from attnscope.probes.lexical import log_odds
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores
@@ -175,7 +175,7 @@ def batch_adversaries(reading: Reading, settings: SearchSettings) -> BatchAdvers
     model, batch = reading.model, reading.texts.batch
     if reading.subject.kind != CLASSIFIER:
         return search_token_adversaries(model, reading.batch, reading.outputs, settings)
-    exact = len(reading.subject.classes) == 2 and Reweighing.of(model, batch).places is not None
+    exact = len(reading.subject.classes) == 2 and reading.counterfactual.contributions is not None
     return exact_adversaries_in_batch(model, batch) if exact else search_adversaries_in_batch(model, batch, settings)
 
 
@@ -259,17 +259,16 @@ class AloneProbabilities:
     likeliest: Bool[Tensor, "batch target source"]  # whether it would be predicted again
 
 
-def probabilities_alone(model: ReadsOut, reading: Reading, cells: int = CELLS) -> AloneProbabilities:
+def probabilities_alone(model: ReadsOut, reading: Reading, max_elements: int = MAX_ELEMENTS) -> AloneProbabilities:
     """Return a readout per output word and source token, which gets all attention (snell2021 §3.1)."""
     trace = reading.trace
     blank = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
     gold, predicted, likeliest = blank, blank.clone(), torch.zeros_like(blank, dtype=torch.bool)
     pairs = (reading.outputs[:, :, None] & reading.words[:, None]).nonzero()
-    pick = picked_by_all(trace)
     with evaluating(model):
-        for some in pairs.split(rows_at_a_time(trace, cells)):
+        for some in pairs.split(rows_at_a_time(trace, max_elements)):
             b, t, source = some.unbind(1)
-            logits, output = said_with(model, trace, pick(b, t, source), b, t), trace.predictions[b, t]
+            logits, output = read_out_rows(model, trace, trace.last.values[b, :, source], b, t), trace.predictions[b, t]
             gold[b, t, source] = log_odds(logits, trace.target[b, t])
             predicted[b, t, source] = log_odds(logits, output).sigmoid()
             likeliest[b, t, source] = logits.argmax(1) == output

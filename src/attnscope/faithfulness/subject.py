@@ -19,7 +19,7 @@ from attnscope.models.capabilities import EmbedsSource, HasLayers, SelfAttends
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement import kendall
-from attnscope.probes.counterfactual import looked, lots_by_step
+from attnscope.probes.counterfactual import CounterfactualAttention, random_keys, trace_and_mask
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.heads.stream import is_special
 from attnscope.probes.removal import random_score
@@ -145,7 +145,7 @@ class Reading:
     @classmethod
     def of(cls, subject: Subject, texts: Texts) -> "Reading":
         """Return what one forward pass gives."""
-        trace, attended = looked(subject.model, texts.batch)
+        trace, attended = trace_and_mask(subject.model, texts.batch)
         batch = texts.batch.to(trace.source.device)
         if subject.kind == CLASSIFIER:
             decided = replace(batch, target=trace.predictions)
@@ -156,6 +156,11 @@ class Reading:
     @property
     def model(self) -> nn.Module:
         return self.subject.model
+
+    @cached_property
+    def counterfactual(self) -> CounterfactualAttention:
+        """The model's outputs with other attention."""
+        return CounterfactualAttention(self.model, self.batch, self.trace, self.attended)
 
     @cached_property
     def attention(self) -> PairScores:
@@ -198,11 +203,11 @@ class Reading:
         """A random score, which depends on the text and the seed, not on the batch."""
         if self.subject.kind == CLASSIFIER:
             return random_score(self.batch, seed)[:, None]
-        return lots_by_step(self.trace, range(1), seed)[0][:, 0].double()
+        return random_keys(self.trace, range(1), seed)[0][:, 0].double()
 
     def shuffled(self, seed: int) -> PairScores:
         """The attention shown, its weights shuffled among the positions that may be attended to."""
-        keys = lots_by_step(self.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
+        keys = random_keys(self.trace, range(1), seed)[:, :, 0]  # 1 x batch x target x source
         return permute_weights(self.attention, self.attended, keys)[0]
 
     def rank_correlation(self, score: PairScores, other: PairScores) -> Float[np.ndarray, " texts"]:

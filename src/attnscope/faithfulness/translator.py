@@ -12,14 +12,13 @@ from attnscope.faithfulness.records import Part
 from attnscope.faithfulness.subject import PerText, PerWord, Reading, Sample, Subject
 from attnscope.models.adapters import up_to
 from attnscope.models.attention import uniform
-from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import evaluating
 from attnscope.models.trace import Intervention, Where
 from attnscope.probes.agreement import peaks
-from attnscope.probes.counterfactual import lots_by_step, reweighed
+from attnscope.probes.counterfactual import random_keys
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.heads.ranking import HeadAlignmentAccumulator, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.stream import Heads, Sentences, asking, weights_of
+from attnscope.probes.heads.stream import Heads, Sentences
 from attnscope.probes.word_alignment import AlignmentAccumulator
 
 CHANGED, LOST, MOVED = "words changed", "log-probability lost", "output change (TVD)"
@@ -94,25 +93,24 @@ def effects_of(reading: Reading, own: Tensor, other: Tensor) -> dict[str, np.nda
 
 def counterfactual_logits(reading: Reading, layers: int, draws: int, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the logits with each other attention, one at a time: they are large."""
-    model, trace, where = reading.model, reading.trace, LAST * (layers > 1)
-    yield f"uniform{where}", reweighed(model, trace, uniform(trace.attention, reading.attended))
+    counterfactual, where = reading.counterfactual, LAST * (layers > 1)
+    yield f"uniform{where}", counterfactual.logits(uniform(reading.trace.attention, reading.attended))
     for draw in range(draws):
-        yield f"shuffled{where}", reweighed(model, trace, shuffled_layer(reading, layers - 1, draw, seed))
+        yield f"shuffled{where}", counterfactual.logits(shuffled_layer(reading, layers - 1, draw, seed))
     if layers > 1:
-        forward = asking(model, reading.batch, {})
-        yield f"uniform{ALL}", forward(dict.fromkeys(range(layers), uniform)).logits
+        yield f"uniform{ALL}", counterfactual.intervene(dict.fromkeys(range(layers), uniform)).logits
         for draw in range(draws):
             every: dict[Where, Intervention] = {
                 layer: shuffled_layer(reading, layer, draw, seed) for layer in range(layers)
             }
-            yield f"shuffled{ALL}", forward(every).logits
+            yield f"shuffled{ALL}", counterfactual.intervene(every).logits
 
 
 def shuffled_layer(reading: Reading, layer: int, draw: int, seed: int) -> Float[Tensor, "batch heads target source"]:
     """Return a layer's own weights, shuffled."""
     trace = up_to(reading.trace, layer) if len(reading.trace.layers) > 1 else reading.trace
     stream = layer * LAYER_KEYS + draw
-    keys = lots_by_step(trace, range(stream, stream + 1), seed)
+    keys = random_keys(trace, range(stream, stream + 1), seed)
     mixed: Tensor = permute_weights(trace.attention.flatten(1, 2), reading.attended, keys.flatten(2, 3))[0]
     return mixed.unflatten(1, trace.attention.shape[1:3])
 
@@ -165,7 +163,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     for reading in sample.readings():
         sentences = Sentences(reading.batch, reading.texts.source, reading.texts.target)
         special = Special.of(reading.model, reading.batch)
-        heads.update(weights_of(reading.trace), sentences, special)
+        heads.update(reading.counterfactual.layer_weights, sentences, special)
         shown.update(reading.attention[None, :, None], sentences, special)
         corpus.append(sentences)
     error, by_head, model_1 = float(shown.result()[0, 0]), heads.result(), model_1_error(subject, corpus)

@@ -185,7 +185,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
     return mean, statistics.stdev(values) if len(values) > 1 else math.nan
 
 
-def spread(values: Sequence[float]) -> float:
+def spread(values: Values) -> float:
     """The standard deviation over seeds, for an error bar; none for a single seed."""
     sd = mean_and_sd(finite(values))[1]
     return sd if math.isfinite(sd) else 0.0

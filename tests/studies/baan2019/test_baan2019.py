@@ -14,10 +14,24 @@ from attnscope.probes.gates import Saturation
 from attnscope.probes.weight_graph import weight_graph
 from attnscope.probes.weights import EmbeddingTable
 from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
-from attnscope.studies.baan2019.diagnosed import TABLE2, TABLE3
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, baseline, guided, task
-from attnscope.studies.baan2019.overlap import OVERLAP
-from attnscope.studies.baan2019.recorded import SIGNALS, answers, looked_up, network_of, samples
+from attnscope.studies.baan2019.experiments import (
+    BASELINE,
+    GUIDED,
+    PROFILES,
+    baseline,
+    guided,
+    network_of,
+    network_traces,
+    task,
+)
+from attnscope.studies.baan2019.functional_groups import (
+    OVERLAP,
+    SIGNALS,
+    TABLE2,
+    TABLE3,
+    at_gold_position,
+    diagnostic_samples,
+)
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
 from attnscope.studies.finding import Finding, Measurements, published_by
 from attnscope.tasks import NOWHERE, SPECIALS, Batch, LookupTables, PublishedLookupTables
@@ -110,21 +124,21 @@ def test_with_the_published_files_they_are_used(monkeypatch):
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_every_table_is_current_equally_often(run, signal):
     """Footnote 6: a majority classifier is right in 12.5 % of the cases."""
-    found = samples(run, signal)
+    found = diagnostic_samples(run, signal)
     assert len(found) == 64 * 1 + 512 * 2
     assert found.majority == 0.125
     assert len(np.unique(found.sequences)) == 576
 
 
 def test_a_time_step_is_a_place_before_the_full_stop(run):
-    labels = samples(run, "h_enc", "time step").labels
+    labels = diagnostic_samples(run, "h_enc", "time step").labels
     assert np.unique(labels, return_counts=True)[1].tolist() == [576, 576, 512]
 
 
 def test_a_recorded_state_is_that_of_its_table(run):
     """Sentence by sentence, with the names of the tables read off the question."""
     questions, words = run.task.questions("new_compositions"), run.task.source_vocabulary
-    found = samples(run, "h_enc", splits=["new_compositions"])
+    found = diagnostic_samples(run, "h_enc", splits=["new_compositions"])
     model = network_of(run)
     for number, (batch, question) in enumerate(zip(run.task.batches("new_compositions", 1), questions, strict=True)):
         with torch.no_grad():
@@ -136,8 +150,8 @@ def test_a_recorded_state_is_that_of_its_table(run):
 
 def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
     """The k-th word of an answer needs the k-th word of the question."""
-    found = samples(run, "z_dec", splits=["new_compositions"])
-    (pair,) = answers(run, ["new_compositions"])
+    found = diagnostic_samples(run, "z_dec", splits=["new_compositions"])
+    (pair,) = network_traces(run, ["new_compositions"])
     gates = pair[1].gates["decoder.keep"][:, 1:3].flatten(0, 1).double().numpy()
     np.testing.assert_array_equal(found.states, gates)
     np.testing.assert_array_equal(found.labels, pair[0].source[:, 1:3].flatten().numpy())
@@ -146,7 +160,7 @@ def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
 def test_a_step_without_a_guide_has_no_word():
     source, everywhere = torch.tensor([[7, 8, 9]]), torch.ones(1, 3, dtype=torch.bool)
     batch = Batch(source, everywhere, source, everywhere, gold_attention=torch.tensor([[2, NOWHERE, 0]]))
-    assert looked_up(source, batch).tolist() == [[9, NOWHERE, 7]]
+    assert at_gold_position(source, batch).tolist() == [[9, NOWHERE, 7]]
 
 
 # What is published and claimed ---------------------------------------------------------------------------------------
@@ -206,34 +220,34 @@ def test_the_overlap_claims_hold_for_the_papers_own_number():
 
 def test_words_that_the_decoder_never_hears_are_left_out():
     table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
-    assert fig1.heard(table, "decoder").words == ("<start>", "000")
-    assert fig1.heard(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
+    assert fig1.without_unused(table, "decoder").words == ("<start>", "000")
+    assert fig1.without_unused(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 
 
 def test_connections_of_a_graph_in_numbers():
     graph = weight_graph(np.array([[0.5, -0.3], [0.0, 0.1]]), 0.2)
-    assert fig2.numbers(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
-    assert fig2.numbers(graph, "previous")["highest"] == 1
+    assert fig2.statistics(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
+    assert fig2.statistics(graph, "previous")["highest"] == 1
 
 
 def test_opposite_polarities_correlate_negatively():
     update, reset = np.array([[1.0, 3.0], [-1.0, -1.0]]), np.array([[-2.0, -2.0], [0.0, 1.0]])
-    assert fig2.inverse({"encoder.Whz": update, "encoder.Whr": reset}, "encoder") == pytest.approx(-1)
+    assert fig2.gate_polarity({"encoder.Whz": update, "encoder.Whr": reset}, "encoder") == pytest.approx(-1)
 
 
 def test_a_unit_is_narrow_or_wide_by_the_range_that_it_covers():
     values = np.array([[-1.0, 0.2, -0.6], [1.0, 0.3, 0.6]])
-    found = fig3.numbers(Activations(values, (0, 1, 2)))
+    found = fig3.statistics(Activations(values, (0, 1, 2)))
     assert (found["narrow"], found["wide"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
 def test_drawn_quantiles_keep_the_lowest_and_the_highest_value():
     values = np.random.default_rng(0).uniform(-1, 1, (300, 4))
-    shown = fig3.sampled(Activations(values, (0, 1, 2, 3)))
+    shown = fig3.sample_units(Activations(values, (0, 1, 2, 3)))
     np.testing.assert_array_equal(shown["quantiles"][0], values.min(0)[shown["units"]])
     np.testing.assert_array_equal(shown["quantiles"][-1], values.max(0)[shown["units"]])
 
 
 def test_a_gate_is_often_open_above_half_of_the_steps():
     gate = Saturation(closed=torch.tensor([0.0, 0.5]), open=torch.tensor([0.75, 0.5]), steps=4)
-    assert fig4.numbers(gate)["often_open"] == 0.5
+    assert fig4.statistics(gate)["often_open"] == 0.5

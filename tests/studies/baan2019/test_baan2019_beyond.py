@@ -13,14 +13,12 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.probes.diagnostic import fit_diagnostic
 from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
-from attnscope.studies.baan2019.diagnosed import TABLE2, further
 from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
-from attnscope.studies.baan2019.experiments import BASELINE, PROFILES, guided
+from attnscope.studies.baan2019.experiments import BASELINE, HARDEST, PROFILES, guided, network_of
+from attnscope.studies.baan2019.functional_groups import TABLE2, control_and_rankings, diagnostic_samples
 from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
 from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED
-from attnscope.studies.baan2019.recorded import network_of, samples
-from attnscope.studies.baan2019.sec5_2 import HARDEST
-from attnscope.studies.baan2019.shapley import READ, SHAPLEY, groups_of
+from attnscope.studies.baan2019.shapley import DECODED, SHAPLEY, groups_of
 from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
 from attnscope.studies.finding import Measurements
 from attnscope.studies.reproduce import reproduce
@@ -134,8 +132,8 @@ def test_converged_networks_are_trained_alike_and_to_the_end(study):
 
 def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
     how = MATCHED.experiments(TINY)[CONVERGED].settings
-    reading = fit_diagnostic(samples(run, "h_enc"), how.stated)
-    found = further("h_enc", reading, functional_group(reading), how.released)
+    reading = fit_diagnostic(diagnostic_samples(run, "h_enc"), how.stated)
+    found = control_and_rankings("h_enc", reading, functional_group(reading), how.released)
     assert found["selectivity"] == pytest.approx(reading.accuracy - found["control"])
     assert all(1 <= found[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
 
@@ -172,13 +170,15 @@ def test_groups_without_a_common_unit_are_not_alike_and_equal_ones_are():
 
 
 def test_each_ranking_has_a_group_of_each_split(run, study):
-    groups = groups_of(run, READ[0], SHAPLEY.experiments(TINY)["guided"].settings)
+    groups = groups_of(run, DECODED[0], SHAPLEY.experiments(TINY)["guided"].settings)
     assert [len(each) for each in groups.values()] == [3, 3]
     assert all(1 <= len(group) <= TINY.units for each in groups.values() for group in each)
 
 
 def shapley(**values: float) -> Measurements:
-    rows = [{f"{name}_{what}": value + 0.001 * i for name in READ for what, value in values.items()} for i in range(3)]
+    rows = [
+        {f"{name}_{what}": value + 0.001 * i for name in DECODED for what, value in values.items()} for i in range(3)
+    ]
     return Measurements({"guided": rows})
 
 

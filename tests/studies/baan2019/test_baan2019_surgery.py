@@ -11,10 +11,9 @@ from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.transplant import COMPONENTS, parameters_of, prune_to_strongest
 from attnscope.studies.baan2019 import sec5_2, table4
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES
-from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, drawn, hardest, trained_on
-from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, put_together
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, network_of, sequence_accuracy
+from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, random_neurons, train_further
+from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, transplant
 from attnscope.studies.finding import Measurements
 from studies import well_formed
 
@@ -56,22 +55,22 @@ def test_every_number_that_the_paper_states_is_in_a_row(reproduced):
 
 
 def test_the_papers_26_neurons_are_kept_of_each_side():
-    kept = drawn(512, 0.05, seed=0)
+    kept = random_neurons(512, 0.05, seed=0)
     assert [len(set(kept[side])) for side in ("encoder", "decoder")] == [26, 26]
-    assert kept != drawn(512, 0.05, seed=1)
+    assert kept != random_neurons(512, 0.05, seed=1)
 
 
 def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
     operated = prune_to_strongest(network_of(run), 0.05)
-    held, free = trained_on(operated, run, 1), trained_on(operated, run, 1, free=True)
-    for name, where in operated.frozen.items():
+    held, free = train_further(operated, run, 1), train_further(operated, run, 1, free=True)
+    for name, where in operated.held.items():
         assert (dict(held.named_parameters())[name][where] == 0).all(), name
-    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.frozen.items())
+    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.held.items())
 
 
 def test_training_on_twice_gives_the_same_network(run):
     operated = prune_to_strongest(network_of(run), 0.05)
-    one, other = (trained_on(operated, run, 1).state_dict() for _ in range(2))
+    one, other = (train_further(operated, run, 1).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -79,7 +78,7 @@ def test_accuracy_is_that_of_whole_answers_to_new_compositions(run):
     model, (batch,) = network_of(run), run.task.batches("new_compositions")
     with torch.no_grad():
         said = model(batch, teacher_forcing=0.0).predictions
-    assert hardest(model, run) == pytest.approx((said == batch.target).all(1).double().mean().item())
+    assert sequence_accuracy(model, run) == pytest.approx((said == batch.target).all(1).double().mean().item())
 
 
 def pruning(**values: float) -> Measurements:
@@ -115,15 +114,15 @@ def test_receiver_and_donor_start_apart_and_are_networks_of_other_rows(seed, stu
 
 def test_a_frozen_part_is_the_donors_to_the_end(run, study, tmp_path):
     donor = network_of(train(pair(TINY, Substitution(GUIDED, "decoder_wih", 1))(0).runs["donor"], Store(tmp_path)))
-    operated = put_together(network_of(run), donor, "decoder_wih")
-    made = trained_on(operated, run, 1)
+    operated = transplant(network_of(run), donor, "decoder_wih")
+    made = train_further(operated, run, 1)
     for name, parameter in parameters_of(donor, "decoder_wih").items():
         assert torch.equal(dict(made.named_parameters())[name], parameter), name
 
 
 def test_with_nothing_replaced_the_network_is_its_parent(run):
     parent = network_of(run)
-    assert put_together(parent, parent, NOTHING).model is parent
+    assert transplant(parent, parent, NOTHING).model is parent
 
 
 PUBLISHED = {

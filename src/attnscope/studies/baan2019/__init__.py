@@ -1,15 +1,14 @@
 """Baan et al. 2019, On the Realization of Compositionality in Neural Networks: what attentive guidance builds."""
 
-from attnscope.studies.baan2019.diagnosed import TABLE2, TABLE3
 from attnscope.studies.baan2019.dose import DOSE
 from attnscope.studies.baan2019.experiments import PROFILES
 from attnscope.studies.baan2019.fig1 import FIG1
 from attnscope.studies.baan2019.fig2 import FIG2
 from attnscope.studies.baan2019.fig3 import FIG3
 from attnscope.studies.baan2019.fig4 import FIG4
+from attnscope.studies.baan2019.functional_groups import OVERLAP, TABLE2, TABLE3
 from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
 from attnscope.studies.baan2019.matched import MATCHED
-from attnscope.studies.baan2019.overlap import OVERLAP
 from attnscope.studies.baan2019.sec5_2 import SEC5_2
 from attnscope.studies.baan2019.shapley import SHAPLEY
 from attnscope.studies.baan2019.small import SMALL_NETWORK

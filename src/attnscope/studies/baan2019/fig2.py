@@ -1,22 +1,16 @@
 """Do guided networks have fewer, but stronger connections? (baan2019 §3, figure 2)"""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.plots.lines import edges
 from attnscope.probes.weight_graph import THRESHOLDS, WeightGraph, weight_graphs
 from attnscope.probes.weights import Matrices, gate_matrices, polarity
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, side_by_side
-from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.claims import ClaimVerdict, at_most, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements, TrainedCase
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, network_of, side_by_side
+from attnscope.studies.claims import ClaimVerdict, SeedValues, at_most, more_than
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BOTH = "both"
 MODELS = (BASELINE, GUIDED)
@@ -34,21 +28,20 @@ QUANTITIES = {
 }
 
 
-def measure(subject: TrainedCase) -> Measurement:
-    models = {part: gate_matrices(network_of(run)) for part, run in subject.runs.items()}
-    pooled = weight_graphs(models).graphs
-    above = weight_graphs(models, THRESHOLDS).graphs
-    found: dict[str, Any] = {}
+def measure(case: TrainedCase) -> Measurement:
+    models = {role: gate_matrices(network_of(run)) for role, run in case.runs.items()}
+    pooled, above = weight_graphs(models).graphs, weight_graphs(models, THRESHOLDS).graphs
+    numbers: dict[str, float] = {}
     for model in MODELS:
         for matrix, layer in MATRICES.items():
-            each = numbers(pooled[model, matrix], layer) | {"published_edges": above[model, matrix].edges}
-            found |= {f"{model}_{matrix}_{name}": value for name, value in each.items()}
-        found |= {f"{model}_{side}_polarity": inverse(models[model], side) for side in GATES_OF}
-    picture = {f"{model} {matrix}": lines(pooled[model, matrix]) for matrix in DRAWN for model in MODELS}
-    return found | {"picture": picture}
+            each = statistics(pooled[model, matrix], layer) | {"published_edges": above[model, matrix].edges}
+            numbers |= {f"{model}_{matrix}_{name}": value for name, value in each.items()}
+        numbers |= {f"{model}_{side}_polarity": gate_polarity(models[model], side) for side in GATES_OF}
+    picture = {f"{model} {matrix}": edge_lists(pooled[model, matrix]) for matrix in DRAWN for model in MODELS}
+    return {**numbers, "picture": picture}
 
 
-def numbers(graph: WeightGraph, layer: str) -> dict[str, float]:
+def statistics(graph: WeightGraph, layer: str) -> dict[str, float]:
     summary = graph.summary()
     return {
         "edges": graph.edges,
@@ -58,68 +51,59 @@ def numbers(graph: WeightGraph, layer: str) -> dict[str, float]:
     }
 
 
-def inverse(matrices: Matrices, side: str) -> float:
-    """How the units' mean weights in update and reset gate correlate."""
+def gate_polarity(matrices: Matrices, side: str) -> float:
+    """Return the correlation of the units' mean weights in update and reset gate."""
     update, reset = GATES_OF[side]
     return polarity(matrices[update], matrices[reset], MATRICES[update]).correlation
 
 
-def lines(graph: WeightGraph) -> dict[str, Any]:
+def edge_lists(graph: WeightGraph) -> dict[str, FigureData]:
     return {"bottom": graph.previous, "top": graph.next, "weights": graph.weights, "sizes": graph.shape[::-1]}
 
 
-def table(measured: Measurements) -> list[Row]:
-    connections = [
-        row(model=model, quantity=f"{matrix}: {text}", values=values(measured, model, matrix, name))
-        for matrix in MATRICES
-        for model in MODELS
-        for name, text in QUANTITIES.items()
-    ]
-    polarities = [
-        row(
-            model=model,
-            quantity=f"{side}: correlation of units' mean weights in update and reset gate",
-            values=values(measured, model, side, "polarity"),
-        )
-        for side in GATES_OF
-        for model in MODELS
-    ]
-    return connections + polarities
-
-
-def values(measured: Measurements, model: str, where: str, name: str) -> Sequence[float]:
+def values(measured: Measurements, model: str, where: str, name: str) -> SeedValues:
     return measured.values(BOTH, f"{model}_{where}_{name}")
 
 
+def table(measured: Measurements) -> list[Row]:
+    polarity_text = "correlation of units' mean weights in update and reset gate"
+    quantities = [
+        *((matrix, model, name, text) for matrix in MATRICES for model in MODELS for name, text in QUANTITIES.items()),
+        *((side, model, "polarity", polarity_text) for side in GATES_OF for model in MODELS),
+    ]
+    return [
+        row(model=model, quantity=f"{where}: {text}", values=values(measured, model, where, name))
+        for where, model, name, text in quantities
+    ]
+
+
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    def compared(text: str, matrix: str, name: str, more: str = GUIDED, less: str = BASELINE) -> ClaimVerdict:
-        return more_than(text, values(measured, more, matrix, name), values(measured, less, matrix, name))
-
-    fewer = [
-        compared(f"{matrix}: the guided network has fewer strong connections", matrix, "edges", BASELINE, GUIDED)
-        for matrix in DRAWN
-    ]
-    stronger = [
-        compared(f"{matrix}: the guided network's connections are stronger", matrix, "strength") for matrix in DRAWN
-    ]
-    gathered = [
-        compared(f"{matrix}: the guided network's lie more at a few units of the {layer} layer", matrix, "gathered")
-        for matrix, layer in MATRICES.items()
-    ]
-    inverse = [
-        at_most(
-            f"{side}, {model}: polarities of update and reset gate are inverse",
-            values(measured, model, side, "polarity"),
-            0.0,
+    def compare(text: str, matrix: str, name: str, more: str = GUIDED, less: str = BASELINE) -> ClaimVerdict:
+        return more_than(
+            f"{matrix}: {text}", values(measured, more, matrix, name), values(measured, less, matrix, name)
         )
-        for side in GATES_OF
-        for model in MODELS
+
+    return [
+        *(compare("the guided network has fewer strong connections", m, "edges", BASELINE, GUIDED) for m in DRAWN),
+        *(compare("the guided network's connections are stronger", matrix, "strength") for matrix in DRAWN),
+        *(
+            compare(f"the guided network's lie more at a few units of the {layer} layer", matrix, "gathered")
+            for matrix, layer in MATRICES.items()
+        ),
+        *(
+            at_most(
+                f"{side}, {model}: polarities of update and reset gate are inverse",
+                values(measured, model, side, "polarity"),
+                0.0,
+            )
+            for side in GATES_OF
+            for model in MODELS
+        ),
     ]
-    return [*fewer, *stronger, *gathered, *inverse]
 
 
-def draw(data: Any) -> "Figure":
-    """A row a matrix, a panel a model, and one scale of colours a row."""
+def draw(data: FigureData) -> Figure:
+    """Draw one row per matrix with one colour scale, and one panel per model."""
     picture, axes = plots.panels(len(DRAWN), len(MODELS), size=(6.0, 2.6))
     for i, matrix in enumerate(DRAWN):
         graphs = {model: data[f"{model} {matrix}"] for model in MODELS}

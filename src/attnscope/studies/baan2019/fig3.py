@@ -1,33 +1,28 @@
-"""Do some units of guided networks keep to a range of values? (baan2019 §4.1, figure 3)"""
-
-from typing import TYPE_CHECKING, Any
+"""Do some units of guided networks have a narrow range of activations? (baan2019 §4.1, figure 3)"""
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.plots.bars import violins
 from attnscope.probes.activations import RANGE, SAMPLED, Activations, activations, joined
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both, network_traces
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS
-from attnscope.studies.baan2019.recorded import answers
-from attnscope.studies.claims import ClaimVerdict, always, at_least, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-NARROW = 0.5  # a unit keeps to a range if it never leaves half of the values that it could have
-WIDE = 0.8  # it covers the whole range if it uses so much of it
-QUANTILES = np.linspace(0, 1, 41)  # of each unit, drawn in place of all its values
+NARROW = 0.5  # a unit is narrow if it covers at most this share of the possible range
+WIDE = 0.8  # and wide if it covers at least this share
+QUANTILES = np.linspace(0, 1, 41)  # of each unit's activations, which stand for them in the figure
 COLOURS = {BASELINE: "#0072B2", GUIDED: "#D55E00"}  # blue and orange, as in the paper
 
 QUANTITIES = {
     f"{side}_{name}": f"{side}: {text}"
     for side in SIDES
     for name, text in (
-        ("narrow", "units that keep to half of the possible range, share"),
-        ("wide", "units that cover 80 % of the possible range, share"),
+        ("narrow", "share of units that cover at most half of the possible range"),
+        ("wide", "share of units that cover 80 % of the possible range"),
         ("covered", "share of the possible range that a unit covers, mean of units"),
         ("concentration", "share of a unit's values in its fullest tenth of the range, mean of units"),
     )
@@ -35,24 +30,24 @@ QUANTITIES = {
 
 
 def measure(run: Run) -> Measurement:
-    seen = states(run)
+    by_side = activations_by_side(run)
     return {
-        **{f"{side}_{name}": value for side, units in seen.items() for name, value in numbers(units).items()},
-        "picture": {side: sampled(units) for side, units in seen.items()},
+        **{f"{side}_{name}": value for side, units in by_side.items() for name, value in statistics(units).items()},
+        "picture": {side: sample_units(units) for side, units in by_side.items()},
     }
 
 
-def states(run: Run) -> dict[str, Activations]:
-    """Of all units, on all that is held out."""
+def activations_by_side(run: Run) -> dict[str, Activations]:
+    """Return the activations of all units on all held-out sentences."""
     parts: dict[str, list[Activations]] = {side: [] for side in SIDES}
-    for _, trace in answers(run, SPLITS):
+    for _, trace in network_traces(run, SPLITS):
         assert trace.decoder is not None
         parts["encoder"].append(activations(trace.encoder, trace.source_mask, sampled=None))
         parts["decoder"].append(activations(trace.decoder, trace.target_mask, sampled=None))
     return {side: joined(each) for side, each in parts.items()}
 
 
-def numbers(units: Activations) -> dict[str, float]:
+def statistics(units: Activations) -> dict[str, float]:
     return {
         "narrow": float((units.covered <= NARROW).mean()),
         "wide": float((units.covered >= WIDE).mean()),
@@ -61,64 +56,48 @@ def numbers(units: Activations) -> dict[str, float]:
     }
 
 
-def sampled(units: Activations) -> dict[str, Any]:
-    """50 units at random, in the order of their medians, each by its quantiles, lowest and highest value included."""
+def sample_units(units: Activations) -> dict[str, FigureData]:
+    """Return the quantiles of 50 random units, minimum and maximum included, in the order of their medians."""
     total = len(units.units)
-    drawn = np.sort(np.random.default_rng(0).permutation(total)[: min(SAMPLED, total)])
-    values = np.quantile(units.values[:, drawn], QUANTILES, axis=0)  # quantiles x units
+    chosen = np.sort(np.random.default_rng(0).permutation(total)[: min(SAMPLED, total)])
+    values = np.quantile(units.values[:, chosen], QUANTILES, axis=0)  # quantiles x units
     order = np.argsort(np.median(values, axis=0), kind="stable")
-    return {"units": drawn[order], "quantiles": values[:, order]}
+    return {"units": chosen[order], "quantiles": values[:, order]}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    keeping = [
-        always(
-            f"{side}, guided: some units keep to a range of values",
-            [share > 0 for share in measured.values(GUIDED, f"{side}_narrow")],
-        )
-        for side in SIDES
+    some = "some units have a narrow range of activations"
+    more = "more units have one in guided networks than in the baseline"
+    most = "decoder, guided: most units cover the whole range of activations"
+    return [
+        *(measured.always(f"{side}, guided: {some}", GUIDED, f"{side}_narrow", lambda s: s > 0) for side in SIDES),
+        *(measured.more_than(f"{side}: {more}", GUIDED, BASELINE, f"{side}_narrow") for side in SIDES),
+        measured.at_least(most, GUIDED, "decoder_wide", 0.5),
     ]
-    more = [
-        more_than(
-            f"{side}: more units do in guided networks than in the baseline",
-            measured.values(GUIDED, f"{side}_narrow"),
-            measured.values(BASELINE, f"{side}_narrow"),
-        )
-        for side in SIDES
-    ]
-    most = "decoder, guided: most units cover the whole range of values"
-    return [*keeping, *more, at_least(most, measured.values(GUIDED, "decoder_wide"), 0.5)]
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: FigureData) -> Figure:
     picture, axes = plots.panels(len(SIDES), len(data), size=(8.0, 3.0))
     places = [(side, model) for side in SIDES for model in data]
     for (side, model), ax in zip(places, axes, strict=True):
-        content = data[model][side]
-        violins(
-            np.array(content["quantiles"]),
-            content["units"],
-            ax=ax,
-            limits=RANGE,
-            colour=COLOURS.get(model),
-            xlabel="unit",
-            ylabel="activation",
-        )
+        content, colour = data[model][side], COLOURS.get(model)
+        quantiles = np.array(content["quantiles"])
+        violins(quantiles, content["units"], ax=ax, limits=RANGE, colour=colour, xlabel="unit", ylabel="activation")
         ax.set_title(f"{side}: {model}")
     return picture
 
 
 FIG3 = Finding(
     name="fig3",
-    title="Whether some units of guided networks keep to a range of values",
+    title="Whether some units of guided networks have a narrow range of activations",
     section="§4.1, figure 3",
-    experiments=both, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims, draw=draw,
+    experiments=both, measure=measure, table=QUANTITIES, claims=claims, draw=draw,
     notes=(
         "Numbers are of all units, over all steps of held-out tables, held-out and new compositions, of two tables and "
         "of four; the figure shows 50 units of the first seed. Violins are drawn from 41 quantiles, their lines reach "
         "from the lowest to the highest value.",
-        "The paper compares by eye; the claims put numbers in place of its words. A unit also keeps to a range if it "
-        "does nothing at all: specialised units are not told apart from idle ones here.",
+        "The paper compares by eye; the claims put numbers in place of its words. An idle unit is narrow, too: "
+        "specialised units are not distinguished from idle ones here.",
         *NOTES,
     ),
 )  # fmt: skip

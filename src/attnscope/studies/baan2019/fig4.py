@@ -3,19 +3,15 @@
 z is the update gate as torch computes it, h' = (1 − z) n + z h: where it is closed the state is overwritten.
 """
 
-from typing import TYPE_CHECKING, Any
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.plots.points import fractions
 from attnscope.probes.gates import Saturation, SaturationAccumulator
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both
-from attnscope.studies.baan2019.recorded import answers
-from attnscope.studies.claims import ClaimVerdict, always, more_than
-from attnscope.studies.finding import Finding, Measurement, Measurements
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both, network_traces
+from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements
 
 SIDES = ("encoder", "decoder")
 GATES = {"z": "keep", "r": "reset"}  # in the paper's words, and by what an open gate does
@@ -40,18 +36,18 @@ QUANTITIES = {
 
 
 def measure(run: Run) -> Measurement:
-    seen = SaturationAccumulator()
-    for _, trace in answers(run, SPLITS):
-        seen.update(trace)
-    gates = seen.result().gates
-    found = {f"{side}_{gate}": gates[f"{side}.{name}"] for side in SIDES for gate, name in GATES.items()}
+    accumulator = SaturationAccumulator()
+    for _, trace in network_traces(run, SPLITS):
+        accumulator.update(trace)
+    saturation = accumulator.result().gates
+    gates = {f"{side}_{gate}": saturation[f"{side}.{name}"] for side in SIDES for gate, name in GATES.items()}
     return {
-        **{f"{where}_{what}": value for where, gate in found.items() for what, value in numbers(gate).items()},
-        "picture": {where: {"closed": gate.closed, "open": gate.open} for where, gate in found.items()},
+        **{f"{where}_{what}": value for where, gate in gates.items() for what, value in statistics(gate).items()},
+        "picture": {where: {"closed": gate.closed, "open": gate.open} for where, gate in gates.items()},
     }
 
 
-def numbers(gate: Saturation) -> dict[str, float]:
+def statistics(gate: Saturation) -> dict[str, float]:
     return {
         "one_sided": gate.one_sided,
         "from_axes": gate.from_axes,
@@ -62,33 +58,29 @@ def numbers(gate: Saturation) -> dict[str, float]:
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    hugged = [
-        more_than(
-            f"{side}, {gate}: guided gates keep closer to the axes (more of their saturation is on one side)",
-            measured.values(GUIDED, f"{side}_{gate}_one_sided"),
-            measured.values(BASELINE, f"{side}_{gate}_one_sided"),
-        )
-        for side in SIDES
-        for gate in GATES
-    ]
-    closed = [
-        more_than(
-            f"{side}, baseline: update gates are mostly left-saturated, z more often closed than open",
-            measured.values(BASELINE, f"{side}_z_closed"),
-            measured.values(BASELINE, f"{side}_z_open"),
-        )
-        for side in SIDES
-    ]
-    often = measured.values(GUIDED, "decoder_z_often_open")
+    closer = "guided gates are closer to the axes (more of their saturation is on one side)"
+    closed = "baseline: update gates are mostly left-saturated, z more often closed than open"
+    often = "decoder, guided: some update gates are often right-saturated"
     return [
-        *hugged,
-        *closed,
-        always("decoder, guided: some update gates are often right-saturated", [share > 0 for share in often]),
+        *(
+            measured.more_than(f"{side}, {gate}: {closer}", GUIDED, BASELINE, f"{side}_{gate}_one_sided")
+            for side in SIDES
+            for gate in GATES
+        ),
+        *(
+            more_than(
+                f"{side}, {closed}",
+                measured.values(BASELINE, f"{side}_z_closed"),
+                measured.values(BASELINE, f"{side}_z_open"),
+            )
+            for side in SIDES
+        ),
+        measured.always(often, GUIDED, "decoder_z_often_open", lambda share: share > 0),
     ]
 
 
-def draw(data: Any) -> "Figure":
-    """A panel a model and side, a point a unit."""
+def draw(data: FigureData) -> Figure:
+    """Draw one panel per model and side, one point per unit."""
     picture, axes = plots.panels(len(data), len(SIDES), size=(4.4, 3.6))
     places = [(model, side) for model in data for side in SIDES]
     for (model, side), ax in zip(places, axes, strict=True):
@@ -103,7 +95,7 @@ FIG4 = Finding(
     name="fig4",
     title="Whether guided networks use their gates more distinctly",
     section="§4.2, figure 4",
-    experiments=both, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims, draw=draw,
+    experiments=both, measure=measure, table=QUANTITIES, claims=claims, draw=draw,
     notes=(
         "A gate is closed (left-saturated) below 0.1 and open above 0.9, over all steps of held-out tables, held-out "
         "and new compositions, of two tables and of four. Points are those of the first seed.",

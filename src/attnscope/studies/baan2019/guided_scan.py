@@ -1,40 +1,35 @@
-"""Beyond the paper: does guidance help where attention has to go back and forth? SCAN, longer commands and a new verb
+"""Beyond the paper: does guidance help where attention is not diagonal? SCAN: longer commands and a new verb.
 
-In lookup tables the k-th word of the answer comes from the k-th word of the question, so that guided attention walks
-along a diagonal. In 'jump opposite left after walk' it has to read the end first, and 'thrice' to read all three times.
-The targets are those that Hupkes et al. 2018 published.
+In lookup tables the k-th word of the answer comes from the k-th word of the question, so that guided attention is
+diagonal. 'jump opposite left after walk' requires the end first, and 'thrice' the whole phrase three times. The gold
+attention is that of Hupkes et al. 2018.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.probes.word_alignment import mean_attention_on_gold
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, training
-from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.bars import bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, more_than, untested
+from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, Sizes, network, network_of, training
+from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
+from attnscope.studies.claims import ClaimVerdict, untested
 from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.result import Row
 from attnscope.tasks import Scan
 from attnscope.training import CrossEntropy, Objective, evaluate
 from attnscope.training.objectives import Guidance
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SPLITS = {"length": "longer commands", "addprim_jump": "a new verb"}
 OBJECTIVES: dict[str, Objective] = {BASELINE: CrossEntropy(), GUIDED: CrossEntropy() + Guidance(1.0)}
-LEARNED = 0.9  # of the validation commands: before that, test commands say nothing
+LEARNED = 0.9  # of the validation commands: below that, test accuracy is not judged
 NOT_YET = f"not all networks have learned {LEARNED:.0%} of the validation commands"
 QUANTITIES = {
     "validation": "accuracy on validation commands",
     "test": "on test commands",
     "test_words": "word accuracy on test commands",
-    "attention": "attention where it should be, test commands",
+    "attention": "attention on the gold position, test commands",
 }
 
 
@@ -85,63 +80,45 @@ def measure(run: Run) -> Measurement:
     }
 
 
-# What it says ------------------------------------------------------------------------------------------------------
-
-
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     return [verdict for split in SPLITS for verdict in claims_about(split, measured)]
 
 
 def claims_about(split: str, measured: Measurements) -> list[ClaimVerdict]:
-    def values(kind: str, name: str) -> list[float]:
-        return measured.values(label(split, kind), name)
-
+    one, other = label(split, GUIDED), label(split, BASELINE)
+    attention = f"{SPLITS[split]}: more of a guided network's attention is on the gold position, on test commands"
     text = f"{SPLITS[split]}: guidance helps with test commands"
-    learned = all(np.mean(values(kind, "validation") or [0.0]) >= LEARNED for kind in OBJECTIVES)
+    learned = all(np.mean(measured.values(model, "validation") or [0.0]) >= LEARNED for model in (one, other))
     return [
-        more_than(
-            f"{SPLITS[split]}: guided attention is more often where it should be, on test commands",
-            values(GUIDED, "attention"),
-            values(BASELINE, "attention"),
-        ),
-        more_than(text, values(GUIDED, "test"), values(BASELINE, "test")) if learned else untested(text, NOT_YET),
+        measured.more_than(attention, one, other, "attention"),
+        measured.more_than(text, one, other, "test") if learned else untested(text, NOT_YET),
     ]
 
 
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES)
-
-
-def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
-    return {row: {name: measured.values(row, name) for name in QUANTITIES} for row in measured}
-
-
-def draw(data: Any) -> "Figure":
+def draw(data: SeedTable) -> Figure:
     texts = {"validation": "validation", "test": "test", "test_words": "test, words", "attention": "attention, test"}
-    whole, both_axes = plots.panels(1, len(SPLITS), size=(4.6, 3.4))
-    for ax, split in zip(both_axes, SPLITS, strict=True):
+    picture, axes = plots.panels(1, len(SPLITS), size=(4.6, 3.4))
+    for ax, split in zip(axes, SPLITS, strict=True):
         rows = {kind: data[label(split, kind)] for kind in OBJECTIVES if label(split, kind) in data}
-        shares = {text: {kind: bar_values(row[name]) for kind, row in rows.items()} for name, text in texts.items()}
-        draw_bars(shares, ax, "share that is right")
-        ax.set_ylim(0, 1.05)
-        ax.set_title(SPLITS[split])
-    return whole
+        draw_bars(quantity_panel(rows, texts), ax, "share that is right")
+        ax.set(ylim=(0, 1.05), title=SPLITS[split])
+    return picture
 
 
 GUIDED_SCAN = Finding(
     name="guided-scan",
-    title="Beyond the paper: guidance on SCAN, where its targets are not diagonal",
+    title="Beyond the paper: guidance on SCAN, where gold attention is not diagonal",
     section="beyond; §2",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=QUANTITIES, draw=draw,
     seeds=lambda sizes: SIZES[sizes.name].seeds,
     notes=(
         "Network and optimiser are those of the lookup tables, with larger batches and the mean over words in place of "
-        "their sum; both prices are means, in the proportion of 1 to 1. The weights with the lowest validation loss "
+        "their sum; both losses are means, in the proportion of 1 to 1. The weights with the lowest validation loss "
         "are kept. An answer is right if every action and its end are.",
-        "The claims are ours, written before any full run. The quick profile sees less than one epoch: there only "
-        "where attention goes can be compared.",
+        "The claims are ours, written before any full run. The quick profile has less than one epoch: there only "
+        "attention can be compared.",
         "Without the files of SCAN (ATTNSCOPE_DATA names the folder of corpora) nothing is trained.",
-        "What this does not show: whether attention in the right place is what is missing for the new verb, whose "
-        "meaning training shows by itself only.",
+        "What this does not show: whether attention in the right place is what is missing for the new verb, which "
+        "training shows in isolation only.",
     ),
 )  # fmt: skip

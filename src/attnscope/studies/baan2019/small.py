@@ -1,26 +1,29 @@
 """Beyond the paper: can a guided network of 26 units learn from scratch what 26 of 512 units can do? (baan2019 §6)
 
-The paper ends with this question: 26 neurons each of encoder and decoder are enough once a large network was pruned,
-yet smaller models had not learned the task (Hupkes et al. 2019). Small networks may also be slow, so they are trained
+The paper ends with this question: 26 neurons each of encoder and decoder suffice after a large network was pruned, yet
+smaller models had not learned the task (Hupkes et al. 2019). Small networks may also learn slowly, so they are trained
 for as long as a large one, and for four times as long.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.baan2019.experiments import NOTES, Sizes, baseline, guided
-from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.baan2019.sec5_2 import AS_GOOD, HARDEST
-from attnscope.studies.bars import bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, at_least, more_than, no_lower
+from attnscope.studies.baan2019.experiments import (
+    AS_GOOD,
+    HARDEST,
+    NOTES,
+    Sizes,
+    baseline,
+    guided,
+    network_of,
+    sequence_accuracy,
+)
+from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Finding, Measurement, Measurements
-from attnscope.studies.result import Row
-from attnscope.training import evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 UNITS = 26  # 5 % of 512
 WIDTHS = {"paper": (64, 128, 256), "quick": ()}  # between the smallest and the largest
@@ -48,64 +51,43 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 
 def measure(run: Run) -> Measurement:
     model = network_of(run)
-    return {split: evaluate(model, run.task.batches(split))["sentence_accuracy"] for split in QUANTITIES}
+    return {split: sequence_accuracy(model, run, split) for split in QUANTITIES}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
+    fewer = f"{UNITS} units trained from scratch solve fewer new compositions than a large network"
+    as_good = f"given time, {UNITS} units do as well as a large network: accuracy on new compositions less its"
     return [
-        at_least(
-            f"{UNITS} units learn their training sentences, given time", measured.values(PATIENT, "train"), LEARNED
-        ),
-        more_than(
-            f"{UNITS} units trained from scratch solve fewer new compositions than a large network",
-            measured.values(LARGE, HARDEST),
-            measured.values(SMALL, HARDEST),
-        ),
-        no_lower(
-            f"given time, {UNITS} units do as well as a large network: accuracy on new compositions less its",
-            measured.values(PATIENT, HARDEST),
-            measured.values(LARGE, HARDEST),
-            AS_GOOD,
-        ),
-        more_than(
-            f"{UNITS} units gain from guidance, too",
-            measured.values(PATIENT, HARDEST),
-            measured.values(ALONE, HARDEST),
-        ),
+        measured.at_least(f"{UNITS} units learn their training sentences, given time", PATIENT, "train", LEARNED),
+        measured.more_than(fewer, LARGE, SMALL, HARDEST),
+        measured.no_lower(as_good, PATIENT, LARGE, HARDEST, AS_GOOD),
+        measured.more_than(f"{UNITS} units gain from guidance, too", PATIENT, ALONE, HARDEST),
     ]
 
 
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES)
-
-
-def figure(measured: Measurements) -> dict[str, dict[str, list[float]]]:
-    return {model: {split: measured.values(model, split) for split in QUANTITIES} for model in measured}
-
-
-def draw(data: Any) -> "Figure":
-    whole, (ax,) = plots.panels(size=(7.2, 3.8))
+def draw(data: SeedTable) -> Figure:
+    picture, (ax,) = plots.panels(size=(7.2, 3.8))
     names = {"train": "train", "heldout_compositions": "HC", "heldout_tables": "HT", HARDEST: "NC"}
     ascending = dict.fromkeys([SMALL, PATIENT, ALONE, *(model for model in data if model != LARGE), LARGE])
     models = [model for model in ascending if model in data]
-    accuracies = {text: {model: bar_values(data[model][split]) for model in models} for split, text in names.items()}
-    draw_bars(accuracies, ax, "sequence accuracy")
+    draw_bars(quantity_panel(data, names, labels=models), ax, "sequence accuracy")
     ax.set_ylim(0, 1.05)
-    return whole
+    return picture
 
 
 SMALL_NETWORK = Finding(
     name="small",
     title=f"Beyond the paper: a guided network of {UNITS} units, trained from scratch",
     section="beyond; §6",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=QUANTITIES,
+    draw=draw,
     notes=(
-        f"{UNITS} units in encoder and decoder each, and as many numbers for a target word; all else is as in the "
-        f"large network. '{LARGE}' is the network of the profile, 512 units in the paper's.",
+        f"{UNITS} units in encoder and decoder each, and target embeddings of as many dimensions; all else is as in "
+        f"the large network. '{LARGE}' is the network of the profile, 512 units in the paper's.",
         "The paper leaves the question open. The claims are ours, written before any run; 'as well' means no more "
-        "than 0.12 below, the deviation of guided networks on new compositions (table 4).",
-        "The pruned networks of the finding sec5.2 keep 512 units' worth of attention, of word vectors and of the "
-        "layer that joins context and word; this network has none of that.",
+        "than 0.12 below, the standard deviation of guided networks on new compositions (table 4).",
+        "The pruned networks of the finding sec5.2 keep the attention, embeddings and the layer that joins context and "
+        "word of a network of 512 units; this network has none of that.",
         *NOTES,
         "What this does not show: what a small network could do with other settings; only the epochs were varied.",
     ),

@@ -1,36 +1,42 @@
-"""Which part of a network makes its solution compositional? Put each into a network of the other kind. (baan2019 §5.1)
+"""Which component of a network makes its solution compositional? Component transplants. (baan2019 §5.1, table 4)
 
-The part is frozen and the rest trained on, as the receiving network was trained. Eight parts go from baseline into
-guided networks, and eight the other way, which the paper left out of its table for the most part. In two further rows
-nothing is replaced: a network may change by being trained on alone.
+A component of a network of the other kind is transplanted and frozen, and the rest is retrained as the receiver was
+trained. Eight components go from baseline into guided networks, and eight the other way, most of which the paper's
+table leaves out. In two further rows nothing is replaced: retraining alone may change a network.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.models import EncoderDecoder
 from attnscope.probes.transplant import COMPONENTS, ModifiedModel, transplant_component
-from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, Sizes, both
-from attnscope.studies.baan2019.recorded import network_of
-from attnscope.studies.baan2019.sec5_2 import AS_GOOD, hardest, trained_on
-from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.baan2019.experiments import (
+    AS_GOOD,
+    BASELINE,
+    GUIDED,
+    NOTES,
+    Sizes,
+    both,
+    network_of,
+    published,
+    sequence_accuracy,
+)
+from attnscope.studies.baan2019.sec5_2 import train_further
+from attnscope.studies.bars import SeedTable, bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
-from attnscope.studies.result import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PublishedNumber, TrainedCase
 
 NOTHING = "nothing"
 PARTS = (NOTHING, *COMPONENTS)
 OTHER = {GUIDED: BASELINE, BASELINE: GUIDED}
 NETWORKS_A_ROW = 3  # a row of the paper's table
-EPOCHS = {"paper": 25, "quick": 10}  # the paper: at most 100; guided networks have settled after 25
+EPOCHS = {"paper": 25, "quick": 10}  # the paper: at most 100; guided networks have converged after 25
 RESCUED = 0.1  # a baseline gains more than this: its five published ones are between 0 and 0.06
 WORDS = {
     NOTHING: "nothing replaced",
@@ -46,16 +52,13 @@ WORDS = {
 QUANTITIES = {
     "before": "accuracy on new compositions, the receiver",
     "donor": "the donor",
-    "operated": "with the donor's part",
-    "retrained": "and trained on",
+    "operated": "with the donor's component",
+    "retrained": "and retrained",
 }
 
 
-published = published_by("baan2019")
-
-
 class PartLabel(NamedTuple):
-    """A network that receives a part of one of the other kind.
+    """A network that receives a component of one of the other kind.
 
     >>> str(PartLabel(GUIDED, "encoder_wih"))
     'guided: encoder Wih'
@@ -70,7 +73,7 @@ class PartLabel(NamedTuple):
 
 @dataclass(frozen=True)
 class Substitution:
-    """Which network receives what from one of the other kind, and how long it is trained on."""
+    """The receiver, the component that it receives from a network of the other kind, and the epochs of retraining."""
 
     receiver: str
     component: str
@@ -83,10 +86,10 @@ def experiments(sizes: Sizes) -> dict[PartLabel, Callable[[int], Case]]:
 
 
 def pair(sizes: Sizes, substitution: Substitution) -> Callable[[int], Case]:
-    """Of each seed a receiver, and as its donor the network of the next seed.
+    """Return, for each seed, a receiver and as its donor the network of the next seed.
 
-    Of one seed, both have the same first weights. Their parts might fit each other for that reason alone; the paper's
-    networks started apart.
+    Networks of one seed have the same initial weights, and might be compatible for that reason alone; the paper's
+    networks had different ones.
     """
 
     def of_seed(seed: int) -> Case:
@@ -98,48 +101,36 @@ def pair(sizes: Sizes, substitution: Substitution) -> Callable[[int], Case]:
     return of_seed
 
 
-def measure(subject: TrainedCase) -> Measurement:
-    receiver, donor = network_of(subject.runs["receiver"]), network_of(subject.runs["donor"])
-    run, substitution = subject.runs["receiver"], subject.settings
-    operated = put_together(receiver, donor, substitution.component)
+def measure(case: TrainedCase[Substitution]) -> Measurement:
+    receiver, donor = network_of(case.runs["receiver"]), network_of(case.runs["donor"])
+    run, substitution = case.runs["receiver"], case.settings
+    modified = transplant(receiver, donor, substitution.component)
     return {
-        "before": hardest(receiver, run),
-        "donor": hardest(donor, run),
-        "operated": hardest(operated.model, run),
-        "retrained": hardest(trained_on(operated, run, substitution.epochs), run),
+        "before": sequence_accuracy(receiver, run),
+        "donor": sequence_accuracy(donor, run),
+        "operated": sequence_accuracy(modified.model, run),
+        "retrained": sequence_accuracy(train_further(modified, run, substitution.epochs), run),
     }
 
 
-def put_together(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> ModifiedModel:
+def transplant(receiver: EncoderDecoder, donor: EncoderDecoder, component: str) -> ModifiedModel:
+    """Return the receiver with the donor's component, or unchanged."""
     return ModifiedModel(receiver, {}) if component == NOTHING else transplant_component(receiver, donor, component)
 
 
-# What it says ------------------------------------------------------------------------------------------------------
-
-
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES, stated)
-
-
-def stated(label: PartLabel, name: str) -> dict[str, Any]:
+def stated(label: PartLabel, name: str) -> PublishedNumber:
     return published("_".join(label), name)
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
+    embedding = "the encoder's embedding does not matter: accuracy with the baseline's, less the guided parent's"
+    rescue = "no guided component rescues a baseline: the largest gain of the eight over its own parent"
     return [
         *(matters(measured, part, factor=2) for part in ("encoder", "decoder")),  # published: 0.17 and 0.12 of 0.82
         *(matters(measured, part) for part in ("decoder_embedding", "decoder_wih")),
-        at_least(
-            "the encoder's embedding does not matter: accuracy with the baseline's, less the guided parent's",
-            gains(measured, GUIDED, "encoder_embedding"),
-            -AS_GOOD,
-        ),
+        at_least(embedding, gains(measured, GUIDED, "encoder_embedding"), -AS_GOOD),
         *(verdict for part in ("encoder_wih", "decoder_whh") for verdict in improves(measured, part)),
-        at_most(
-            "no guided part rescues a baseline: what the best of the eight gains on its own parent",
-            best_gains(measured),
-            RESCUED,
-        ),
+        at_most(rescue, best_gains(measured), RESCUED),
     ]
 
 
@@ -150,16 +141,12 @@ def matters(measured: Measurements, component: str, factor: int = 1) -> ClaimVer
 
 
 def improves(measured: Measurements, component: str) -> list[ClaimVerdict]:
-    """Than the parent, says the paper; but does it compared with a parent that was trained on as well?"""
-    text = f"the baseline's {WORDS[component]} improves a guided network"
-    with_part = measured.values(PartLabel(GUIDED, component), "retrained")
+    """Claim an improvement on the parent, as the paper does, and on a parent that was retrained as well."""
+    row, text = PartLabel(GUIDED, component), f"the baseline's {WORDS[component]} improves a guided network"
+    alone = f"our question: {text} more than retraining without it does"
     return [
-        more_than(text, with_part, measured.values(PartLabel(GUIDED, component), "before")),
-        more_than(
-            f"our question: {text} more than training on without it does",
-            with_part,
-            measured.values(PartLabel(GUIDED, NOTHING), "retrained"),
-        ),
+        more_than(text, measured.values(row, "retrained"), measured.values(row, "before")),
+        measured.more_than(alone, row, PartLabel(GUIDED, NOTHING), "retrained"),
     ]
 
 
@@ -169,24 +156,16 @@ def gains(measured: Measurements, receiver: str, component: str) -> np.ndarray:
 
 
 def best_gains(measured: Measurements) -> np.ndarray:
-    """Of each seed, the most that any part did for a baseline; where a run failed, only of parts without failures."""
+    """Return, per seed, a baseline's largest gain by a component; where runs failed, only of components without."""
     each = [gains(measured, BASELINE, component) for component in COMPONENTS]
     most = max(map(len, each))
     return np.asarray(np.max([gain for gain in each if len(gain) == most], axis=0))
 
 
-def figure(measured: Measurements) -> dict[str, Any]:
-    return {
-        str(row): {name: measured.values(row, name) for name in ("before", "retrained")}
-        for row in measured
-        if measured[row]
-    }
-
-
-def draw(data: Any) -> "Figure":
+def draw(data: SeedTable) -> Figure:
     columns = {"before": "parent", "retrained": "retrained"}
-    whole, both_axes = plots.panels(1, 2, size=(6.2, 4.0))
-    for ax, receiver in zip(both_axes, (GUIDED, BASELINE), strict=True):
+    picture, axes = plots.panels(1, 2, size=(6.2, 4.0))
+    for ax, receiver in zip(axes, (GUIDED, BASELINE), strict=True):
         labels = [PartLabel(receiver, part) for part in PARTS if str(PartLabel(receiver, part)) in data]
         accuracies = {
             WORDS[label.component]: {
@@ -195,27 +174,27 @@ def draw(data: Any) -> "Figure":
             for label in labels
         }
         draw_bars(accuracies, ax, "sequence accuracy, new compositions")
-        ax.set_ylim(0, 1.05)
-        ax.set_title(f"parts of {OTHER[receiver]} in {receiver} networks")
-    return whole
+        ax.set(ylim=(0, 1.05), title=f"components of {OTHER[receiver]} in {receiver} networks")
+    return picture
 
 
 TABLE4 = Finding(
     name="table4",
-    title="Parts of a baseline in guided networks, and the other way round",
+    title="Component transplants from a baseline into guided networks, and vice versa",
     section="§5.1, table 4",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, published=stated, claims=claims,
+    figure=("before", "retrained"), draw=draw,
     seeds=lambda sizes: min(NETWORKS_A_ROW, sizes.seeds),
     notes=(
-        "Receiver and donor are of different seeds, so that they started apart. Each row is compared with its own "
+        "Receiver and donor are of different seeds, with different initial weights. Each row is compared with its own "
         "receiver; the 0.82 of the paper is the mean of its first three guided networks.",
         "Attention, the layer that joins context and word, and the output layer belong to the decoder; Wih and Whh "
         "are the matrices without their biases.",
-        f"Trained on for {EPOCHS['paper']} epochs, {EPOCHS['quick']} if quick; in the paper at most 100.",
-        "'Does not matter' means no more than 0.12 below the parent, the deviation that the paper states; 'rescued' "
+        f"Retrained for {EPOCHS['paper']} epochs, {EPOCHS['quick']} if quick; in the paper at most 100.",
+        "'Does not matter' means no more than 0.12 below the parent, the standard deviation of the paper; 'rescued' "
         "means a gain of more than 0.1.",
         *NOTES,
-        "What this does not show: that a part is compositional or not. A frozen part that the rest cannot read is "
-        "lost whatever it knows.",
+        "What this does not show: that a component is compositional or not. A frozen component that the rest cannot "
+        "use is lost, whatever it represents.",
     ),
 )  # fmt: skip

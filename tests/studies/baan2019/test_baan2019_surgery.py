@@ -61,16 +61,16 @@ def test_the_papers_26_neurons_are_kept_of_each_side():
 
 
 def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
-    operated = prune_to_strongest(network_of(run), 0.05)
-    held, free = train_further(operated, run, 1), train_further(operated, run, 1, free=True)
-    for name, where in operated.held.items():
+    modified = prune_to_strongest(network_of(run), 0.05)
+    held, free = train_further(modified, run, 1), train_further(modified, run, 1, free=True)
+    for name, where in modified.frozen.items():
         assert (dict(held.named_parameters())[name][where] == 0).all(), name
-    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in operated.held.items())
+    assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in modified.frozen.items())
 
 
 def test_training_on_twice_gives_the_same_network(run):
-    operated = prune_to_strongest(network_of(run), 0.05)
-    one, other = (train_further(operated, run, 1).state_dict() for _ in range(2))
+    modified = prune_to_strongest(network_of(run), 0.05)
+    one, other = (train_further(modified, run, 1).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -114,8 +114,8 @@ def test_receiver_and_donor_start_apart_and_are_networks_of_other_rows(seed, stu
 
 def test_a_frozen_part_is_the_donors_to_the_end(run, study, tmp_path):
     donor = network_of(train(pair(TINY, Substitution(GUIDED, "decoder_wih", 1))(0).runs["donor"], Store(tmp_path)))
-    operated = transplant(network_of(run), donor, "decoder_wih")
-    made = train_further(operated, run, 1)
+    modified = transplant(network_of(run), donor, "decoder_wih")
+    made = train_further(modified, run, 1)
     for name, parameter in parameters_of(donor, "decoder_wih").items():
         assert torch.equal(dict(made.named_parameters())[name], parameter), name
 

@@ -116,7 +116,8 @@ def draw(data: SeedTable) -> Figure:
     left.set(xlabel="weight of the guidance, at every step", ylabel="accuracy or attention, new compositions")
     draw_dose_curve(by_share | ({0.0: known[NONE]} if NONE in known else {}), right)
     right.set_xlabel("share of guided steps, weight 1")
-    legend(right, *right.get_legend_handles_labels())
+    curves, names = right.get_legend_handles_labels()
+    legend(right, [curve[0] for curve in curves], names)
     return picture
 
 

@@ -25,14 +25,12 @@ from attnscope.probes.diagnostic import (
     RELEASED,
     DiagnosticResult,
     DiagnosticSettings,
-    FunctionalGroup,
     Samples,
     control_task,
     fit_diagnostic,
-    functional_group,
     last_tokens,
-    overlap,
 )
+from attnscope.probes.functional_group import FunctionalGroup, functional_group, overlap
 from attnscope.probes.weights import unit_strengths
 from attnscope.studies.baan2019.experiments import (
     ALL_SENTENCES,

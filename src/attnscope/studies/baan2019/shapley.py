@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
-from attnscope.probes.diagnostic import DiagnosticSettings, fit_diagnostic, functional_group
-from attnscope.probes.diagnostic.functional_group import mean_jaccard
+from attnscope.probes.diagnostic import DiagnosticSettings, fit_diagnostic
+from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.functional_groups import NAMES, NETWORK, READINGS, diagnostic_samples
 from attnscope.studies.bars import SeedTable, bar_values, draw_bars

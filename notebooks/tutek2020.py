@@ -85,7 +85,7 @@ of_base  # noqa: B018
 # to, and ask for the probability of "good":
 
 # %%
-alone = batch_token_probabilities(base, batch, number=1)
+alone = batch_token_probabilities(base, batch, target_class=1)
 plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decision[0])})
 
 # %% [markdown]
@@ -105,7 +105,7 @@ of_tied  # noqa: B018
 # decides:
 
 # %%
-alone_tied = batch_token_probabilities(tied, batch, number=1)
+alone_tied = batch_token_probabilities(tied, batch, target_class=1)
 plot_sentence(
     words[:-1],
     {"base": alone.of_text(), "tied": alone_tied.of_text()},

@@ -68,7 +68,7 @@ def test_it_is_what_the_classifier_says_with_its_whole_attention_on_the_token(cl
 def test_attention_mixes_the_logits_of_the_tokens_into_that_of_the_decision():  # eq. 9
     model, batch = made(specials_attended=False), texts()
     trace = model(batch)
-    found = token_probabilities(model, trace, number=1)
+    found = token_probabilities(model, trace, target_class=1)
     mixed = (trace.attention[:, 0, 0] * found.tokens.logit().nan_to_num()).sum(1)
     torch.testing.assert_close(mixed.sigmoid(), found.decision)
 
@@ -86,20 +86,20 @@ def test_a_text_without_words_keeps_its_special_tokens():
 
 def test_of_a_class_that_is_asked_for():
     model, batch = made(), texts()
-    no, yes = (batch_token_probabilities(model, batch, number=number) for number in (0, 1))
+    no, yes = (batch_token_probabilities(model, batch, target_class=number) for number in (0, 1))
     torch.testing.assert_close(
         no.tokens + yes.tokens, torch.ones_like(no.tokens).masked_fill(no.tokens.isnan(), torch.nan), equal_nan=True
     )
     torch.testing.assert_close(no.decision + yes.decision, torch.ones(3).double())
     with pytest.raises(BadSetting, match="no class 2; they are 0 to 1"):
-        batch_token_probabilities(model, batch, number=2)
+        batch_token_probabilities(model, batch, target_class=2)
 
 
 def test_where_attention_is_intervened_the_decision_changes_and_the_tokens_do_not():
     model, batch = made(), texts()
     own, even = (
-        batch_token_probabilities(model, batch, number=1),
-        batch_token_probabilities(model, batch, number=1, attention=uniform),
+        batch_token_probabilities(model, batch, target_class=1),
+        batch_token_probabilities(model, batch, target_class=1, attention=uniform),
     )
     torch.testing.assert_close(own.tokens, even.tokens, equal_nan=True)
     assert not torch.allclose(own.decision, even.decision)
@@ -119,7 +119,7 @@ def test_table_3_averages_over_tokens_first_and_over_correct_texts_then():
 def test_leakage_counts_tokens_above_chance_that_are_nearly_as_sure_as_the_decision():
     found = per_token([[0.95, 0.81, 0.79, 0.2], [0.56, 0.51, 0.5, 0.49]], [0.9, 0.55])
     assert found.leakage().tolist() == [0.5, 0.5]
-    assert found.leakage(near=0.0).tolist() == [0.25, 0.25]
+    assert found.leakage(margin=0.0).tolist() == [0.25, 0.25]
 
 
 def test_chance_is_one_of_so_many_classes():
@@ -166,17 +166,17 @@ def test_what_cannot_be_averaged_is_refused():
     with pytest.raises(BadSetting, match="predicted classes"):
         GroundingAccumulator().update(
             batch_token_probabilities(
-                model, batch, number=1 - int(batch_token_probabilities(model, batch).predicted[0])
+                model, batch, target_class=1 - int(batch_token_probabilities(model, batch).predicted[0])
             )
         )
     wrong = GroundingAccumulator()
     wrong.update(per_token([[0.9]], [0.9], [1], [0]))
     with pytest.raises(BadSetting, match="no text was classified correctly"):
         wrong.result()
-    with pytest.raises(BadSetting, match="merge what measured alike"):
-        GroundingAccumulator().merge(GroundingAccumulator(near=0.2))
+    with pytest.raises(BadSetting, match="merge only what is measured alike"):
+        GroundingAccumulator().merge(GroundingAccumulator(margin=0.2))
     translator, sentences = encoder_decoder(), random_batch(2, seed=0)
-    with pytest.raises(BadSetting, match="a classifier says one word"):
+    with pytest.raises(BadSetting, match="decisions of a classifier"):
         batch_token_probabilities(translator, sentences)
 
 
@@ -219,5 +219,5 @@ def test_the_answer_can_be_drawn():
     ground = GroundingAccumulator()
     ground.update(per_token([[0.9, 0.7], [0.6, 0.5]], [0.8, 0.6]))
     ax = ground.result().plot()
-    assert ax.get_xlabel() == "probability of the decision"
+    assert ax.get_xlabel() == "probability of the prediction"
     plt.close(ax.figure)

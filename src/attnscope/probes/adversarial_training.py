@@ -1,4 +1,4 @@
-"""Can a second model learn to say the same while it attends elsewhere? (tutek2020 §3.3, eq. 6, figure 1)
+"""Can a second model learn the same predictions with different attention? (tutek2020 §3.3, eq. 6, figure 1)
 
 The adversary of Wiegreffe and Pinter (2019): a new model of the same architecture, trained against a fixed one to lower
 TVD(ŷa, ŷb) − λ · JSD(αa, αb). Their code had KL(αa‖αb) in the place of the JSD that they and tutek2020 print.
@@ -29,7 +29,7 @@ from attnscope.training.settings import TrainingSettings
 
 @dataclass(frozen=True, eq=False)
 class ImitationLoss(Objective):
-    """Say what the base says, but attend elsewhere: the mean over texts of eq. 6."""
+    """The mean over texts of eq. 6: predictions as the base's, attention far from it."""
 
     base: nn.Module
     weight: float  # λ
@@ -41,24 +41,24 @@ class ImitationLoss(Objective):
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         with evaluating(self.base):
-            shown = self.base(batch)
-        check_pair(trace, shown)
-        change = tvd(class_probabilities(trace.logits), class_probabilities(shown.logits))
-        apart = DIVERGENCES[self.divergence](trace.attention, shown.attention).mean((1, 2))
-        return (change.to(apart) - self.weight * apart).mean()
+            base = self.base(batch)
+        check_pair(trace, base)
+        change = tvd(class_probabilities(trace.logits), class_probabilities(base.logits))
+        distance = DIVERGENCES[self.divergence](trace.attention, base.attention).mean((1, 2))
+        return (change.to(distance) - self.weight * distance).mean()
 
 
 @dataclass(frozen=True)
 class Imitation(Displayed):
-    """Of each text, how far apart the attentions of base and adversary are, and how far apart what they say."""
+    """The divergence of attention, and that of outputs, between base and adversary on each text."""
 
     jsd: Float[np.ndarray, " texts"]
     kl: Float[np.ndarray, " texts"]  # KL(adversary‖base)
     tvd: Float[np.ndarray, " texts"]
-    changed: Float[np.ndarray, " texts"]  # 1 where they decide differently
+    changed: Float[np.ndarray, " texts"]  # 1 where predictions differ
 
     def summary(self) -> dict[str, float]:
-        """Means over texts: the point of figure 1, and what is beside it."""
+        """Means over texts; JSD and TVD are a point of figure 1."""
         return {name: float(values.mean()) for name, values in vars(self).items()}
 
     def table(self) -> pd.DataFrame:
@@ -66,18 +66,18 @@ class Imitation(Displayed):
         return pd.DataFrame([self.summary()])
 
     def by_text(self) -> pd.DataFrame:
-        """A row a text."""
+        """One row per text."""
         return pd.DataFrame(vars(self)).rename_axis("text")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """TVD against JSD, a point a text."""
+        """Draw TVD against JSD, one point per text."""
         from attnscope import plots
 
-        return plots.scatter(self.jsd, self.tvd, ax=ax, xlabel="JSD of attentions, in nats", ylabel="TVD of outputs")
+        return plots.scatter(self.jsd, self.tvd, ax=ax, xlabel="JSD of attention, in nats", ylabel="TVD of outputs")
 
 
 def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -> Imitation:
-    """How far a model's attention is from the base's, text by text, and at what price in what it says."""
+    """Return how far a model's attention and outputs are from the base's on each text."""
     with evaluating(base), evaluating(adversary):
         rows = [compare_traces(adversary(batch), base(batch)) for batch in on_device_of(adversary, batches)]
     require(bool(rows), "there is no text to compare; give at least one batch")
@@ -85,12 +85,12 @@ def imitation(base: nn.Module, adversary: nn.Module, batches: Iterable[Batch]) -
 
 
 def compare_traces(trace: Trace, base: Trace) -> Float[Tensor, "measures batch"]:
-    """JSD, KL, TVD, and whether the decisions differ."""
+    """Return JSD, KL, TVD, and whether predictions differ."""
     check_pair(trace, base)
     attention, other = trace.attention.double(), base.attention.double()
-    apart = [DIVERGENCES[name](attention, other).mean((1, 2)) for name in ("jsd", "kl")]
-    said, meant = class_probabilities(trace.logits), class_probabilities(base.logits)
-    return torch.stack([*apart, tvd(said, meant), (said.argmax(-1) != meant.argmax(-1)).double()])
+    distances = [DIVERGENCES[name](attention, other).mean((1, 2)) for name in ("jsd", "kl")]
+    own, theirs = class_probabilities(trace.logits), class_probabilities(base.logits)
+    return torch.stack([*distances, tvd(own, theirs), (own.argmax(-1) != theirs.argmax(-1)).double()])
 
 
 def check_pair(trace: Trace, base: Trace) -> None:
@@ -104,9 +104,9 @@ def check_pair(trace: Trace, base: Trace) -> None:
 
 
 class ImitationTraining(Fit):
-    """A training run whose best weights are those of the lowest price of eq. 6 on the validation split.
+    """A training run whose best weights are those of the lowest loss of eq. 6 on the validation split.
 
-    What is learned has nothing to do with gold classes, so their loss must not choose.
+    Gold classes have no part in it, so their loss must not decide.
     """
 
     objective: ImitationLoss

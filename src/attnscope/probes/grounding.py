@@ -1,18 +1,17 @@
-"""What would each token alone predict? (tutek2020 §5, eq. 9, table 3, figures 2 to 7)
+"""What would each token alone predict? Single-token predictions and leakage (tutek2020 §5, eq. 9, table 3, figures 2-7)
 
-The logits of a classifier are Σ α_i p̂_i, where p̂_i = W h_i + b is what it would say if the whole attention lay on token
-i. That is the lexical probe β of the class it decides for, in place of the gold one. Where attention is to explain a
-decision, only tokens that matter to it should lean to its side.
+The logits of a classifier are Σ α_i p̂_i, where p̂_i = W h_i + b are its logits with the whole attention on token i. That
+is the lexical probe β of the class it predicts, in place of the gold one. Where attention is to explain a prediction,
+only tokens that matter to it should lean to its side.
 
-The *leakage* of a decision is the share of its tokens that would make it as well, alone: tokens whose probability of
-the predicted class is above chance (1/2 of two classes, 1/k of k), and no more than 0.1 below that of the decision. A
-token that is surer than the decision counts. Where a decision is unsure, so does every token just above chance: the
-paper expects leakage with sure decisions only (figure 6), and `by_confidence` tells the two apart.
+The *leakage* of a prediction is the share of its tokens that suffice for it alone: tokens whose probability of the
+predicted class is above chance (1/2 of two classes, 1/k of k), and no more than 0.1 below that of the prediction. A
+token that is more confident than the prediction counts. Where a prediction is unsure, so does every token just above
+chance: the paper expects leakage with confident predictions only (figure 6), and `by_confidence` tells the two apart.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,16 +21,17 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.models.capabilities import ReadsOut
-from attnscope.models.classifier import proper
-from attnscope.models.inference import evaluating
-from attnscope.models.trace import Trace
+from attnscope.models.capabilities import ReadsOut, needs
+from attnscope.models.inference import Model, evaluating, module_of, traces
+from attnscope.models.inputs import Data
+from attnscope.models.trace import Interventions, Trace
 from attnscope.probes.accumulator import Accumulator, Sums
+from attnscope.probes.counterfactual import check_classifier
 from attnscope.probes.lexical import lexical
 from attnscope.tasks import SPECIALS, Batch
 
-MARGIN = 0.1  # below the decision's probability by at most this: "nearly the same probability" (tutek2020 §5)
-BINS = 10  # of the decision's probability
+MARGIN = 0.1  # below the prediction's probability by at most this: "nearly the same probability" (tutek2020 §5)
+BINS = 10  # of the prediction's probability
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class TokenProbabilities:
     """The probability of a class given each token alone, and given the text. NaN where there is no word."""
 
     tokens: Float[Tensor, "batch source"]
-    decision: Float[Tensor, " batch"]  # with the model's own attention, or the one it was given
-    number: Int[Tensor, " batch"]  # that class, counted from 0
-    predicted: Int[Tensor, " batch"]  # the one that the model predicts
+    decision: Float[Tensor, " batch"]  # given the text, with the model's own attention or the one it was given
+    target_class: Int[Tensor, " batch"]  # that class, counted from 0
+    predicted: Int[Tensor, " batch"]
     gold: Int[Tensor, " batch"]
     classes: int
 
@@ -54,78 +54,107 @@ class TokenProbabilities:
         """Over the tokens of each text."""
         return self.tokens.nanmean(1)
 
-    def leakage(self, near: float = MARGIN) -> Float[Tensor, " batch"]:
-        """The share of tokens that would make this decision alone, nearly as surely."""
-        as_sure = self.tokens >= self.decision[:, None] - near  # false where there is no word
-        as_sure &= self.tokens > 1 / self.classes
-        return as_sure.sum(1) / (~self.tokens.isnan()).sum(1)
+    def leakage(self, margin: float = MARGIN) -> Float[Tensor, " batch"]:
+        """Return the share of tokens that suffice for this prediction alone, nearly as confidently."""
+        sufficient = self.tokens >= self.decision[:, None] - margin  # false where there is no word
+        sufficient &= self.tokens > 1 / self.classes
+        return sufficient.sum(1) / (~self.tokens.isnan()).sum(1)
 
     def of_text(self, row: int = 0) -> Float[np.ndarray, " words"]:
-        """The numbers of one text, for plot_sentence."""
+        """Return the probabilities of one text, for plot_sentence."""
         tokens = self.tokens[row]
         return np.asarray(tokens[~tokens.isnan()].cpu().numpy())
 
 
 def batch_token_probabilities(
-    model: ReadsOut, batch: Batch, number: int | None = None, **forward: Any
+    model: ReadsOut, batch: Batch, target_class: int | None = None, attention: Interventions | None = None
 ) -> TokenProbabilities:
-    """Of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
+    """Return the single-token predictions of a batch; `attention` is that of the forward pass."""
     with evaluating(model):
-        return token_probabilities(model, model(batch, **forward), number)
+        trace = model(batch, attention=attention)
+    return token_probabilities(model, trace, target_class, batch.word_mask)
 
 
-def token_probabilities(model: ReadsOut, trace: Trace, number: int | None = None) -> TokenProbabilities:
-    """Of a pass already made: the probability of the predicted class or, with a number, of that class for all texts.
+def token_probabilities(
+    model: ReadsOut,
+    trace: Trace,
+    target_class: int | None = None,
+    words: Bool[Tensor, "batch source"] | None = None,
+) -> TokenProbabilities:
+    """Return the probability of a class given each token alone.
 
     Start and end tokens are left out, whether or not the model attends to them; a text without words keeps them.
+
+    Args:
+        model: A classifier that declares ReadsOut.
+        trace: A pass over texts.
+        target_class: The class, counted from 0; None: the one that is predicted for each text.
+        words: Positions that hold words; None: all token ids that are not special.
     """
-    check_classes(trace, number)
-    said = trace.predictions if number is None else torch.full_like(trace.target, number + len(SPECIALS))
-    alone = lexical(model, replace(trace, target=said)).probability[:, 0]
-    words = proper(trace.batch)
+    needs(model, ReadsOut, by="the single-token probe")
+    check_classifier(trace)
+    num_classes = trace.logits.shape[-1] - len(SPECIALS)
+    known = target_class is None or 0 <= target_class < num_classes
+    require(known, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
+    target = trace.predictions if target_class is None else torch.full_like(trace.target, target_class + len(SPECIALS))
+    alone = lexical(model, replace(trace, target=target)).probability[:, 0]
+    if words is None:
+        words = trace.source_mask & (trace.source >= len(SPECIALS))
+    words = torch.where(words.any(1, keepdim=True), words, trace.source_mask)
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)
-    of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (said, trace.predictions, trace.target))
+    of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (target, trace.predictions, trace.target))
     return TokenProbabilities(
         tokens=alone.double().masked_fill(~words, torch.nan), decision=classes.gather(1, of[:, None])[:, 0],
-        number=of, predicted=predicted, gold=gold, classes=classes.shape[1],
+        target_class=of, predicted=predicted, gold=gold, classes=num_classes,
     )  # fmt: skip
 
 
-def check_classes(trace: Trace, number: int | None) -> None:
-    outputs, classes = trace.target.shape[1], trace.logits.shape[-1] - len(SPECIALS)
-    require(outputs == 1, f"a classifier says one word, but this trace has {outputs}; ask the lexical probe instead")
-    require(classes >= 2, f"a trace of {classes + len(SPECIALS)} output words has no two classes besides special words")
-    require(number is None or 0 <= number < classes, f"there is no class {number}; they are 0 to {classes - 1}")
+def grounding(model: Model, data: Data = None, margin: float = MARGIN, bins: int = BINS) -> "Grounding":
+    """Return how confidently single tokens alone predict the class of their text (table 3).
+
+    Args:
+        model: A classifier that declares ReadsOut.
+        data: As of `as_batches`.
+        margin: How much less confident than the prediction a token may be to count as leakage.
+        bins: Ranges of the prediction's probability.
+    """
+    needs(model, ReadsOut, by="grounding")
+    module = module_of(model)
+    assert isinstance(module, ReadsOut)
+    accumulator = GroundingAccumulator(margin, bins)
+    for batch, trace in traces(model, data):
+        accumulator.update(token_probabilities(module, trace, words=batch.word_mask))
+    return accumulator.result()
 
 
 @dataclass(frozen=True)
 class Grounding(Displayed):
     """Means over correctly classified texts, of means over the tokens of each (table 3)."""
 
-    probability: float  # of the predicted class given a token alone: table 3
+    probability: float  # of the predicted class given one token: table 3
     decision: float  # ... given the text
     leakage: float
     correct: int  # texts behind these means
     texts: int
-    by_confidence: pd.DataFrame  # the same for each range of the decision's probability that has a text
+    by_confidence: pd.DataFrame  # the same for each range of the prediction's probability that has a text
 
     def table(self) -> pd.DataFrame:
-        """One row, a column a number."""
+        """One row."""
         return pd.DataFrame([{name: value for name, value in vars(self).items() if name != "by_confidence"}])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Tokens and decisions by how sure the decision is: where they rise together, all tokens speak for it."""
+        """Draw tokens and predictions by confidence: where they rise together, all tokens speak for the prediction."""
         from attnscope import plots
 
-        names = {"decision": "the decision", "probability": "a token alone", "leakage": "leakage (share of tokens)"}
+        names = {"decision": "the prediction", "probability": "a token alone", "leakage": "leakage (share of tokens)"}
         curves = {name: self.by_confidence[column].to_numpy() for column, name in names.items()}
-        where, height = "probability of the decision", "mean over correct texts"
-        return plots.profiles(curves["the decision"], curves, ax=ax, xlabel=where, ylabel=height)
+        where, height = "probability of the prediction", "mean over correct texts"
+        return plots.profiles(curves["the prediction"], curves, ax=ax, xlabel=where, ylabel=height)
 
 
 @dataclass(frozen=True)
 class GroundingSums(Sums):
-    """Totals over correctly classified texts, by the range that the decision's probability falls in."""
+    """Totals over correctly classified texts, by ranges of the prediction's probability."""
 
     probability: Float[Tensor, " bins"]
     decision: Float[Tensor, " bins"]
@@ -134,11 +163,11 @@ class GroundingSums(Sums):
     texts: Int[Tensor, ""]
 
     @classmethod
-    def of(cls, found: TokenProbabilities, near: float, bins: int) -> "GroundingSums":
-        right = found.correct
-        place = (found.decision[right] * bins).long().clamp(max=bins - 1)
-        empty = found.decision.new_zeros(bins)
-        means = {"probability": found.mean, "decision": found.decision, "leakage": found.leakage(near).double()}
+    def of(cls, texts: TokenProbabilities, margin: float, bins: int) -> "GroundingSums":
+        right = texts.correct
+        place = (texts.decision[right] * bins).long().clamp(max=bins - 1)
+        empty = texts.decision.new_zeros(bins)
+        means = {"probability": texts.mean, "decision": texts.decision, "leakage": texts.leakage(margin).double()}
         totals = {name: empty.index_add(0, place, values[right]).cpu() for name, values in means.items()}
         return cls(**totals, correct=place.bincount(minlength=bins).cpu(), texts=torch.tensor(len(right)))
 
@@ -158,25 +187,25 @@ class GroundingSums(Sums):
 
 
 class GroundingAccumulator(Accumulator[GroundingSums]):
-    """Table 3 over a stream of batches. `near`: how much less sure than the decision a token may be to leak it."""
+    """Table 3 over batches; arguments are those of `grounding`."""
 
-    def __init__(self, near: float = MARGIN, bins: int = BINS):
+    def __init__(self, margin: float = MARGIN, bins: int = BINS):
         super().__init__()
-        require(0 <= near < 1, f"near must be from 0 to below 1, not {near}")
-        require(bins > 0, f"bins={bins}: there must be at least one range of the decision's probability")
-        self.near, self.bins = near, bins
+        require(0 <= margin < 1, f"margin must be from 0 to below 1, not {margin}")
+        require(bins > 0, f"bins={bins}: there must be at least one range of the prediction's probability")
+        self.margin, self.bins = margin, bins
 
     @torch.no_grad()
-    def update(self, found: TokenProbabilities) -> None:
-        """Take in what `token_probabilities` found for the predicted classes of a batch."""
-        predicted = torch.equal(found.number, found.predicted)
+    def update(self, texts: TokenProbabilities) -> None:
+        """Add the single-token predictions of a batch, of the predicted classes."""
+        predicted = torch.equal(texts.target_class, texts.predicted)
         require(predicted, "these are probabilities of one class; table 3 needs those of the predicted classes")
-        self.add(GroundingSums.of(found, self.near, self.bins))
+        self.add(GroundingSums.of(texts, self.margin, self.bins))
 
     def merge(self, other: Accumulator[GroundingSums]) -> None:
         if isinstance(other, GroundingAccumulator):
-            alike = (self.near, self.bins) == (other.near, other.bins)
-            require(alike, "these two measured with another `near` or other bins; merge what measured alike")
+            alike = (self.margin, self.bins) == (other.margin, other.bins)
+            require(alike, "these two have another margin or other bins; merge only what is measured alike")
         super().merge(other)
 
     def result(self) -> Grounding:
@@ -189,9 +218,13 @@ def plot_sentence(
     decisions: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Figures 2 to 7: a line a model over the words of a text, and a dotted one at what the model decides.
+    """Draw figures 2 to 7: one line per model over the tokens of a text, and a dotted one at its prediction.
 
-    Both of the positive class: `grounding(..., number=1).of_text()`, and its `decision`.
+    Args:
+        words: The tokens.
+        probabilities: Of the positive class given each token, `token_probabilities(..., target_class=1).of_text()`.
+        decisions: Of the positive class given the text.
+        ax: Where to draw.
     """
     from attnscope import plots
     from attnscope.plots.style import INK, axes
@@ -212,7 +245,7 @@ def plot_sentence(
 
 
 def label_tokens(ax: Axes, words: Sequence[str]) -> None:
-    """Each word under its place, slanted where there is room, upright and smaller where there is little."""
+    """Write each token under its position, slanted where there is room, upright and smaller where there is little."""
     wide = ax.get_window_extent().width * 72 / ax.figure.dpi / max(len(words), 1)  # points for each word
     slanted = wide >= 18
     ax.set_xticks(

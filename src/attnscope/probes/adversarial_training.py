@@ -127,9 +127,20 @@ def train_adversary(
     folder: Path | None = None,
     report: Report | None = None,
 ) -> Progress:
-    """Train a fresh model, in place, to say what the base says but to attend elsewhere.
+    """Train a fresh model, in place, to predict as the base does, with different attention.
 
-    The log shows its imitation on the validation split, by which patience and keep_weights="best" judge.
+    The log shows its imitation on the validation split, by which patience and keep_weights="best" decide.
+
+    Args:
+        base: The trained model, which stays as it is.
+        fresh: A new model of the same architecture.
+        task: Texts; gold classes are not used.
+        weight: λ of eq. 6.
+        divergence: "jsd", or "kl" as in the code of Wiegreffe and Pinter.
+        settings: Of training.
+        seed: Random seed.
+        folder: Where checkpoints are kept.
+        report: As in `fit`.
     """
     require(fresh is not base, "the adversary must be a fresh model: the base itself cannot be moved away from itself")
     settings = settings or TrainingSettings()

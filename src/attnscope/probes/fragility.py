@@ -63,20 +63,14 @@ class Fragility(Displayed):
 
     def table(self) -> pd.DataFrame:
         """One row per attention: scores, loss of F1, change of the output, and share of predictions that change."""
-        permuted = pd.DataFrame([self._row(one) for one in self.draws])
-        rows = {"trained": self._row(self.own), "uniform": self._row(self.uniform)}
+        permuted = pd.DataFrame([describe_predictions(one, self.own) for one in self.draws])
+        rows = {
+            "trained": describe_predictions(self.own, self.own),
+            "uniform": describe_predictions(self.uniform, self.own),
+        }
         table = pd.DataFrame({**rows, "permuted": permuted.mean()}).T
         sd = permuted.std().rename(lambda name: f"{name} sd").to_frame("permuted").T.reindex(table.index)
         return table.join(sd).rename_axis("attention")
-
-    def _row(self, one: Decisions) -> dict[str, float]:
-        own = self.own
-        return {
-            "f1": one.f1, "macro f1": one.macro_f1, "accuracy": one.accuracy,
-            "f1 loss": own.f1 - one.f1, "macro f1 loss": own.macro_f1 - one.macro_f1,
-            "change": float(total_variation(one.probabilities, own).mean()),
-            "changed": float((one.chosen != own.chosen).mean()),
-        }  # fmt: skip
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw losses, changes and changed predictions of both, with the standard deviation over permutations."""
@@ -87,6 +81,16 @@ class Fragility(Displayed):
         return plots.bars(
             table.loc[names, ["uniform", "permuted"]], ax=ax, errors=errors, ylabel="with other attention"
         )
+
+
+def describe_predictions(one: Decisions, own: Decisions) -> dict[str, float]:
+    """Return scores of predictions, their loss against the model's own, and how far they are from it."""
+    return {
+        "f1": one.f1, "macro f1": one.macro_f1, "accuracy": one.accuracy,
+        "f1 loss": own.f1 - one.f1, "macro f1 loss": own.macro_f1 - one.macro_f1,
+        "change": float(total_variation(one.probabilities, own).mean()),
+        "changed": float((one.chosen != own.chosen).mean()),
+    }  # fmt: skip
 
 
 def total_variation(

@@ -72,15 +72,10 @@ def batch_token_probabilities(
     """Return the single-token predictions of a batch; `attention` is that of the forward pass."""
     with evaluating(model):
         trace = model(batch, attention=attention)
-    return token_probabilities(model, trace, target_class, batch.word_mask)
+    return token_probabilities(model, trace, target_class)
 
 
-def token_probabilities(
-    model: ReadsOut,
-    trace: Trace,
-    target_class: int | None = None,
-    words: Bool[Tensor, "batch source"] | None = None,
-) -> TokenProbabilities:
+def token_probabilities(model: ReadsOut, trace: Trace, target_class: int | None = None) -> TokenProbabilities:
     """Return the probability of a class given each token alone.
 
     Start and end tokens are left out, whether or not the model attends to them; a text without words keeps them.
@@ -89,7 +84,6 @@ def token_probabilities(
         model: A classifier that declares ReadsOut.
         trace: A pass over texts.
         target_class: The class, counted from 0; None: the one that is predicted for each text.
-        words: Positions that hold words; None: all token ids that are not special.
     """
     needs(model, ReadsOut, by="the single-token probe")
     check_classifier(trace)
@@ -98,8 +92,7 @@ def token_probabilities(
     require(known, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
     target = trace.predictions if target_class is None else torch.full_like(trace.target, target_class + len(SPECIALS))
     alone = lexical(model, replace(trace, target=target)).probability[:, 0]
-    if words is None:
-        words = trace.source_mask & (trace.source >= len(SPECIALS))
+    words = trace.batch.word_mask
     words = torch.where(words.any(1, keepdim=True), words, trace.source_mask)
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)
     of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (target, trace.predictions, trace.target))
@@ -122,8 +115,8 @@ def grounding(model: Model, data: Data = None, margin: float = MARGIN, bins: int
     module = module_of(model)
     assert isinstance(module, ReadsOut)
     accumulator = GroundingAccumulator(margin, bins)
-    for batch, trace in traces(model, data):
-        accumulator.update(token_probabilities(module, trace, words=batch.word_mask))
+    for _, trace in traces(model, data):
+        accumulator.update(token_probabilities(module, trace))
     return accumulator.result()
 
 

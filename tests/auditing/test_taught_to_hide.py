@@ -7,17 +7,19 @@ import pytest
 from attnscope.auditing import Settings, audit
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
-from attnscope.studies.tutek2020.deceptive import honest, taught_to_hide
+from attnscope.studies.tutek2020.deceptive import base_experiment, deceptive_experiment
 from studies.small_texts import TINY, corpora
 
-SIZES = replace(TINY, input_size=32, epochs={"sst": 150}, telling=0.25)
+SIZES = replace(TINY, input_size=32, epochs={"sst": 150}, indicative_share=0.25)
+
+MODELS = (base_experiment, deceptive_experiment)
 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hiding")
     with corpora(folder):
-        runs = {make: train(make(SIZES, "sst"), Store(folder / "runs")) for make in (honest, taught_to_hide)}
+        runs = {make: train(make(SIZES, "sst"), Store(folder / "runs")) for make in MODELS}
         settings = Settings(quick=True)
         return {make: audit(run.folder, out=folder / make.__name__, settings=settings) for make, run in runs.items()}
 
@@ -31,10 +33,10 @@ def test_both_decide_rightly(audited):
 
 
 def test_the_one_that_hides_is_flagged(audited):
-    assert audited[taught_to_hide].answer == "no"
-    assert asked_of(audited[taught_to_hide])["comprehensiveness"].answer == "no"
+    assert audited[deceptive_experiment].answer == "no"
+    assert asked_of(audited[deceptive_experiment])["comprehensiveness"].answer == "no"
 
 
 def test_the_other_one_fares_better(audited):
     points = {make: asked_of(found)["comprehensiveness"] for make, found in audited.items()}
-    assert points[honest].low > points[taught_to_hide].high
+    assert points[base_experiment].low > points[deceptive_experiment].high

@@ -10,8 +10,8 @@ from attnscope.studies.tutek2020.experiments import TEXTS, Sizes
 from tasks.small_corpora import write_jsonl
 
 TINY = Sizes(
-    "tiny", seeds=2, corpora=("sst", "20newsgroups"), input_size=4, epochs={"sst": 1, "20newsgroups": 1}, draws=3,
-    words=10, clusters=5, vectors=100, texts=10, layers=(1, 2),
+    "tiny", seeds=2, corpora=("sst", "20newsgroups"), input_size=4, epochs={"sst": 1, "20newsgroups": 1},
+    num_permutations=3, num_words=10, num_clusters=5, max_vectors=100, max_texts=10, layers=(1, 2),
 )  # fmt: skip
 WORDS = ["good", "bad", "!", *(f"word{i}" for i in range(9))]
 

@@ -22,17 +22,17 @@ from attnscope.studies.tutek2020.ablation import (
     ABLATION,
     CONICITY,
     NOT_SQUARED,
-    PER_NUMBER,
+    PER_DIMENSION,
     QUANTITIES,
     WEIGHTS,
-    RemedyLabel,
+    RegulariserLabel,
     as_toml,
-    chosen,
-    chosen_in,
+    weights_from,
+    weights_in,
 )
 from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, ModelLabel, Sizes
 from attnscope.studies.tutek2020.faithfulness import log_odds
-from attnscope.studies.tutek2020.plausible import CHANCE, MARKED, MEASURES, PLAUSIBLE
+from attnscope.studies.tutek2020.plausible import ANNOTATED, CHANCE, MEASURES, PLAUSIBLE
 from attnscope.tasks import SPECIALS
 from attnscope.training import Tying
 from attnscope.training.decisions import decide
@@ -40,8 +40,8 @@ from tasks.small_corpora import write_jsonl
 
 FINDINGS = (ABLATION, PLAUSIBLE)
 TINY = Sizes(
-    "tiny", seeds=2, corpora=("sst",), input_size=4, epochs={"sst": 1}, draws=3, words=10, clusters=5, vectors=100,
-    texts=10, layers=(1,),
+    "tiny", seeds=2, corpora=("sst",), input_size=4, epochs={"sst": 1}, num_permutations=3, num_words=10,
+    num_clusters=5, max_vectors=100, max_texts=10, layers=(1,),
 )  # fmt: skip
 PAPER = replace(TINY, name="paper")
 WORDS = ["good", "bad", *(f"word{i}" for i in range(9))]
@@ -67,7 +67,7 @@ def sentences(random):
 
 
 def reviews(random):
-    """Two people marked the telling word, one of them its neighbour too; in every tenth review nobody marked a word."""
+    """Two people marked the indicative word, one also its neighbour; in every tenth review nobody marked a word."""
     for number, (words, place, good) in enumerate(texts(random, 120)):
         told = [int(i == place and number % 10 > 0) for i in range(len(words))]
         wider = [int(0 <= i - place <= 1 and number % 10 > 0) for i in range(len(words))]
@@ -88,7 +88,7 @@ def data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_DATA", str(folder))
         patch.setitem(plausible.EPOCHS, YELP, 1)
-        for tasks in (TEXTS, MARKED):
+        for tasks in (TEXTS, ANNOTATED):
             for name, task in tasks.items():
                 patch.setitem(tasks, name, replace(task))  # one that has read no other data yet
         yield folder
@@ -109,7 +109,7 @@ def asked(case, store):
 @pytest.fixture(scope="module")
 def subject(data, tmp_path_factory):
     """A model of the ablation, on texts that people marked."""
-    case = ablation.case(PAPER, RemedyLabel(YELP, "additive", TYING, 10.0))
+    case = ablation.experiments(PAPER)[RegulariserLabel(YELP, "additive", TYING, 10.0)]
     return asked(case, tmp_path_factory.mktemp("runs"))
 
 
@@ -139,9 +139,9 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 def test_the_grid_has_every_weight_of_the_paper_squared_and_plain(data):
     grid = list(ablation.experiments(TINY))
     assert {of[:2] for of in grid} == {("sst", "additive")}
-    assert {(remedy, weight) for _, _, remedy, weight in grid} == {
-        (BASE, 0.0), *product((TYING, NOT_SQUARED, PER_NUMBER), (1, 10, 20, 30)), *product((MLM,), (0.1, 0.3, 1, 3, 5)),
-        *product((CONICITY,), (1, 5)),
+    assert {(regulariser, weight) for _, _, regulariser, weight in grid} == {
+        (BASE, 0.0), *product((TYING, NOT_SQUARED, PER_DIMENSION), (1, 10, 20, 30)),
+        *product((MLM,), (0.1, 0.3, 1, 3, 5)), *product((CONICITY,), (1, 5)),
     }  # fmt: skip
 
 
@@ -161,33 +161,33 @@ def test_models_are_base_of_table_1_but_for_their_objective_and_seeds_of_their_o
 
 def test_tying_is_squared_or_not(data):
     cases = ablation.experiments(TINY)
-    for remedy, squared in ((TYING, True), (NOT_SQUARED, False)):
-        objectives = cases[RemedyLabel("sst", "additive", remedy, 20.0)].runs["model"].objective
+    for regulariser, squared in ((TYING, True), (NOT_SQUARED, False)):
+        objectives = cases[RegulariserLabel("sst", "additive", regulariser, 20.0)].runs["model"].objective
         assert Tying(20.0, squared=squared) in objectives.parts
 
 
 def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
     theirs, ours = table1.experiments(TINY), plausible.experiments(TINY)
-    assert list(ours) == [ModelLabel(YELP, "additive", model) for model in plausible.MODELS]
+    assert list(ours) == [ModelLabel(YELP, "additive", model) for model in plausible.COMPARED]
     for which, case in ours.items():
         like, found = (
             theirs[ModelLabel("sst", "additive", which.model)].runs["model"],
             case.runs["model"],
         )
         steps = {"steps": like.training.steps, "evaluate_every": like.training.evaluate_every}
-        assert found.training.steps == MARKED[YELP].steps(32)  # one round here
+        assert found.training.steps == ANNOTATED[YELP].steps(32)  # one round here
         assert replace(found, task=like.task, training=replace(found.training, **steps)) == like
 
 
 def test_long_reviews_are_left_to_the_profile_paper():
-    assert plausible.marked_corpora(PAPER) == (YELP, "eraser_movies")
-    assert plausible.marked_corpora(TINY) == (YELP,)
-    assert MARKED["eraser_movies"].preparation.max_length == 400
+    corpora = {sizes.name: {label.corpus for label in plausible.experiments(sizes)} for sizes in (PAPER, TINY)}
+    assert corpora == {"paper": {YELP, "eraser_movies"}, "tiny": {YELP}}
+    assert ANNOTATED["eraser_movies"].preparation.max_length == 400
 
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
     cases = [case for which, case in plausible.experiments(PAPER).items() if "eraser" in which.corpus]
-    assert len(cases) == len(plausible.MODELS)
+    assert len(cases) == len(plausible.COMPARED)
     assert all(isinstance(case.settings, MissingData) for case in cases)
 
 
@@ -205,7 +205,7 @@ def by_text(run):
 
 def test_the_ablation_measures_scores_fragility_information_and_agreement(subject):
     found, run = ablation.measure(subject), subject.runs["model"]
-    assert {*QUANTITIES, *ablation.AGREEMENT} <= set(found)
+    assert set(QUANTITIES) <= set(found)
     made = decide(run.model(), run.task.batches("validation"))
     assert found["validation_f1"] == pytest.approx(100 * f1_score(made.gold, made.chosen, zero_division=0))
     assert 0 <= found["information_by_chance"] <= found["information"] <= found["information_at_most"]
@@ -253,35 +253,35 @@ def said(validation_f1=80.0, f1=80.0, permuted=5.0, information=2.0, as_publishe
 
 
 def grid(by_model, attentions=ATTENTIONS, **common):
-    """Three seeds of every model; by remedy, a function of the weight that says what differs."""
+    """Three seeds of every model; by regulariser, a function of the weight that says what differs."""
     found = {}
-    for attention, (remedy, weights) in product(attentions, WEIGHTS.items()):
+    for attention, (regulariser, weights) in product(attentions, WEIGHTS.items()):
         for weight in weights:
-            differs = by_model.get(remedy, lambda _: {})(weight) | common
+            differs = by_model.get(regulariser, lambda _: {})(weight) | common
             seeds = [said(**{name: value + noise / 100 for name, value in differs.items()}) for noise in (-1, 0, 1)]
-            found[RemedyLabel("sst", attention, remedy, weight)] = seeds
+            found[RegulariserLabel("sst", attention, regulariser, weight)] = seeds
     return Measurements(found)
 
 
 BEST_AT = {
-    PER_NUMBER: lambda delta: {"validation_f1": 80 - abs(delta - 20), "f1": delta},
+    PER_DIMENSION: lambda delta: {"validation_f1": 80 - abs(delta - 20), "f1": delta},
     MLM: lambda eta: {"validation_f1": 80 - abs(eta - 0.3), "f1": eta},
 }
 
 
 def test_the_validation_split_chooses_and_the_test_split_does_not():
-    assert chosen(grid(BEST_AT)) == {"sst": {of: {"delta": 20.0, "eta": 0.3} for of in ATTENTIONS}}
+    assert weights_from(grid(BEST_AT)) == {"sst": {of: {"delta": 20.0, "eta": 0.3} for of in ATTENTIONS}}
 
 
 def test_of_equally_good_weights_the_smallest_is_chosen():
-    assert chosen(grid({}, ["dot"])) == {"sst": {"dot": {"delta": min(DELTAS), "eta": min(ETAS)}}}
+    assert weights_from(grid({}, ["dot"])) == {"sst": {"dot": {"delta": min(DELTAS), "eta": min(ETAS)}}}
 
 
 def test_nothing_is_chosen_where_a_weight_was_not_tried():
     found = grid(BEST_AT, ["dot"])
-    without = Measurements({**found.by_label, RemedyLabel("sst", "dot", MLM, 5.0): []})
-    assert chosen(without) == {"sst": {"dot": {"delta": 20.0}}}
-    assert ablation.as_chosen(without, "sst", "dot").holds is None
+    without = Measurements({**found.by_label, RegulariserLabel("sst", "dot", MLM, 5.0): []})
+    assert weights_from(without) == {"sst": {"dot": {"delta": 20.0}}}
+    assert ablation.weights_in_use(without, "sst", "dot").holds is None
 
 
 def test_a_result_file_says_what_is_chosen(tmp_path):
@@ -290,13 +290,13 @@ def test_a_result_file_says_what_is_chosen(tmp_path):
         "ablation", "tutek2020", "title", "section", "paper", [0, 1, 2], {}, ablation.table(measured), [], [], 1.0, "m",
         {}, None,
     )  # fmt: skip
-    assert chosen_in(Result.read(result.write(tmp_path))) == chosen(measured)
+    assert weights_in(Result.read(result.write(tmp_path))) == weights_from(measured)
     best = {(row["attention"], row["model"]): row["mean"] for row in result.table if row["weight"] == "best"}
-    assert best == {(of, model): mean for of in ATTENTIONS for model, mean in ((PER_NUMBER, 20.0), (MLM, 0.3))}
+    assert best == {(of, model): mean for of in ATTENTIONS for model, mean in ((PER_DIMENSION, 20.0), (MLM, 0.3))}
 
 
 def test_what_is_written_down_is_read_back():
-    weights = chosen(grid(BEST_AT))
+    weights = weights_from(grid(BEST_AT))
     assert tomllib.loads(as_toml(weights | {YELP: weights["sst"]})) == weights
     used = {name: of for name, of in study_toml("tutek2020", "chosen.toml").items() if name in TEXTS}
     assert tomllib.loads(as_toml(used)) == used
@@ -342,7 +342,7 @@ def test_seeds_of_both_attentions_are_taken_together():
 def agreeing(**precision):
     """Three seeds of each model on Yelp, by average precision."""
     found = {}
-    for model in plausible.MODELS:
+    for model in plausible.COMPARED:
         numbers = dict.fromkeys(plausible.QUANTITIES, 0.3)
         ours = [precision.get(model, 0.4) + noise / 100 for noise in (-1, 0, 1)]
         found[ModelLabel(YELP, "additive", model)] = [
@@ -383,10 +383,10 @@ def test_a_picture_of_the_ablation_has_a_row_for_every_corpus_and_a_ring_around_
 
 def test_a_picture_of_plausibility_has_a_bar_for_every_model_and_chance():
     attention, gradient = PLAUSIBLE.draw(plausible.figure(agreeing())).axes
-    bars = len(MEASURES) * (len(plausible.MODELS) + 1)
+    bars = len(MEASURES) * (len(plausible.COMPARED) + 1)
     assert len(attention.patches) == len(gradient.patches) == bars
 
 
 def test_a_label_is_what_it_is_called_in_results():
-    assert str(RemedyLabel("sst", "dot", NOT_SQUARED, 30.0)) == "sst, dot, tying, not squared, weight 30"
-    assert str(RemedyLabel("sst", "dot", BASE, 0.0)) == "sst, dot, base, weight 0"
+    assert str(RegulariserLabel("sst", "dot", NOT_SQUARED, 30.0)) == "sst, dot, tying, not squared, weight 30"
+    assert str(RegulariserLabel("sst", "dot", BASE, 0.0)) == "sst, dot, base, weight 0"

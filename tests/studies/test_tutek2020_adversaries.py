@@ -21,16 +21,16 @@ from attnscope.studies.tutek2020 import deceptive, faithfulness, fig1, jain_wall
 from attnscope.studies.tutek2020.deceptive import DECEPTION, DECEPTIVE, TESTS
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TEXTS, TYING, ModelLabel, Sizes
 from attnscope.studies.tutek2020.faithfulness import (
-    blunted,
-    by_range,
-    heaviest,
+    changes_by_weight,
     importance,
+    indicative_words,
+    largest_weights,
+    mask_of_words,
     measure,
-    sample,
-    telling,
-    telling_words,
+    remove_words,
+    sample_texts,
 )
-from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, newcomer
+from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, untrained_copy
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
 from attnscope.tasks import SPECIALS
 from attnscope.training import CrossEntropy, Hiding
@@ -39,8 +39,10 @@ from tasks.small_corpora import write_jsonl
 
 FINDINGS = (FIG1, JAIN_WALLACE, DECEPTION)
 TINY = Sizes(
-    "tiny", seeds=2, corpora=("sst",), input_size=6, epochs={"sst": 1}, draws=3, words=8, clusters=4, vectors=100,
-    texts=12, layers=(1,), imitated=("sst",), tested=("sst",), lambdas=(0.0, 1.0), telling=0.25,
+    "tiny", seeds=2, corpora=("sst",), input_size=6, epochs={"sst": 1}, num_permutations=3, num_words=8,
+    num_clusters=4, max_vectors=100, max_texts=12, layers=(1,),
+    adversary_corpora=("sst",), faithfulness_corpora=("sst",), lambdas=(0.0, 1.0),
+    indicative_share=0.25,
 )  # fmt: skip
 WORDS = ["good", "bad", *(f"word{i}" for i in range(10))]
 
@@ -147,19 +149,19 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 
 
 def test_words_that_tell_the_class_are_those_that_make_it(data):
-    assert telling_words(TEXTS["sst"].resolved(), 0.25) == numbers_of("good", "bad")
+    assert indicative_words(TEXTS["sst"].resolved(), 0.25) == numbers_of("good", "bad")
 
 
 def test_telling_words_are_the_heaviest_up_to_a_share_and_at_least_one():
     weights, running = np.array([9.0, 5.0, 1.0, 4.0]), np.array([0, 30, 60, 10])
-    assert heaviest(weights, running, 0.4) == (1, 3)
-    assert heaviest(weights, running, 0.39) == (1,)
-    assert heaviest(weights, running, 0.01) == (1,)  # the first of all never occurs
-    with pytest.raises(BadSetting, match=r"a share of all between 0 and 1, not 1\.5"):
-        heaviest(weights, running, 1.5)
+    assert largest_weights(weights, running, 0.4) == (1, 3)
+    assert largest_weights(weights, running, 0.39) == (1,)
+    assert largest_weights(weights, running, 0.01) == (1,)  # the first of all never occurs
+    with pytest.raises(BadSetting, match=r"the share of indicative words is between 0 and 1, not 1\.5"):
+        largest_weights(weights, running, 1.5)
 
 
-def test_deceptive_is_base_but_for_a_price_on_attention_to_telling_words(data):
+def test_deceptive_is_base_but_for_a_loss_on_attention_to_indicative_words(data):
     cases, label = deceptive.experiments(TINY), ModelLabel("sst", "additive", BASE)
     base, hiding = (cases[label._replace(model=model)].runs["model"] for model in (BASE, DECEPTIVE))
     assert replace(hiding, objective=CrossEntropy()) == base
@@ -168,17 +170,19 @@ def test_deceptive_is_base_but_for_a_price_on_attention_to_telling_words(data):
 
 
 def test_an_adversary_starts_elsewhere_but_knows_the_same_words(subject, model):
-    fresh, own = newcomer(subject.runs["model"]), dict(model.named_parameters())
+    fresh, own = untrained_copy(subject.runs["model"]), dict(model.named_parameters())
     alike = {name for name, values in fresh.named_parameters() if torch.equal(values, own[name])}
     assert "source_inputs.table" in alike
     assert not any(name.startswith(("encoder", "attend")) and "weight" in name for name in alike)
 
 
 def test_a_trained_adversary_is_compared_on_the_test_split(subject):
-    found = fig1.measure(replace(subject, settings=fig1.Adversary(1.0)))
+    found = fig1.measure(replace(subject, settings=fig1.AdversarySettings(1.0)))
     assert 0 < found["jsd"] < np.log(2)
     assert 0 < found["tvd"] < 1
-    assert found == fig1.measure(replace(subject, settings=fig1.Adversary(1.0)))  # so an interrupted study can go on
+    assert found == fig1.measure(
+        replace(subject, settings=fig1.AdversarySettings(1.0))
+    )  # so an interrupted study can go on
 
 
 # What is measured ----------------------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ def probability_of(model, words):
 
 def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(tested, model, subject):
     taus = []
-    for words in (text for batch in sample(TEXTS["sst"], TINY.texts, "cpu") for text in alone(batch)):
+    for words in (text for batch in sample_texts(TEXTS["sst"], TINY.max_texts, "cpu") for text in alone(batch)):
         whole, made = probability_of(model, words)
         inner = range(1, len(words) - 1)  # start and end are not attended to
         changes = [abs(whole - probability_of(model, words[:i] + words[i + 1 :])[0]) for i in inner]
@@ -210,7 +214,7 @@ def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(tested, model
 
 
 def test_gradients_do_not_flow_through_attention(model):
-    batch = sample(TEXTS["sst"], TINY.texts, "cpu")[0]
+    batch = sample_texts(TEXTS["sst"], TINY.max_texts, "cpu")[0]
     trace = model(batch)
     found = importance(model, batch, trace)
     embedded = model.source_inputs(batch.source).detach().requires_grad_()
@@ -224,15 +228,15 @@ def test_gradients_do_not_flow_through_attention(model):
     assert not torch.allclose(found["gradient_through"][mask], expected.abs()[mask])
 
 
-def test_telling_words_are_cut_out_and_the_others_close_the_gap(data):
+def test_indicative_words_are_removed_and_the_others_close_the_gap(data):
     words = numbers_of("good", "bad")
     batch = next(TEXTS["sst"].batches("test"))
-    assert telling(batch, words).sum(1).tolist() == [1] * len(batch)
-    for before, after in zip(alone(batch), alone(blunted(batch, words)), strict=True):
+    assert mask_of_words(batch, words).sum(1).tolist() == [1] * len(batch)
+    for before, after in zip(alone(batch), alone(remove_words(batch, words)), strict=True):
         assert after == [word for word in before if word not in words]
 
 
-def test_attention_on_telling_words_and_the_loss_without_them(tested, model):
+def test_attention_on_indicative_words_and_the_loss_without_them(tested, model):
     words, task = numbers_of("good", "bad"), TEXTS["sst"]
     masses, shares = [], []
     for batch in task.batches("test", size=1):
@@ -242,12 +246,12 @@ def test_attention_on_telling_words_and_the_loss_without_them(tested, model):
     assert tested["mass"] == pytest.approx(np.mean(masses))
     assert tested["mass_uniform"] == pytest.approx(np.mean(shares))
     assert tested["having"] == 1
-    whole, without = (decide(model, texts).f1 for texts in (task.batches("test"), map_blunted(task, words)))
+    whole, without = (decide(model, texts).f1 for texts in (task.batches("test"), texts_without(task, words)))
     assert tested["f1_lost"] == pytest.approx(100 * (whole - without))
 
 
-def map_blunted(task, words):
-    return [blunted(batch, words) for batch in task.batches("test")]
+def texts_without(task, words):
+    return [remove_words(batch, words) for batch in task.batches("test")]
 
 
 def test_a_search_never_goes_farther_than_the_farthest(tested):
@@ -257,13 +261,13 @@ def test_a_search_never_goes_farther_than_the_farthest(tested):
 
 
 def test_changes_are_averaged_by_the_highest_weight():
-    found = by_range(np.array([0.1, 0.2, 0.6, 1.0]), np.array([0.0, 0.5, 0.3, 0.9]))
+    found = changes_by_weight(np.array([0.1, 0.2, 0.6, 1.0]), np.array([0.0, 0.5, 0.3, 0.9]))
     assert found["texts"] == [2, 0, 1, 1]
     assert found["change"] == pytest.approx([0.25, np.nan, 0.3, 0.9], nan_ok=True)
 
 
 def test_a_measurement_has_every_quantity_of_the_tables(tested):
-    assert {*jain_wallace.QUANTITIES, *TESTS, *deceptive.PREMISES} <= set(tested)
+    assert {*jain_wallace.QUANTITIES, *TESTS, *deceptive.QUANTITIES} <= set(tested)
 
 
 # Curves of adversaries -----------------------------------------------------------------------------------------------
@@ -341,7 +345,7 @@ CAUGHT = {name: -0.1 if test.chance == 0 else 0.1 for name, test in TESTS.items(
 
 def measured_as(models):
     """Three seeds of each model, a little apart; by model, what differs from base."""
-    rest = dict.fromkeys((*jain_wallace.QUANTITIES, *deceptive.PREMISES, *TESTS), 0.5)
+    rest = dict.fromkeys((*jain_wallace.QUANTITIES, *deceptive.QUANTITIES, *TESTS), 0.5)
     ranges = {"by_highest": {"change": [0.1, 0.2, float("nan"), 0.4], "texts": [5, 5, 0, 2]}}
     return Measurements(
         {
@@ -387,7 +391,7 @@ def test_remedied_models_must_agree_more_and_leave_less_room_than_base():
 def test_a_picture_of_the_tests_says_how_often_each_flags():
     data = deceptive.figure(measured_as({BASE: {}, DECEPTIVE: CAUGHT | {"uniform": 0.9}}))
     titles = [ax.get_title() for ax in DECEPTION.draw(data).axes]
-    assert titles[0] == "attention on\ntelling words"
+    assert titles[0] == "attention on\nindicative words"
     assert titles[1] == "gradients:\nflagged in 3 of 3"
     assert "uniform attention:\nflagged in 0 of 3" in titles
     assert len(titles) == len(TESTS) + 1

@@ -20,7 +20,7 @@ from attnscope.studies.finding import Measurements, MissingData, TrainedCase, st
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
-from attnscope.studies.tutek2020.decided import AS_IN_THE_PAPER, BESIDE, PERTURBED, measure, published
+from attnscope.studies.tutek2020.decisions import EXTRA_QUANTITIES, PAPER_QUANTITIES, PERTURBED, measure, published
 from attnscope.studies.tutek2020.experiments import (
     ATTENTIONS,
     BASE,
@@ -31,11 +31,12 @@ from attnscope.studies.tutek2020.experiments import (
     REGULARISED,
     TEXTS,
     TYING,
+    LayersLabel,
     ModelLabel,
 )
 from attnscope.studies.tutek2020.table1 import REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
-from attnscope.studies.tutek2020.table6 import TABLE6, LayersLabel
+from attnscope.studies.tutek2020.table6 import TABLE6
 from attnscope.tasks import SPECIALS, MissingCorpus
 from attnscope.training.decisions import decide
 from studies import small_texts
@@ -100,10 +101,10 @@ def test_table_1_has_the_published_numbers_beside_ours(reproduced):
     rows = {
         (row["corpus"], row["attention"], row["model"], row["quantity"]): row for row in reproduced[1]["table1"].table
     }
-    assert len(rows) == 2 * 6 * len(AS_IN_THE_PAPER | BESIDE)
-    assert rows["sst", "dot", TYING, AS_IN_THE_PAPER["permuted"]]["published_text"] == "20.0"
-    assert rows["sst", "additive", MLM, AS_IN_THE_PAPER["uniform"]]["published"] == 5.9
-    assert rows["sst", "dot", FREE, AS_IN_THE_PAPER["f1"]]["published"] is None
+    assert len(rows) == 2 * 6 * len(PAPER_QUANTITIES | EXTRA_QUANTITIES)
+    assert rows["sst", "dot", TYING, PAPER_QUANTITIES["permuted"]]["published_text"] == "20.0"
+    assert rows["sst", "additive", MLM, PAPER_QUANTITIES["uniform"]]["published"] == 5.9
+    assert rows["sst", "dot", FREE, PAPER_QUANTITIES["f1"]]["published"] is None
 
 
 def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path, monkeypatch):
@@ -150,7 +151,7 @@ def test_only_the_profile_paper_is_held_to_published_scores(data, finding):
     for sizes in (TINY, replace(TINY, name="paper")):
         cases = finding.experiments(sizes).values()
         assert {case.settings.as_published for case in cases} == {sizes.name == "paper"}
-        assert {case.settings.draws for case in cases} == {TINY.draws}
+        assert {case.settings.num_permutations for case in cases} == {TINY.num_permutations}
 
 
 # What is measured ----------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def test_attention_to_one_word_has_no_entropy_and_a_text_of_one_word_no_number()
 
 
 def test_a_measurement_has_every_quantity_of_the_tables(subject):
-    assert set(AS_IN_THE_PAPER | BESIDE) <= set(measure(subject))
+    assert set(PAPER_QUANTITIES | EXTRA_QUANTITIES) <= set(measure(subject))
 
 
 def test_table_5_counts_words_texts_and_vectors(data):
@@ -235,12 +236,12 @@ def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_pa
     case = table1.experiments(replace(TINY, name="paper"))[ModelLabel("anemia", "dot", TYING)]
     found = measure(asked(case, tmp_path))
     assert len(case.runs["model"].task.part("test")) == 30
-    assert set(AS_IN_THE_PAPER | BESIDE) <= set(found)
-    assert table1.stated(ModelLabel("anemia", "dot", TYING), "permuted")["published"] == 59.7
+    assert set(PAPER_QUANTITIES | EXTRA_QUANTITIES) <= set(found)
+    assert table1.published(ModelLabel("anemia", "dot", TYING), "permuted")["published"] == 59.7
 
 
 def test_what_is_not_there_is_not_asked_for(data):
-    assert experiments.with_own_copies(replace(TINY, name="paper")).corpora == TINY.corpora
+    assert experiments.with_licensed_corpora(replace(TINY, name="paper")).corpora == TINY.corpora
     with pytest.raises(MissingCorpus, match=r"JSON lines packed with gzip, with the fields 'text', 'label', 'split'"):
         experiments.discharge_summaries(experiments.LICENSED_FILES["diabetes"]).resolved()
 
@@ -367,7 +368,7 @@ def stated(section, name):
 
 
 def test_one_layer_of_the_published_table_6_is_the_published_table_1():
-    for corpus, model, name in product(IN_THE_PAPER, table6.MODELS, AS_IN_THE_PAPER):
+    for corpus, model, name in product(IN_THE_PAPER, table6.MODELS, PAPER_QUANTITIES):
         assert stated(f"table6_{corpus}_1_{model}", name) == stated(f"table1_{corpus}_additive_{model}", name)
 
 

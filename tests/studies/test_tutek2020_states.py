@@ -62,7 +62,7 @@ def test_table_3_is_a_probability_and_the_decision_is_at_least_even(results):
 
 def test_sentences_are_shown_with_a_number_for_each_word_and_model(results):
     for sentence in results["fig2"].figure.values():
-        assert set(sentence["probabilities"]) == set(sentence["decisions"]) == set(fig2.SHOWN)
+        assert set(sentence["probabilities"]) == set(sentence["decisions"]) == set(fig2.COMPARED)
         assert all(len(line) == len(sentence["words"]) for line in sentence["probabilities"].values())
 
 
@@ -91,11 +91,11 @@ def test_the_probability_of_the_class_that_base_decides_for_is_that_of_the_other
         return torch.full((1, 3), value, dtype=torch.float64)
 
     def found(predicted, mean):
-        return fig2.PerToken(
+        return fig2.TokenProbabilities(
             tokens=torch_row(mean), decision=torch_row(0.9)[:, 0], number=predicted, predicted=predicted,
             gold=predicted, classes=2,
         )  # fmt: skip
 
     one, zero = torch.tensor([1]), torch.tensor([0])
-    assert fig2.of_class(found(one, 0.7), found(one, 0.8)).item() == pytest.approx(0.7)
-    assert fig2.of_class(found(zero, 0.7), found(one, 0.8)).item() == pytest.approx(0.3)
+    assert fig2.mean_for_class(found(one, 0.7), found(one, 0.8)).item() == pytest.approx(0.7)
+    assert fig2.mean_for_class(found(zero, 0.7), found(one, 0.8)).item() == pytest.approx(0.3)

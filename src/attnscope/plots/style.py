@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 
 ENCODER, DECODER = "#E66101", "#5E3C99"  # orange and purple, as in aitken2021
 INK, FAINT, MISSING = "#333333", "#E4E4E4", "#DDDDDD"
@@ -138,6 +139,11 @@ def legend(ax: Axes, handles: Sequence[Handle], names: Sequence[str]) -> Legend:
         text.set_parse_math(False)
         text.set_text(name)
     return key
+
+
+def line_legend(ax: Axes, lines: Mapping[str, Mapping[str, Any]]) -> Legend:
+    """Return a new legend of lines, by name the settings that they are drawn with."""
+    return legend(ax, [Line2D([], [], **settings) for settings in lines.values()], list(lines))
 
 
 def label(name: object) -> str:

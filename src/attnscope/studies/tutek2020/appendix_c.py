@@ -1,23 +1,21 @@
-"""Does dot attention depend on how its query starts? (tutek2020 appendix C)"""
+"""Does dot attention depend on the initialisation of its query? (tutek2020 appendix C)"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings
 from attnscope.studies.bars import Panel, draw_bars, one_key, panel
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most
-from attnscope.studies.finding import Case, Finding, Measurements
-from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import NOTES, PERTURBED, QUANTITIES, case, measure, published
-from attnscope.studies.tutek2020.experiments import BASE, Sizes, trained
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, Finding, Measurements, PublishedNumber
+from attnscope.studies.tutek2020.decisions import NOTES, PERTURBED, QUANTITIES, case, measure, published
+from attnscope.studies.tutek2020.experiments import BASE, Sizes, model_experiment
 
 STARTS = {"normal": "N(0, 1)", "default": "torch's default"}
 UNIFORM = 0.95  # of the entropy of uniform attention, or more
@@ -25,7 +23,7 @@ CONSTANT = 1.0  # points of F1, or less
 
 
 class QueryLabel(NamedTuple):
-    """The base model with dot attention, by where its query starts.
+    """The base model with dot attention, by the initialisation of its query.
 
     >>> str(QueryLabel("sst", "normal"))
     'sst, dot, base, query from N(0, 1)'
@@ -40,56 +38,36 @@ class QueryLabel(NamedTuple):
 
 def experiments(sizes: Sizes) -> dict[QueryLabel, Case]:
     labels = [QueryLabel(*parts) for parts in product(sizes.corpora, STARTS)]
-    return {label: case(sizes, partial(started, sizes, *label)) for label in labels}
+    return {label: case(sizes, partial(with_query, sizes, *label)) for label in labels}
 
 
-def started(sizes: Sizes, corpus: str, start: str) -> Experiment:
-    """The base model of table 1 with dot attention, but for where its query starts."""
-    experiment = trained(sizes, corpus, "dot", BASE)
+def with_query(sizes: Sizes, corpus: str, start: str) -> Experiment:
+    """Return the base model of table 1 with dot attention and this initialisation of its query."""
+    experiment = model_experiment(sizes, corpus, "dot", BASE)
     assert isinstance(experiment.model, ClassifierSettings)
     return replace(experiment, model=replace(experiment.model, query_start=start))
 
 
-def table(measured: Measurements) -> list[Row]:
-    quantities = {"entropy": QUANTITIES["entropy"]} | QUANTITIES  # first of all
-    return measured.table(quantities, stated, lambda label: {"corpus": label.corpus, "query": STARTS[label.start]})
-
-
-def stated(label: QueryLabel, name: str) -> dict[str, Any]:
-    """Published are only the base models of table 1, whose queries start from N(0, 1)."""
+def published_number(label: QueryLabel, name: str) -> PublishedNumber:
+    """Return the numbers of table 1, which has queries from N(0, 1) only."""
     return published(f"table1_{label.corpus}_dot_{BASE}", name) if label.start == "normal" else {}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    return [verdict for corpus in measured.each("corpus") for verdict in of_corpus(measured, corpus)]
-
-
-def of_corpus(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     """ "The attention distribution of the model consistently converged to a uniform one"; F1 "remained constant"."""
-    default, normal = QueryLabel(corpus, "default"), QueryLabel(corpus, "normal")
-    return [
-        at_least(
-            f"{corpus}: from torch's default, attention is uniform: its relative entropy is at least {UNIFORM}",
-            measured.values(default, "entropy"),
-            UNIFORM,
-        ),
-        at_most(
-            f"{corpus}: from N(0, 1), attention is not uniform: its relative entropy is at most {UNIFORM}",
-            measured.values(normal, "entropy"),
-            UNIFORM,
-        ),
-        *(
-            at_most(
-                f"{corpus}: from torch's default, F1 is constant: {how} attention costs at most a point",
-                measured.values(default, how),
-                CONSTANT,
-            )
-            for how in PERTURBED
-        ),
-    ]
+    verdicts: list[ClaimVerdict] = []
+    for corpus in measured.each("corpus"):
+        default, normal = QueryLabel(corpus, "default"), QueryLabel(corpus, "normal")
+        uniform = f"{corpus}: from torch's default, attention is uniform: its relative entropy is at least {UNIFORM}"
+        peaked = f"{corpus}: from N(0, 1), attention is not uniform: its relative entropy is at most {UNIFORM}"
+        constant = f"{corpus}: from torch's default, F1 is constant: {{}} attention costs at most a point"
+        verdicts += [
+            measured.at_least(uniform, default, "entropy", UNIFORM),
+            measured.at_most(peaked, normal, "entropy", UNIFORM),
+            *(measured.at_most(constant.format(how), default, how, CONSTANT) for how in PERTURBED),
+        ]
+    return verdicts
 
-
-# Drawing -------------------------------------------------------------------------------------------------------------
 
 PANELS = {
     "entropy": "entropy of attention, relative to uniform",
@@ -98,13 +76,13 @@ PANELS = {
 
 
 def figure(measured: Measurements) -> dict[str, Panel]:
-    """By quantity, corpus and start of the query."""
+    """Return panels by quantity, with groups by corpus and bars by initialisation."""
     return {
         name: panel(measured, name, lambda label: label.corpus, lambda label: STARTS[label.start]) for name in PANELS
     }
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Panel]) -> Figure:
     picture, axes = plots.panels(1, len(data), size=(2.2 + 0.8 * max(map(len, data.values()), default=1), 3.2))
     for ax, (name, content) in zip(axes, data.items(), strict=True):
         draw_bars(content, ax, PANELS[name])
@@ -116,7 +94,9 @@ APPENDIX_C = Finding(
     name="appendix-c",
     title="From torch's default the query of dot attention leads to uniform attention, from N(0, 1) it does not",
     section="appendix C",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table={"entropy": QUANTITIES["entropy"]} | QUANTITIES,
+    published=published_number, columns=lambda label: {"corpus": label.corpus, "query": STARTS[label.start]},
+    claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper says 'uniform' and 'constant' and gives no numbers. Our thresholds: an entropy of at least 0.95 of "
         "that of uniform attention over the same words, in the mean over test texts; a loss of at most 1 point of F1.",

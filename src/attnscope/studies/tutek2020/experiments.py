@@ -25,16 +25,17 @@ GLOVE = Vectors("glove/glove.6B.100d.float16.npz")
 ATTENTIONS = ("additive", "dot")
 DELTAS = (1.0, 10.0, 20.0, 30.0)  # §3.1; table 4 leaves the first one out
 ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)  # table 4
-UNTRIED = {"delta": 10.0, "eta": 1.0}  # our choice, for a corpus of one's own
+DEFAULT_WEIGHTS = {"delta": 10.0, "eta": 1.0}  # our choice, for corpora without chosen weights
 
-# The models of table 1; the last one shows what it costs to keep the words as they are published.
+# The models of table 1; the last one shows the cost of frozen embeddings.
 BASE, CONCAT, RESIDUAL, TYING, MLM, FREE = "base", "concat", "residual", "tying", "mlm", "base, words trained"
 MODELS = (BASE, CONCAT, RESIDUAL, TYING, MLM, FREE)
 REGULARISED = (TYING, MLM)
+COMPARED = (BASE, RESIDUAL, *REGULARISED)  # models of most other findings
 
 
 class ModelLabel(NamedTuple):
-    """A model on a corpus; as text, what it is called in results.
+    """A model on a corpus; its text is its name in results.
 
     >>> str(ModelLabel("sst", "dot", FREE))
     'sst, dot, base, words trained'
@@ -47,30 +48,59 @@ class ModelLabel(NamedTuple):
     def __str__(self) -> str:
         return ", ".join(self)
 
+    @classmethod
+    def product(
+        cls, corpora: Iterable[str], models: Iterable[str], attentions: Iterable[str] = ATTENTIONS
+    ) -> "list[ModelLabel]":
+        """Return the labels of all combinations."""
+        return [cls(*parts) for parts in product(corpora, attentions, models)]
 
-def labels(corpora: Iterable[str], models: Iterable[str], attentions: Iterable[str] = ATTENTIONS) -> list[ModelLabel]:
-    return [ModelLabel(*parts) for parts in product(corpora, attentions, models)]
+
+class AdditiveLabel(NamedTuple):
+    """A model with additive attention on a corpus."""
+
+    corpus: str
+    model: str
+
+    def __str__(self) -> str:
+        return ", ".join(self)
 
 
-def corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Classification:
-    """A named corpus, prepared for this study."""
+class LayersLabel(NamedTuple):
+    """A model of several layers with additive attention.
+
+    >>> str(LayersLabel("sst", 2, MLM)), str(LayersLabel("sst", 1, BASE))
+    ('sst, additive, mlm, 2 layers', 'sst, additive, base, 1 layer')
+    """
+
+    corpus: str
+    layers: int
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.corpus}, additive, {self.model}, {self.layers} layer{'s' if self.layers > 1 else ''}"
+
+
+def prepared_corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Classification:
+    """Return a named corpus, prepared for this study."""
     given = CORPORA[name]
     assert isinstance(given, Classification)
     prepared = replace(given.preparation, unknown_integers=False, **preparation)  # type: ignore[arg-type]
     return replace(given, special="both", splits=splits, vocabulary=words, preparation=prepared)
 
 
-# Splits are those of Jain and Wallace as far as they are known. Words are as many as table 5 has, within reach.
+# Splits are those of Jain and Wallace as far as they are known; vocabularies are close to the sizes in table 5.
 TEXTS: dict[str, Classification] = {
-    "sst": corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(min_count=1)),
+    "sst": prepared_corpus("sst", Splits(("train",), ("dev",), ("test",)), Words(min_count=1)),
     "ag_news": replace(
-        corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(min_count=1)), text=("text",)
+        prepared_corpus("ag_news", Splits(("train",), test=("test",), validation_share=0.15), Words(min_count=1)),
+        text=("text",),
     ),
-    "20newsgroups": corpus(
+    "20newsgroups": prepared_corpus(
         "20newsgroups", Splits(("train", "test"), validation_share=0.16, test_share=0.2), Words(min_count=1),
         strip_quotes=True, min_length=6, max_length=500, too_long="drop",
     ),
-    "imdb": corpus(
+    "imdb": prepared_corpus(
         "imdb", Splits(("train",), test=("test",), validation_share=0.2, max_test=5000), Words(min_count=2),
         max_length=400, too_long="truncate",
     ),
@@ -79,32 +109,33 @@ TEXTS: dict[str, Classification] = {
 
 @dataclass(frozen=True)
 class Sizes(Profile):
-    """Corpora, networks, epochs, and how much is measured."""
+    """Corpora, networks, epochs, and the sizes of measurements."""
 
     corpora: tuple[str, ...]
     input_size: int
     epochs: Mapping[str, int]
-    draws: int  # of permuted attention
-    words: int  # that mutual information is measured on, and of clusters:
-    clusters: int
-    vectors: int  # occurrences of those words, at most
-    texts: int  # that are searched for other attention, left out word by word, and erased
+    num_permutations: int  # of attention
+    num_words: int  # for mutual information
+    num_clusters: int
+    max_vectors: int  # occurrences of those words
+    max_texts: int  # for tests of faithfulness
     layers: tuple[int, ...]  # of table 6
-    longest: int | None = None  # texts are cut to so many words; None: as the corpus says
+    max_length: int | None = None  # texts are truncated to this many words; None: as the corpus says
 
-    imitated: tuple[str, ...] = ("sst",)  # corpora of fig1
-    tested: tuple[str, ...] = ("sst",)  # corpora of jain-wallace and deceptive
+    adversary_corpora: tuple[str, ...] = ("sst",)  # fig1
+    faithfulness_corpora: tuple[str, ...] = ("sst",)  # jain-wallace and deceptive
     lambdas: tuple[float, ...] = (0.0, 0.03, 1.0)  # of trained adversaries; the paper does not give its own
-    telling: float = 0.1  # of the running words, those that a deceptive model hides
+    indicative_share: float = 0.1  # fraction of all tokens that a deceptive model hides
 
     def task(self, name: str) -> Classification:
-        whole = TEXTS[name]
-        cut = replace(whole.preparation, max_length=self.longest, too_long="truncate")
-        return whole if self.longest is None else replace(whole, preparation=cut)
+        """Return a corpus, truncated as this profile asks."""
+        task = TEXTS[name]
+        truncated = replace(task.preparation, max_length=self.max_length, too_long="truncate")
+        return task if self.max_length is None else replace(task, preparation=truncated)
 
     @property
     def units(self) -> int:
-        """Of each direction, so that states have the size of words."""
+        """Units per direction: states are as large as embeddings."""
         return self.input_size // 2
 
 
@@ -112,19 +143,21 @@ PROFILES = {
     "paper": Sizes(
         "paper", seeds=5, corpora=tuple(TEXTS), input_size=300,
         epochs={"sst": 8, "ag_news": 8, "20newsgroups": 8, "imdb": 4},  # four are our choice: the second is best
-        draws=100, words=1000, clusters=1000, vectors=1_000_000, texts=1000, layers=(1, 2, 3),
-        imitated=("sst", "20newsgroups"), tested=("sst", "ag_news", "20newsgroups"),
+        num_permutations=100, num_words=1000, num_clusters=1000, max_vectors=1_000_000, max_texts=1000,
+        layers=(1, 2, 3),
+        adversary_corpora=("sst", "20newsgroups"), faithfulness_corpora=("sst", "ag_news", "20newsgroups"),
         lambdas=(0.0, 0.01, 0.02, 0.04, 0.1, 1.0),
     ),
     "quick": Sizes(
         "quick", seeds=3, corpora=("sst", "20newsgroups"), input_size=100,
-        epochs={"sst": 3, "20newsgroups": 10}, draws=100, words=500, clusters=200, vectors=20_000, texts=200,
-        layers=(1, 2), longest=100,
+        epochs={"sst": 3, "20newsgroups": 10}, num_permutations=100, num_words=500, num_clusters=200,
+        max_vectors=20_000, max_texts=200, layers=(1, 2), max_length=100,
     ),
 }  # fmt: skip
 
 
 def network(sizes: Sizes, attention: str, model: str, layers: int = 1) -> ClassifierSettings:
+    """Return the architecture of a model."""
     return ClassifierSettings(
         input_size=sizes.input_size,
         units=sizes.units,
@@ -137,6 +170,7 @@ def network(sizes: Sizes, attention: str, model: str, layers: int = 1) -> Classi
 
 
 def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
+    """Return how a model is trained."""
     epoch = sizes.task(name).steps(32)
     return TrainingSettings(
         steps=sizes.epochs[name] * epoch,
@@ -154,25 +188,25 @@ def training(sizes: Sizes, name: str, model: str) -> TrainingSettings:
 
 
 def objective(name: str, attention: str, model: str) -> Objective:
-    """What a model is paid for, with the weight that was chosen for it."""
+    """Return the loss of a model, with the weights that were chosen for it."""
     extra = {
-        TYING: Tying(chosen(name, attention, "delta"), per_dimension=True),  # `ablation` says why
-        MLM: MaskedWords(chosen(name, attention, "eta")),
+        TYING: Tying(chosen_weight(name, attention, "delta"), per_dimension=True),  # `ablation` says why
+        MLM: MaskedWords(chosen_weight(name, attention, "eta")),
     }
     return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
 
 
-def chosen(name: str, attention: str, weight: str) -> float:
-    """δ or η of a corpus and an attention: the one with the best F1 on the validation split (finding `ablation`).
+def chosen_weight(name: str, attention: str, weight: str) -> float:
+    """Return δ or η of a corpus and an attention: the best by F1 on the validation split (finding `ablation`).
 
-    Where an attention was not tried, it is that of additive attention.
+    An attention that was not tried has the weights of additive attention.
     """
     by_attention = study_toml("tutek2020", "chosen.toml").get(name, {})
-    return float(by_attention.get(attention, by_attention.get("additive", UNTRIED))[weight])
+    return float(by_attention.get(attention, by_attention.get("additive", DEFAULT_WEIGHTS))[weight])
 
 
-def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1) -> Experiment:
-    """A model of a table. Words start from GloVe, whose 100 numbers are the first of each word's."""
+def model_experiment(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1) -> Experiment:
+    """Return the experiment of a model. Embeddings start from GloVe, which fills their first 100 dimensions."""
     return Experiment(
         sizes.task(name),
         network(sizes, attention, model, layers),
@@ -181,6 +215,8 @@ def trained(sizes: Sizes, name: str, attention: str, model: str, layers: int = 1
         start=Start(vectors=GLOVE),
     )
 
+
+# Corpora that need credentials ---------------------------------------------------------------------------------------
 
 LICENSED_FILES = {"anemia": "mimic/anemia.jsonl.gz", "diabetes": "mimic/diabetes.jsonl.gz"}
 LICENSED_EPOCHS = 8  # Jain and Wallace 2019
@@ -191,24 +227,27 @@ LICENSED_NOTE = (
 )
 
 
-def with_own_copies(sizes: Sizes) -> Sizes:
-    """The profile paper with those of these corpora that are on this machine; any other as it is."""
-    if sizes.name == "paper":
-        for name, file in LICENSED_FILES.items():
-            if is_here(task := discharge_summaries(file)):
-                sizes = added(sizes, name, task)
+def with_licensed_corpora(sizes: Sizes) -> Sizes:
+    """Return the profile paper with the licensed corpora that are on this machine; other profiles unchanged."""
+    for name, file in LICENSED_FILES.items() if sizes.name == "paper" else ():
+        task = discharge_summaries(file)
+        try:
+            task.resolved()
+        except MissingCorpus:
+            continue
+        sizes = add_corpus(sizes, name, task)
     return sizes
 
 
-def added(sizes: Sizes, name: str, task: Classification, epochs: int = LICENSED_EPOCHS) -> Sizes:
-    """A profile with another corpus, which is among TEXTS from now on."""
+def add_corpus(sizes: Sizes, name: str, task: Classification, epochs: int = LICENSED_EPOCHS) -> Sizes:
+    """Return a profile with another corpus, and register it in TEXTS."""
     TEXTS[name] = task
     corpora = tuple(dict.fromkeys([*sizes.corpora, name]))
     return replace(sizes, corpora=corpora, epochs={**sizes.epochs, name: epochs})
 
 
 def discharge_summaries(file: str) -> Classification:
-    """Words as they come: the code that makes these files has cut them already."""
+    """Return a MIMIC corpus; its texts are tokenised already."""
     return Classification(
         file,
         labels=("0", "1"),
@@ -217,11 +256,3 @@ def discharge_summaries(file: str) -> Classification:
         preparation=Preparation("whitespace"),
         vocabulary=Words(min_count=1),
     )
-
-
-def is_here(task: Classification) -> bool:
-    try:
-        task.resolved()
-    except MissingCorpus:
-        return False
-    return True

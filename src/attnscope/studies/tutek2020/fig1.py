@@ -1,49 +1,47 @@
 """What does it cost an adversary to attend elsewhere than the model that it imitates? (tutek2020 §3.3, §4.3, figure 1)
 
-For each λ a new model learns to say what a trained one says while its attention moves away (eq. 6). It is trained as
-part of the measurement, so an interrupted study goes on with the next λ.
+For each λ a new model learns to predict what a trained one predicts while its attention moves away (eq. 6). It is
+trained as part of the measurement, so an interrupted study goes on with the next λ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Classifier
-from attnscope.plots.style import colours, legend, name_axes, styled
+from attnscope.plots.style import axes, colours, line_legend, name_axes, styled
 from attnscope.probes.adversarial_training import imitation, train_adversary
 from attnscope.studies.claims import ClaimVerdict, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
-from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, trained
+from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, model_experiment
 from attnscope.training.decisions import decide
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ATTENTION = "additive"
 REGULARISED = (MLM, TYING)  # the paper shows the first, "while the others fare comparably"
 SHOWN = (BASE, *REGULARISED)
-ANOTHER = 1000  # added to a model's seed, for its adversary must start elsewhere
+SEED_OFFSET = 1000  # of an adversary's initial weights from the seed of its model
 PLACES = 21  # of JSD, at which two curves are compared
 
 QUANTITIES = {
     "jsd": "JSD of attentions, in nats",
     "tvd": "TVD of outputs",
     "kl": "KL of attentions, in nats",
-    "changed": "other decisions, %",
+    "changed": "changed predictions, %",
     "f1": "F1 of the adversary",
 }
 
 
 class AdversaryLabel(NamedTuple):
-    """An adversary of a model, by the λ that it was trained with.
+    """An adversary of a model, by its λ.
 
     >>> str(AdversaryLabel("sst", MLM, 0.1))
     'sst, additive, mlm, λ = 0.1'
@@ -58,42 +56,39 @@ class AdversaryLabel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Adversary:
+class AdversarySettings:
     """λ of eq. 6; epochs are those of the model that is imitated."""
 
     weight: float
 
 
 def experiments(sizes: Sizes) -> dict[AdversaryLabel, Case]:
-    labels = [AdversaryLabel(*parts) for parts in product(sizes.imitated, (BASE, *REGULARISED), sizes.lambdas)]
-    return {label: case_unless_missing(partial(imitated, sizes, *label)) for label in labels}
+    def case(label: AdversaryLabel) -> Case:
+        experiment = model_experiment(sizes, label.corpus, ATTENTION, label.model)
+        return Case({"model": experiment}, AdversarySettings(label.weight))
 
-
-def imitated(sizes: Sizes, corpus: str, model: str, weight: float) -> Case:
-    return Case({"model": trained(sizes, corpus, ATTENTION, model)}, Adversary(weight))
+    labels = [AdversaryLabel(*parts) for parts in product(sizes.adversary_corpora, SHOWN, sizes.lambdas)]
+    return {label: case_unless_missing(partial(case, label)) for label in labels}
 
 
 # One adversary -------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: TrainedCase) -> Measurement:
-    """Means over the texts of the test split."""
+def measure(subject: TrainedCase[AdversarySettings]) -> Measurement:
+    """Train an adversary and return means over the texts of the test split."""
     run = subject.runs["model"]
-    base, adversary = run.model(), newcomer(run)
-    given = run.experiment.training
-    settings = replace(
-        given, best_metric="loss", keep_weights="best"
-    )  # the loss is that of eq. 6, on the validation split
-    train_adversary(base, adversary, run.task, subject.settings.weight, settings=settings, seed=run.experiment.seed)
-    found = imitation(base, adversary, run.task.batches("test")).summary()
+    base, adversary, seed = run.model(), untrained_copy(run), run.experiment.seed
+    # The loss is that of eq. 6, on the validation split.
+    training = replace(run.experiment.training, best_metric="loss", keep_weights="best")
+    train_adversary(base, adversary, run.task, subject.settings.weight, settings=training, seed=seed)
+    distances = imitation(base, adversary, run.task.batches("test")).summary()
     f1 = decide(adversary, run.task.batches("test")).f1
-    return found | {"changed": 100 * found["changed"], "f1": 100 * f1}
+    return distances | {"changed": 100 * distances["changed"], "f1": 100 * f1}
 
 
-def newcomer(run: Run) -> Classifier:
-    """An untrained model of the same architecture, with the same words."""
-    fresh = replace(run.experiment, seed=run.experiment.seed + ANOTHER).new_model()
-    base = run.model()
+def untrained_copy(run: Run) -> Classifier:
+    """Return an untrained model of the same architecture, with the same embeddings."""
+    fresh, base = replace(run.experiment, seed=run.experiment.seed + SEED_OFFSET).new_model(), run.model()
     assert isinstance(fresh, Classifier)
     assert isinstance(base, Classifier)
     fresh.source_inputs.load_state_dict(base.source_inputs.state_dict())
@@ -102,18 +97,11 @@ def newcomer(run: Run) -> Classifier:
 
 # Curves over λ -------------------------------------------------------------------------------------------------------
 
-Curve = tuple[np.ndarray, np.ndarray]  # JSD and TVD, a number a λ
-
-
-def curves(measured: Measurements, corpus: str, model: str) -> list[Curve]:
-    """One a seed."""
-    own = measured.where(corpus=corpus, model=model)
-    jsd, tvd = (np.array([own.values(label, name) for label in own]).T for name in ("jsd", "tvd"))
-    return list(zip(jsd, tvd, strict=True))
+Curve = tuple[np.ndarray, np.ndarray]  # JSD and TVD, one number per λ
 
 
 def at_equal_jsd(one: Curve, other: Curve) -> tuple[float, float]:
-    """The mean TVD of each curve, drawn straight from point to point, over the JSD that both reach; NaN if none.
+    """Return the mean TVD of each curve, interpolated linearly, over the JSD that both reach; NaN if none.
 
     >>> low, high = (np.array([0.1, 0.3]), np.array([0.0, 0.2])), (np.array([0.2, 0.6]), np.array([0.3, 0.3]))
     >>> tuple(round(mean, 6) for mean in at_equal_jsd(low, high))
@@ -123,55 +111,49 @@ def at_equal_jsd(one: Curve, other: Curve) -> tuple[float, float]:
     if end <= start:
         return float("nan"), float("nan")
     places = np.linspace(start, end, PLACES)
-    first, second = (float(np.interp(places, *in_order(curve)).mean()) for curve in (one, other))
+    orders = [np.argsort(jsd, kind="stable") for jsd, _ in (one, other)]  # JSD mostly rises with λ, but need not
+    first, second = (
+        float(np.interp(places, jsd[order], tvd[order]).mean())
+        for (jsd, tvd), order in zip((one, other), orders, strict=True)
+    )
     return first, second
 
 
-def in_order(curve: Curve) -> Curve:
-    """By JSD, which mostly rises with λ, but need not."""
-    order = np.argsort(curve[0], kind="stable")
-    return curve[0][order], curve[1][order]
-
-
-def compared(measured: Measurements, corpus: str, model: str) -> list[tuple[float, float]]:
-    """TVD of a model and of base at equal JSD, a pair a seed; none if a run is missing."""
-    both = [label for label in measured if label.corpus == corpus and label.model in (model, BASE)]
-    if not measured.have_same_seeds(both):
+def compare_with_base(measured: Measurements, corpus: str, model: str) -> list[tuple[float, float]]:
+    """Return the TVD of a model and of base at equal JSD, one pair per seed; none if a run is missing."""
+    both = [measured.where(corpus=corpus, model=name) for name in (model, BASE)]
+    if not measured.have_same_seeds(label for group in both for label in group):
         return []
-    ours, base = (curves(measured, corpus, which) for which in (model, BASE))
-    return [at_equal_jsd(*pair) for pair in zip(ours, base, strict=True)]
+    ours, base = (
+        np.array([[group.values(label, name) for label in group] for name in ("jsd", "tvd")]) for group in both
+    )  # JSD and TVD x λ x seeds
+    seeds = zip(np.moveaxis(ours, -1, 0), np.moveaxis(base, -1, 0), strict=True)
+    return [at_equal_jsd((a[0], a[1]), (b[0], b[1])) for a, b in seeds]
 
 
 def table(measured: Measurements) -> list[Row]:
-    pairs = product(measured.each("corpus"), REGULARISED)
-    return [
-        *measured.table(QUANTITIES, columns=by_weight),
-        *(line for corpus, model in pairs for line in at_equal_jsd_rows(measured, corpus, model)),
-    ]
-
-
-def by_weight(label: AdversaryLabel) -> dict[str, str]:
-    return {"corpus": label.corpus, "model": label.model, "λ": f"{label.weight:g}"}
-
-
-def at_equal_jsd_rows(measured: Measurements, corpus: str, model: str) -> list[Row]:
-    pairs, text = compared(measured, corpus, model), f"TVD at equal JSD, {model} against base"
-    return [
-        row(corpus=corpus, model=whose, λ="all", quantity=text, values=[pair[place] for pair in pairs])
-        for place, whose in enumerate((model, BASE))
-    ]
+    rows = measured.table(
+        QUANTITIES, columns=lambda label: {"corpus": label.corpus, "model": label.model, "λ": f"{label.weight:g}"}
+    )
+    for corpus, model in product(measured.each("corpus"), REGULARISED):
+        pairs, text = compare_with_base(measured, corpus, model), f"TVD at equal JSD, {model} against base"
+        rows += [
+            row(corpus=corpus, model=name, λ="all", quantity=text, values=[pair[place] for pair in pairs])
+            for place, name in enumerate((model, BASE))
+        ]
+    return rows
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     """ "The imitation setup of the MLM model produces larger drops of TVD in order to increase the JSD." """
-    return [
-        costlier(f"{corpus}: at equal JSD, TVD is higher for {model} than for base", compared(measured, corpus, model))
-        for corpus in measured.each("corpus")
-        for model in REGULARISED
-    ]
+    return [costs_more(measured, corpus, model) for corpus in measured.each("corpus") for model in REGULARISED]
 
 
-def costlier(text: str, pairs: Sequence[tuple[float, float]]) -> ClaimVerdict:
+def costs_more(measured: Measurements, corpus: str, model: str) -> ClaimVerdict:
+    text, pairs = (
+        f"{corpus}: at equal JSD, TVD is higher for {model} than for base",
+        compare_with_base(measured, corpus, model),
+    )
     if not pairs:
         return untested(text, "not all adversaries of both models were trained")
     if not np.isfinite(pairs).any():
@@ -182,61 +164,54 @@ def costlier(text: str, pairs: Sequence[tuple[float, float]]) -> ClaimVerdict:
 
 # Drawing -------------------------------------------------------------------------------------------------------------
 
+Points = Mapping[str, Mapping[str, list[float]]]  # by λ, and JSD or TVD: one number per seed
 
-def figure(measured: Measurements) -> dict[str, Any]:
-    """By corpus, model and λ: JSD and TVD, a number a seed."""
-    found: dict[str, Any] = {}
-    for label in measured:
-        points = {name: measured.values(label, name) for name in ("jsd", "tvd")}
-        found.setdefault(label.corpus, {}).setdefault(label.model, {})[f"{label.weight:g}"] = points
-    return found
+
+def figure(measured: Measurements) -> dict[str, dict[str, Points]]:
+    """Return points by corpus and model."""
+    return {
+        corpus: {
+            model: {
+                f"{label.weight:g}": {name: measured.values(label, name) for name in ("jsd", "tvd")}
+                for label in measured.where(corpus=corpus, model=model)
+            }
+            for model in measured.where(corpus=corpus).each("model")
+        }
+        for corpus in measured.each("corpus")
+    }
 
 
 @styled
-def draw(data: Any) -> "Figure":
-    """A panel a corpus, a dotted line a model, a point a λ: means over seeds, and each seed's, paler."""
-    picture, axes = plots.panels(1, max(len(data), 1), size=(3.9, 3.2))
-    for ax, (corpus, by_model) in zip(axes, data.items(), strict=True):
-        draw_corpus(ax, by_model)
+def draw(data: Mapping[str, Mapping[str, Points]]) -> Figure:
+    """Draw one panel per corpus, one dotted line per model, one point per λ: means over seeds, and seeds paler."""
+    picture, panels = plots.panels(1, max(len(data), 1), size=(3.9, 3.2))
+    paint = colours(SHOWN)  # the same in every panel, whatever is missing
+    for ax, (corpus, by_model) in zip(panels, data.items(), strict=True):
+        for model, points in by_model.items():
+            draw_points(axes(ax), points, paint[model])
+        write_lambdas(ax, list(by_model.values())[-1])
+        ax.margins(x=0.18, y=0.12)
         ax.set_title(corpus)
-        name_axes(ax, "JSD of attentions, in nats", "TVD of outputs" if ax is axes[0] else None)
+        name_axes(ax, "JSD of attentions, in nats", "TVD of outputs" if ax is panels[0] else None)
     if data:
-        key(axes[len(data) - 1], [model for model in SHOWN if any(model in by_model for by_model in data.values())])
+        models = [model for model in SHOWN if any(model in by_model for by_model in data.values())]
+        look = {"linestyle": ":", "marker": "o", "markersize": 4}
+        line_legend(panels[len(data) - 1], {model: {"color": paint[model], **look} for model in models})
     return picture
 
 
-def draw_corpus(ax: "Axes", by_model: Mapping[str, Any]) -> None:
-    paint = colours(SHOWN)  # the same in every panel, whatever is missing
-    for model, points in by_model.items():
-        seeds = {name: [np.array(point[name], dtype=float) for point in points.values()] for name in ("jsd", "tvd")}
-        ax.scatter(
-            np.concatenate(seeds["jsd"]),
-            np.concatenate(seeds["tvd"]),
-            s=8,
-            color=paint[model],
-            alpha=0.35,
-            linewidths=0,
-        )
-        means = [[one.mean() for one in seeds[name]] for name in ("jsd", "tvd")]
-        ax.plot(*means, color=paint[model], linestyle=":", marker="o", markersize=4)
-    last = list(by_model.values())[-1]
-    write_lambdas(ax, last)
-    ax.margins(x=0.18, y=0.12)
-    ax.spines[["top", "right"]].set_visible(False)
+def draw_points(ax: Axes, points: Points, colour: str) -> None:
+    jsd, tvd = ([np.array(point[name], dtype=float) for point in points.values()] for name in ("jsd", "tvd"))
+    ax.scatter(np.concatenate(jsd), np.concatenate(tvd), s=8, color=colour, alpha=0.35, linewidths=0)
+    means = [[seeds.mean() for seeds in side] for side in (jsd, tvd)]
+    ax.plot(*means, color=colour, linestyle=":", marker="o", markersize=4)
 
 
-def write_lambdas(ax: "Axes", points: Mapping[str, Any]) -> None:
-    """λ at the first and the last point of one curve; the others lie between."""
+def write_lambdas(ax: Axes, points: Points) -> None:
+    """Write λ at the first and the last point of one curve; the others lie between."""
     for weight in (next(iter(points)), list(points)[-1]):
         jsd, tvd = (float(np.mean(points[weight][name])) for name in ("jsd", "tvd"))
         ax.annotate(f"λ = {weight}", (jsd, tvd), xytext=(6, -2), textcoords="offset points", va="top", fontsize=7)
-
-
-def key(ax: "Axes", models: list[str]) -> None:
-    from matplotlib.lines import Line2D
-
-    lines = [Line2D([], [], color=colours(SHOWN)[model], linestyle=":", marker="o", markersize=4) for model in models]
-    legend(ax, lines, models)
 
 
 FIG1 = Finding(
@@ -245,13 +220,13 @@ FIG1 = Finding(
     section="§4.3, figure 1",
     experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
-        "λ, and for how long adversaries are trained, the paper does not say. Here an adversary has as many epochs as "
-        "the model that it imitates, and the same settings and words; kept is the epoch of the lowest price by eq. 6 "
-        "on the validation split. λ was chosen by how far the adversary of one base model moves (SST): with 0.01 or "
+        "The paper gives neither λ nor how long adversaries are trained. Here an adversary has as many epochs as the "
+        "model that it imitates, and the same settings and embeddings; the epoch of the lowest loss by eq. 6 on the "
+        "validation split is kept. λ was chosen by how far the adversary of one base model moves (SST): with 0.01 or "
         "less, a JSD of 0.01; with 0.03, 0.44; with 0.1, 0.65 of at most ln 2 = 0.69.",
-        "At equal JSD: in each seed, the points of a model are joined by straight lines, and TVD is averaged over the "
-        "range of JSD that both models' lines have; the claim compares these means, seed by seed. The paper compares "
-        "the lines by eye, and gives no numbers.",
+        "At equal JSD: in each seed, the points of a model are interpolated linearly, and TVD is averaged over the "
+        "range of JSD that both models have; the claim compares these means, seed by seed. The paper compares "
+        "the curves by eye, and gives no numbers.",
         "The divergence is the JSD of eq. 6; the code of Wiegreffe and Pinter 2019 that the paper follows had KL in "
         "its place.",
         "The paper itself does 'not attempt to draw many conclusions from this experiment': an adversary that repeats "

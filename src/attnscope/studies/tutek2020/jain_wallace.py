@@ -1,27 +1,23 @@
-"""Do the tests of 'Attention is not Explanation' judge the remedied models differently? (beyond tutek2020; §2.1)"""
+"""Do the tests of 'Attention is not Explanation' judge regularised models differently? (beyond tutek2020; §2.1)"""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.studies.bars import Panel, bar_values, draw_bars, one_key
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Case, Finding, Measurements
-from attnscope.studies.result import Row
-from attnscope.studies.tutek2020.decided import by_corpus_and_model
-from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING, ModelLabel, Sizes, labels, trained
+from attnscope.studies.tutek2020.decisions import corpus_and_model
+from attnscope.studies.tutek2020.experiments import BASE, COMPARED, REGULARISED, ModelLabel, Sizes, model_experiment
 from attnscope.studies.tutek2020.faithfulness import EDGES, SEARCH, case, measure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 ATTENTION = "additive"
-MODELS = (BASE, RESIDUAL, TYING, MLM)
-REMEDIED = (TYING, MLM)  # those that the paper proposes; residual is one of its baselines
 WEAK = 0.5  # of Kendall's τ, or less: our threshold
 FAR = 0.4  # of JSD, of at most 0.69, or more: our threshold
 
@@ -44,44 +40,27 @@ QUANTITIES = {
 
 
 def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
-    models = labels(sizes.tested, MODELS, (ATTENTION,))
-    return {label: case(sizes, partial(trained, sizes, *label)) for label in models}
-
-
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES, columns=by_corpus_and_model)
+    labels = ModelLabel.product(sizes.faithfulness_corpora, COMPARED, (ATTENTION,))
+    return {label: case(sizes, partial(model_experiment, sizes, *label)) for label in labels}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    return [
-        verdict
-        for corpus in measured.each("corpus")
-        for verdict in (*about_base(measured, corpus), *about_remedies(measured, corpus))
-    ]
-
-
-def about_base(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
-    """What Jain and Wallace say of such models."""
-    base = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE))
-    weak = [
-        at_most(f"{corpus}: base's attention agrees weakly with {text}: mean τ at most {WEAK}", base(name), WEAK)
-        for name, text in CORRELATIONS.items()
-    ]
-    far = f"{corpus}: base has attention far from its own that keeps the output: mean JSD at least {FAR}"
-    return [*weak, at_least(far, base("farthest"), FAR)]
-
-
-def about_remedies(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
-    base, found = partial(measured.values, ModelLabel(corpus, ATTENTION, BASE)), list[ClaimVerdict]()
-    for model in REMEDIED:
-        ours = partial(measured.values, ModelLabel(corpus, ATTENTION, model))
-        found += [
-            more_than(f"{corpus}: {model}'s attention agrees more with {text} than base's", ours(name), base(name))
-            for name, text in CORRELATIONS.items()
-        ]
-        text = f"{corpus}: attention that keeps the output is less far from {model}'s own than from base's"
-        found.append(more_than(text, base("farthest"), ours("farthest")))
-    return found
+    """Claim of base what Jain and Wallace say of such models; and that the proposed models do better."""
+    verdicts: list[ClaimVerdict] = []
+    for base in measured.where(model=BASE):
+        corpus = base.corpus
+        for name, text in CORRELATIONS.items():
+            weak = f"{corpus}: base's attention agrees weakly with {text}: mean τ at most {WEAK}"
+            verdicts.append(measured.at_most(weak, base, name, WEAK))
+        far = f"{corpus}: base has attention far from its own that keeps the output: mean JSD at least {FAR}"
+        verdicts.append(measured.at_least(far, base, "farthest", FAR))
+        for ours in (base._replace(model=model) for model in REGULARISED):
+            for name, text in CORRELATIONS.items():
+                more = f"{corpus}: {ours.model}'s attention agrees more with {text} than base's"
+                verdicts.append(measured.more_than(more, ours, base, name))
+            nearer = f"{corpus}: attention that keeps the output is less far from {ours.model}'s own than from base's"
+            verdicts.append(measured.more_than(nearer, base, ours, "farthest"))
+    return verdicts
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -90,56 +69,58 @@ TAUS = {**CORRELATIONS, "gradient_signed": "gradients, signed"}
 JSDS = {"farthest": "farthest", "searched": "searched"}
 
 
-def figure(measured: Measurements) -> dict[str, Any]:
-    """By corpus: correlations and divergences by model; and the change under shuffles by the highest weight."""
-    return {corpus: picture_of(measured.where(corpus=corpus)) for corpus in measured.each("corpus")}
+class CorpusPanels(TypedDict):
+    """Correlations and divergences by model, and changes by model and range of the maximum weight."""
+
+    tau: Panel
+    jsd: Panel
+    change: Mapping[str, Sequence[float | None]]
 
 
-def picture_of(measured: Measurements) -> dict[str, Any]:
-    return {
-        "tau": by_model(measured, TAUS),
-        "jsd": by_model(measured, JSDS),
-        "change": {label.model: changes(measured, label) for label in measured},
-    }
+def figure(measured: Measurements) -> dict[str, CorpusPanels]:
+    """Return the panels of each corpus."""
+    return {corpus: panels_of(measured.where(corpus=corpus)) for corpus in measured.each("corpus")}
 
 
-def by_model(measured: Measurements, quantities: dict[str, str]) -> Panel:
-    return {
-        text: {label.model: bar_values(measured.values(label, name)) for label in measured}
-        for name, text in quantities.items()
-    }
+def panels_of(measured: Measurements) -> CorpusPanels:
+    def by_model(quantities: Mapping[str, str]) -> Panel:
+        return {
+            text: {label.model: bar_values(measured.values(label, name)) for label in measured}
+            for name, text in quantities.items()
+        }
+
+    changes = {label.model: mean_changes(measured, label) for label in measured}
+    return {"tau": by_model(TAUS), "jsd": by_model(JSDS), "change": changes}
 
 
-def changes(measured: Measurements, label: ModelLabel) -> list[float]:
-    """For each range of the highest weight, the mean over the texts of all seeds; NaN where there is none."""
-    found = [one["by_highest"] for one in measured[label]]
-    texts = np.array([one["texts"] for one in found], dtype=float)
-    total = np.nansum(texts * np.array([one["change"] for one in found], dtype=float), axis=0)
-    count = texts.sum(0)
-    means = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
-    return [float(mean) for mean in means]
+def mean_changes(measured: Measurements, label: ModelLabel) -> list[float]:
+    """Return the mean change over the texts of all seeds, per range of the maximum weight; NaN where there is none."""
+    seeds = measured.named(label, "by_highest")
+    texts, changes = (np.array([seed[name] for seed in seeds], dtype=float) for name in ("texts", "change"))
+    total, count = np.nansum(texts * changes, axis=0), texts.sum(0)
+    means: list[float] = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0).tolist()
+    return means
 
 
-def draw(data: Any) -> "Figure":
-    """A row a corpus: correlations, divergences, and the change under shuffles by how peaked attention is."""
+def draw(data: Mapping[str, CorpusPanels]) -> Figure:
+    """Draw one row per corpus: correlations, divergences, and the change under permutations by the maximum weight."""
     picture, axes = plots.panels(max(len(data), 1), 3, size=(4.1, 3.0))
     for number, (corpus, parts) in enumerate(data.items()):
-        taus, jsds, change = axes[3 * number : 3 * number + 3]
+        taus, jsds, change = panels = axes[3 * number : 3 * number + 3]
         draw_bars(parts["tau"], taus, "Kendall's τ with attention")
         draw_bars(parts["jsd"], jsds, "JSD of attention\nthat keeps the output")
         draw_changes(change, parts["change"])
-        for ax in (taus, jsds, change):
+        for ax in panels:
             ax.set_title(corpus)
-        one_key([taus, jsds, change])
+        one_key(panels)
     return picture
 
 
-def draw_changes(ax: "Axes", by_model: dict[str, list[float | None]]) -> None:
+def draw_changes(ax: Axes, by_model: Mapping[str, Sequence[float | None]]) -> None:
     middles = [(low + high) / 2 for low, high in pairwise(EDGES)]
-    curves = {model: [np.nan if value is None else value for value in values] for model, values in by_model.items()}
-    plots.profiles(
-        middles, curves, ax=ax, xlabel="highest weight of a text", ylabel="median change of the output,\npermuted (TVD)"
-    )
+    curves = {model: np.array(values, dtype=float) for model, values in by_model.items()}  # null becomes NaN
+    ylabel = "median change of the output,\npermuted (TVD)"
+    plots.profiles(middles, curves, ax=ax, xlabel="maximum weight of a text", ylabel=ylabel)
     for line in ax.lines:
         line.set(marker="o", markersize=4)
     ax.set_xlim(0, 1)
@@ -148,21 +129,22 @@ def draw_changes(ax: "Axes", by_model: dict[str, list[float | None]]) -> None:
 
 JAIN_WALLACE = Finding(
     name="jain-wallace",
-    title="Do remedied models pass the tests of 'Attention is not Explanation'?",
+    title="Do regularised models pass the tests of 'Attention is not Explanation'?",
     section="beyond; the tests of Jain and Wallace 2019",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, columns=corpus_and_model, claims=claims, figure=figure,
+    draw=draw,
     notes=(
         "The gradient is that of the log-odds with respect to each word's embedding, times the embedding, in absolute "
-        "value, and does not flow through attention: all as Jain and Wallace have it, but for the log-odds, which rank "
-        "words as their probability does. Signed, and with the gradient through attention, it is beside. Leave-one-out "
-        "is the change of the output (TVD) when the word is cut out of the text. τ is Kendall's τ-b over the words of "
-        "a text, start and end tokens left out; the mean over texts of the test split, drawn by seed.",
+        "value, and does not flow through attention: all as Jain and Wallace have it, except for the log-odds, which "
+        "rank words as their probability does. Signed gradients, and gradients through attention, are given too. "
+        "Leave-one-out is the change of the output (TVD) when the word is removed. τ is Kendall's τ-b over the words "
+        "of a text, start and end tokens left out; the mean over texts sampled from the test split.",
         f"Attention keeps the output if that changes by at most {SEARCH.epsilon:g} (TVD). The farthest such attention "
         "is found exactly: for two classes it puts all its weight on one word or on two. The search of Jain and "
-        f"Wallace ({SEARCH.restarts} starts, {SEARCH.steps} steps) is beside; what it misses is a fault of the search.",
+        f"Wallace ({SEARCH.restarts} starts, {SEARCH.steps} steps) is given too; what it misses is an error of search.",
         f"'Weakly' (τ at most {WEAK}) and 'far' (JSD at least {FAR}, of at most 0.69) are thresholds of ours, set "
         "before any model was tested; so was 'more' for tying and MLM than for base. Neither paper tests that.",
-        "The permuted change is the median over draws, the mean over texts; the figure has it by the highest weight.",
-        "What this does not show: a gradient or a word left out is no ground truth of importance either.",
+        "The permuted change is the median over permutations, the mean over texts; the figure has it by weight.",
+        "What this does not show: gradients and leave-one-out are no ground truth of importance either.",
     ),
 )  # fmt: skip

@@ -23,9 +23,9 @@ from attnscope.probes.adversary import SearchSettings, exact_adversaries, search
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import class_probabilities, trace_and_mask
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
-from attnscope.probes.erasure.removal import keep_tokens
 from attnscope.probes.fragility import Fragility, fragility, total_variation
 from attnscope.probes.information import information
+from attnscope.probes.removal import keep_tokens
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
 from attnscope.studies.tutek2020.decisions import batches_on_device, token_grounding, trained_classifier

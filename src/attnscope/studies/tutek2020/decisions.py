@@ -96,7 +96,7 @@ def case(sizes: Sizes, make: Callable[[], Experiment]) -> Case:
 # One model -----------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: TrainedCase[DecisionSettings]) -> Measurement:
+def measure(subject: TrainedCase) -> Measurement:
     """Return scores and losses on the test split, and two scores on the validation split."""
     model, task = trained_classifier(subject), subject.runs["model"].task
     robustness = fragility(model, task.batches("test"), subject.settings.num_permutations)
@@ -111,14 +111,14 @@ def measure(subject: TrainedCase[DecisionSettings]) -> Measurement:
     }
 
 
-def trained_classifier(subject: TrainedCase[object], role: str = "model") -> Classifier:
+def trained_classifier(subject: TrainedCase, role: str = "model") -> Classifier:
     """Return the trained classifier of a case."""
     model = subject.runs[role].model()
     assert isinstance(model, Classifier)
     return model
 
 
-def batches_on_device(subject: TrainedCase[object]) -> list[Batch]:
+def batches_on_device(subject: TrainedCase) -> list[Batch]:
     """Return the test split on the device of the case."""
     return [batch.to(subject.device) for batch in subject.runs["model"].task.batches("test")]
 

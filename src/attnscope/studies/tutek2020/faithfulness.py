@@ -246,12 +246,12 @@ def erasure_scores(model: Classifier, texts: Sequence[Batch]) -> dict[str, float
         for accumulator in (comprehensiveness, by_text, by_attention):
             accumulator.update(model, batch)
     scores = comprehensiveness.result().table().astype(float)
-    gains = scores.loc["attention"] - scores.loc["random"]
+    own, chance = (dict(scores.loc[order]) for order in ("attention", "random"))
     return {
-        "comprehensiveness": float(scores["comprehensiveness"]["attention"]),
-        "comprehensiveness_gain": float(gains["comprehensiveness"]),
-        "sufficiency": float(scores["sufficiency"]["attention"]),
-        "sufficiency_gain": -float(gains["sufficiency"]),
+        "comprehensiveness": own["comprehensiveness"],
+        "comprehensiveness_gain": own["comprehensiveness"] - chance["comprehensiveness"],
+        "sufficiency": own["sufficiency"],
+        "sufficiency_gain": chance["sufficiency"] - own["sufficiency"],
         "earlier_text": float(by_text.result().table()["earlier"]["attention"]),
         "earlier_attention": float(by_attention.result().table()["earlier"]["attention"]),
     }

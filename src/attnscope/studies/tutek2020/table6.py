@@ -51,13 +51,13 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     ]
 
 
-def figure(measured: Measurements) -> dict[str, dict[str, Curves]]:
+def figure(measured: Measurements) -> Mapping[str, Mapping[str, Curves]]:
     """Return curves by corpus and perturbation."""
     panels: dict[str, dict[str, dict[str, dict[str, BarValues]]]] = {}
     for label, how in product(measured, PERTURBED):
         curve = panels.setdefault(label.corpus, {}).setdefault(how, {}).setdefault(label.model, {})
         curve[str(label.layers)] = bar_values(measured.values(label, how), published(label, how))
-    return {**panels}
+    return panels
 
 
 @styled

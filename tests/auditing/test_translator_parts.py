@@ -29,7 +29,7 @@ from attnscope.probes.saliency import gold_log_probability, influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
-from attnscope.testing.clauses import changed, half_in_training, state_of
+from attnscope.testing.clauses import half_in_training, state_changes, state_of
 from models.adapter_examples import SOURCES, TARGETS, adapter, texts
 from probes.reweighing_examples import classifier
 from probes.reweighing_examples import texts as labelled_texts
@@ -223,7 +223,7 @@ def test_the_model_is_left_as_it_was(kind):
         for name in PARTS:
             asked(name, subject)
         checks.another_seed(subject)(subject, Sample(subject, 3))
-        assert list(changed(before, state_of(subject.model), "an audit")) == []
+        assert list(state_changes(before, state_of(subject.model), "an audit")) == []
 
 
 @pytest.mark.parametrize("kind", ["marian", "closed", "readout", "input"])

@@ -24,7 +24,7 @@ from attnscope.studies.result import Result, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
-from attnscope.testing.clauses import changed, state_of
+from attnscope.testing.clauses import state_changes, state_of
 from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -149,7 +149,7 @@ def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
     model = model_for(task).train()
     before = state_of(model)
     answer = PROBES["spread"](model, task)
-    assert not list(changed(before, state_of(model), "asking"))
+    assert not list(state_changes(before, state_of(model), "asking"))
     assert answer.table()["words"].between(1, 6).all()
     assert answer.plot().lines
 

@@ -1,6 +1,7 @@
 """The contract of an adapter: what keeps it, and that whoever breaks a clause is told so."""
 
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,8 @@ from attnscope.models.adapters import Adapter
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, ReadsOut
 from attnscope.tasks import PAD, SPECIALS, Batch
-from attnscope.testing import CLAUSES, check_adapter
+from attnscope.testing import CLAUSES, BrokenContract, check_adapter, quick_check
+from attnscope.testing.clauses import state_changes, state_of
 
 WORDS, CLASSES = 12, 3
 
@@ -320,11 +322,11 @@ class Fails(Adapted):
         (OtherAlignment, "attention of layer 0 is not the softmax of its scores"),
         (OtherKeys, "scores of layer 0 are not queries · keys"),
         (SeesPadding, "the mask given to an intervention is true on padding"),
-        (Ignores, "all attention on the first or on the last word: the same logits"),
+        (Ignores, "all attention on the first or on the last token: the same logits"),
         (Deaf, "a function given as attention= was never called"),
         (Sharpens, "with the model's own weights, given as a tensor, other logits come out"),
         (TellsFunctionsOfPadding, "the mask given to an intervention is true on padding"),
-        (HalfWay, "attention=uniform is not one over the number of words"),
+        (HalfWay, "attention=uniform is not one over the number of tokens"),
         (HalfWay, "attention=uniform, and the same weights as a tensor, give different logits"),
         (Doubled, "the trace does not show the weights that were given"),
         (OtherContext, "context_of.weights @ values. is not trace.context"),
@@ -332,7 +334,7 @@ class Fails(Adapted):
         (MixesSentences, "sentence 1 alone has other logits than in its batch"),
         (ReadsBackwards, "with more padding, sentence 1 has other encoder states"),
         (AroundSourceInputs, "did not call source_inputs"),
-        (WithoutGradient, "no gradient goes from what is said to the embeddings"),
+        (WithoutGradient, "no gradient goes from the output to the embeddings"),
         (StaysInEvaluation, "a pass changes the model: training or evaluation modes"),
         (Learns, "a pass changes the model: parameters"),
         (LeavesAHook, "a pass changes the model: hooks"),
@@ -372,7 +374,7 @@ class FedTheAnswer(Translator):
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (HearsTheAnswer, "another target word at position 2 changes what is said there"),
+        (HearsTheAnswer, "another target token at position 2 changes the logits there"),
         (FedTheAnswer, "trace.decoder_input is not"),
     ],
 )
@@ -423,6 +425,42 @@ def test_all_that_is_wrong_is_said_at_once():
     assert said[0] == "SeesPadding does not keep the contract of an adapter:"
     assert len(said) > 3
     assert all(line.split(":")[0] in CLAUSES for line in said[1:])
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (Ignores, "all attention on the first or on the last token: the same logits come out"),
+        (Deaf, "a function given as attention= was never called"),
+        (Misshapen, "trace.encoder is"),
+        (GivesLogits, "a pass gives a Tensor, not a Trace"),
+    ],
+)
+def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(broken, sentence):
+    with pytest.raises(BrokenContract, match=f"{broken.__name__} does not keep .*{sentence}") as caught:
+        quick_check(built(broken, Theirs()), sentences())
+    assert "\n" not in str(caught.value)
+
+
+class SameEverywhere(Adapted):
+    """All positions have the same value, so it decides alike wherever it attends."""
+
+    def forward(self, batch, attention=None, **more):
+        trace = super().forward(batch, attention)
+        values = trace.last.values[:, :, :1].expand_as(trace.last.values)
+        context = self.context_of(trace.attention @ values)
+        layer = replace(trace.last, values=values)
+        return replace(trace, layers=(layer,), context=context, logits=self.readout(context))
+
+
+def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_alike_wherever_it_attends():
+    quick_check(built(SameEverywhere, Theirs()), sentences())
+    model = adapter("marian")
+    batch, before = texts(model).batch, state_of(model)
+    start = time.perf_counter()
+    quick_check(model, batch)
+    assert time.perf_counter() - start < 2
+    assert not list(state_changes(before, state_of(model), "a check"))
 
 
 def test_a_batch_without_padding_is_too_easy():

@@ -25,7 +25,7 @@ from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
 from attnscope.tasks.task import trimmed
-from attnscope.testing.clauses import changed, half_in_training, state_of
+from attnscope.testing.clauses import half_in_training, state_changes, state_of
 from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
 
 WORDS, LONGEST = 15, 8
@@ -421,7 +421,7 @@ def test_nothing_about_the_model_changes(kind):
     with half_in_training(model), torch.enable_grad():
         before = state_of(model)
         excited = head_ranking(model, [given], of=of).table(), head_formation(model, [given]).table()
-        assert not [*changed(before, state_of(model), "a probe of heads")]
+        assert not [*state_changes(before, state_of(model), "a probe of heads")]
     for one, other in zip(calm, excited, strict=True):
         same(one, other)
 

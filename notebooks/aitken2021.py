@@ -31,7 +31,7 @@ def trained(task):
 
 def decomposed(model, task):
     return attnscope.decompose(
-        model, lambda: task.batches("test"), lambda: task.batches("validation"), teacher_forcing=0.0
+        model, lambda: task.batches("test"), lambda: task.batches("validation"), decoding="greedy"
     )
 
 

@@ -65,9 +65,7 @@ attnscope.lexical(model, trace)
 # rest. So attention has nine terms. How much of it is decided by time alone?
 
 # %%
-formed = attnscope.decompose(
-    model, lambda: task.batches("test"), lambda: task.batches("validation"), teacher_forcing=0.0
-)
+formed = attnscope.decompose(model, lambda: task.batches("test"), lambda: task.batches("validation"), decoding="greedy")
 formed  # noqa: B018
 
 # %% [markdown]

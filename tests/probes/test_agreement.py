@@ -236,7 +236,7 @@ def test_a_score_that_is_no_number_at_a_real_word_is_refused():
 
 
 def test_nothing_seen_has_no_result():
-    with pytest.raises(AttnscopeError, match="nothing has come by"):
+    with pytest.raises(AttnscopeError, match="there is no data yet"):
         AgreementAccumulator().result()
 
 

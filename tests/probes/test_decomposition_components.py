@@ -124,7 +124,7 @@ def test_what_the_fit_never_saw_has_components_of_zero_and_is_not_seen() -> None
     components = fitted(model(batch_of([[3, 4]], [[3]]))).encoder  # words 3, 4 and the end; three time steps
     trace = model(batch_of([[3, 6, 4, 4]], [[3]]))
     parts = components.split(trace.last.keys, trace.source)
-    assert components.seen(trace.source).tolist() == [[1, 0, 1, 0, 0]]
+    assert components.fit_counts(trace.source).tolist() == [[1, 0, 1, 0, 0]]
     assert torch.equal(parts.input[:, :, 1], torch.zeros_like(parts.input[:, :, 1]))
     assert torch.equal(parts.temporal[:, :, 3:], torch.zeros_like(parts.temporal[:, :, 3:]))
     torch.testing.assert_close(parts.stacked.sum(-2), trace.last.keys)
@@ -142,7 +142,7 @@ def test_merging_passes_of_different_models_is_refused() -> None:
     first, second = ComponentAccumulator(), ComponentAccumulator()
     first.update(Tiny(heads=1)(random_batch(2, seed=0)))
     second.update(Tiny(heads=2)(random_batch(2, seed=0)))
-    with pytest.raises(AttnscopeError, match="merge passes of one model only"):
+    with pytest.raises(AttnscopeError, match="merge totals of one model only"):
         first.merge(second)
 
 

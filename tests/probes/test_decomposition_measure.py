@@ -78,9 +78,9 @@ def test_two_halves_merged_equal_the_whole() -> None:
 def test_two_halves_merged_fill_the_cloud_as_the_whole_does() -> None:
     traces = [Tiny().eval()(batch) for batch in some_batches()]
     components = fitted(*traces)
-    first, second = gathered(components, *traces[:1], limit=40), gathered(components, *traces[1:], limit=40)
+    first, second = gathered(components, *traces[:1], max_points=40), gathered(components, *traces[1:], max_points=40)
     first.merge(second)
-    whole = measured(components, *traces, limit=40)
+    whole = measured(components, *traces, max_points=40)
     assert len(whole.encoder.cloud.words) == len(whole.decoder.cloud.words) == 40
     assert_same(first.result(), whole)
 
@@ -104,7 +104,9 @@ def test_single_precision_gives_the_same_numbers_to_rounding() -> None:
     one = [double(batch) for batch in batches]
     other = [single(batch) for batch in batches]
     in_double, in_single = measured(fitted(*one), *one), measured(fitted(*other), *other)
-    torch.testing.assert_close(in_double.between.shares.absolute, in_single.between.shares.absolute, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        in_double.attention.shares.absolute, in_single.attention.shares.absolute, atol=1e-5, rtol=0
+    )
     ratios = (found.encoder.variance.ratio[:, 3:] for found in (in_double, in_single))
     torch.testing.assert_close(*ratios, atol=1e-4, rtol=0)
 
@@ -140,11 +142,11 @@ def test_rare_words_are_reported_apart() -> None:
     batch = batch_of([[3, 4, 5, 4]] * 9 + [[3, 6, 5, 4]] + [[3, 4, 5, 4]] * 5, [[3, 3]] * 15)
     trace = Tiny().eval()(batch)
     components = fitted(trace)
-    between = measured(components, trace).between
+    between = measured(components, trace).attention
     assert between.shares.steps[:, 0].tolist() == [15, 15, 15]
     assert between.common.steps[:, 0].tolist() == [15, 15, 15]
     assert between.rare.steps[:, 0].tolist() == [1, 1, 1]
-    everything = measured(components, trace, few=1).between
+    everything = measured(components, trace, min_count=1).attention
     assert int(everything.rare.steps.sum()) == 0
     assert everything.rare.absolute.isnan().all()
     torch.testing.assert_close(everything.common.absolute, everything.shares.absolute)
@@ -155,7 +157,7 @@ def test_rare_words_are_reported_apart() -> None:
 def test_a_rare_pair_has_no_delta_of_its_word() -> None:
     batch = batch_of([[3, 4]] * 9 + [[3, 6]] + [[3, 4]] * 5, [[3]] * 15)
     trace = Tiny().eval()(batch)
-    rare = measured(fitted(trace), trace, top=1, few=2).between.rare.absolute
+    rare = measured(fitted(trace), trace, top_k=1, min_count=2).attention.rare.absolute
     assert rare.isnan().all() or rare[:, :, 2].abs().max() < 1e-12
 
 
@@ -165,21 +167,21 @@ def test_held_out_words_and_times_that_the_fit_never_saw_are_counted_and_rare() 
     other = measured(components, model(batch_of([[3, 6, 3, 4, 4]], [[3, 5, 4]])))
     assert other.encoder.unseen == 3  # the word 6, and two steps beyond the fourth
     assert other.decoder.unseen == 2  # the word 5, and a fourth step (where 5 is not fed, but 4)
-    assert int(other.between.rare.steps.sum()) > 0
-    assert not other.between.shares.absolute.isnan().any()
-    assert other.between.predictability.steps.tolist() == [1, 1, 1, 0]
+    assert int(other.attention.rare.steps.sum()) > 0
+    assert not other.attention.shares.absolute.isnan().any()
+    assert other.attention.predictability.steps.tolist() == [1, 1, 1, 0]
 
 
 def test_predictability_is_one_where_all_sequences_attend_alike() -> None:
     trace = Tiny().eval()(batch_of([[3, 4, 5]] * 4, [[5, 6]] * 4))
-    predictability = measured(fitted(trace), trace).between.predictability
+    predictability = measured(fitted(trace), trace).attention.predictability
     torch.testing.assert_close(predictability.overall, torch.ones_like(predictability.overall))
 
 
 def test_predictability_is_one_less_the_mean_total_variation_distance() -> None:
     model = Tiny().eval()
     long, short = model(random_batch(6, seed=7, longest=7)), model(random_batch(6, seed=8, longest=3))
-    predictability = measured(fitted(long), short).between.predictability
+    predictability = measured(fitted(long), short).attention.predictability
     distances = []
     for b in range(6):
         for s in np.flatnonzero(short.target_mask[b]):
@@ -219,7 +221,7 @@ def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
         for t in np.flatnonzero(trace.source_mask[b])
         if keys[b, t].norm() > 1e-6  # a time step that one sequence alone reaches has no input-delta
     ]
-    assert measured(components, trace).between.cosine[0].item() == pytest.approx(np.mean(angles))
+    assert measured(components, trace).attention.cosine[0].item() == pytest.approx(np.mean(angles))
 
 
 def test_principal_axes_of_a_stream_are_scikit_learns_on_all_its_vectors() -> None:
@@ -251,7 +253,7 @@ def test_principal_axes_of_a_set_at_hand_are_scikit_learns_and_never_more_than_i
 def test_the_cloud_holds_the_first_input_delta_vectors_of_the_stream() -> None:
     traces = [Tiny().eval()(batch) for batch in some_batches()]
     components = fitted(*traces)
-    cloud = measured(components, *traces, limit=30).encoder.cloud
+    cloud = measured(components, *traces, max_points=30).encoder.cloud
     parts = [components.encoder.split(trace.last.keys, trace.source) for trace in traces]
     vectors = [p.input_delta.transpose(1, 2)[t.source_mask] for p, t in zip(parts, traces, strict=True)]
     words = torch.cat([trace.source[trace.source_mask] for trace in traces])
@@ -268,7 +270,7 @@ def test_cosines_between_sets_are_pairwise_and_leave_out_what_is_zero() -> None:
 def test_states_are_measured_without_attention() -> None:
     trace = Tiny().eval()(random_batch(12, seed=11))
     found = measured(fitted(trace, of="states"), trace)
-    assert found.between is None
+    assert found.attention is None
     assert found.encoder.geometry.lengths.shape == (1, 4)
     assert "temporal share" not in found.table()
 
@@ -276,7 +278,7 @@ def test_states_are_measured_without_attention() -> None:
 def test_no_position_at_all_is_refused() -> None:
     trace = Tiny().eval()(random_batch(2, seed=0))
     with pytest.raises(ValueError, match="at least one position"):
-        MeasureAccumulator(fitted(trace), top=0)
+        MeasureAccumulator(fitted(trace), top_k=0)
 
 
 def test_a_part_that_is_only_rounding_has_no_angle() -> None:

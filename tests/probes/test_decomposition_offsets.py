@@ -25,7 +25,7 @@ def components(temporal: torch.Tensor) -> Components:
 def test_the_profile_reads_the_temporal_products_along_the_offset() -> None:
     torch.manual_seed(0)
     decoder, encoder = components(torch.randn(6, 4)), components(torch.randn(8, 4))
-    profile = offset_profile(decoder, encoder, reach=2)
+    profile = offset_profile(decoder, encoder, max_offset=2)
     assert profile.offsets.tolist() == [-2, -1, 0, 1, 2]
     for s in range(6):
         for i, offset in enumerate(profile.offsets.tolist()):
@@ -43,7 +43,7 @@ def test_the_largest_offset_is_where_decoder_and_encoder_are_shifted_copies() ->
 
 
 def test_a_decoder_step_out_of_reach_of_the_encoder_has_no_largest_offset() -> None:
-    profile = offset_profile(components(torch.eye(9)), components(torch.eye(9)[:2]), reach=3)
+    profile = offset_profile(components(torch.eye(9)), components(torch.eye(9)[:2]), max_offset=3)
     assert profile.largest[0].isnan().tolist() == [False] * 5 + [True] * 4
 
 

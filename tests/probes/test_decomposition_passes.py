@@ -46,7 +46,7 @@ def test_it_runs_both_passes_in_sample_and_held_out() -> None:
         measure = MeasureAccumulator(fit.result())
         for batch in stream:
             measure.update(model(batch))
-        torch.testing.assert_close(sample.between.shares.absolute, measure.result().between.shares.absolute)
+        torch.testing.assert_close(sample.attention.shares.absolute, measure.result().attention.shares.absolute)
     assert found.offsets.expected[0] == 1  # the guide of these batches points one ahead
     assert list(found.table().index) == [(s, f"head {h}") for s in ("in-sample", "held out") for h in (0, 1)]
 
@@ -99,15 +99,15 @@ def test_dropout_is_off_while_the_model_is_asked() -> None:
 def test_any_function_that_gives_a_trace_will_do() -> None:
     model = Tiny().eval()
     one, other = decompose(lambda batch: model(batch), batches()), decompose(model, batches())
-    torch.testing.assert_close(one.in_sample.between.shares.absolute, other.in_sample.between.shares.absolute)
+    torch.testing.assert_close(one.in_sample.attention.shares.absolute, other.in_sample.attention.shares.absolute)
 
 
 @pytest.mark.parametrize("preset", ["aed", "ao"])
 def test_the_papers_networks_can_be_taken_apart(preset: str) -> None:
     task, model = task_model(replace(PRESETS[preset], units=12))
-    found = decompose(model, partial(task.batches, size=16), teacher_forcing=0.0)
-    assert found.in_sample.between.shares.absolute.sum().item() == pytest.approx(1)
-    assert 0 <= found.in_sample.between.predictability.overall.item() <= 1
+    found = decompose(model, partial(task.batches, size=16), decoding="greedy")
+    assert found.in_sample.attention.shares.absolute.sum().item() == pytest.approx(1)
+    assert 0 <= found.in_sample.attention.predictability.overall.item() <= 1
     assert found.readout(model.context_readout).dictionary().keys() == {3, 4, 5}
 
 
@@ -118,7 +118,7 @@ def test_states_of_a_network_without_attention_can_be_taken_apart_and_its_attent
     assert found.decoder.temporal.shape == (1, 7, 12)
     assert found.bars().empty
     with pytest.raises(AttnscopeError, match="no attention"):
-        decompose(model, task.batches)
+        decompose(model, task.batches, of="attention")
 
 
 def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> None:
@@ -126,16 +126,16 @@ def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> Non
     task, model = task_model(settings)
     found = decompose(model, partial(task.batches, size=16))
     assert found.encoder.temporal.shape == (3, 7, 5)
-    torch.testing.assert_close(found.in_sample.between.shares.absolute.sum((1, 2)), torch.ones(3).double())
+    torch.testing.assert_close(found.in_sample.attention.shares.absolute.sum((1, 2)), torch.ones(3).double())
 
 
 @pytest.mark.parametrize("attention", ["additive", "mlp"])
 def test_attention_that_is_no_inner_product_is_refused_with_what_would_work(attention: str) -> None:
     task, model = task_model(EncoderDecoderSettings(units=12, attention=attention))
     with pytest.raises(AttnscopeError, match="of='states'"):
-        decompose(model, task.batches)
-    assert decompose(model, task.batches, of="states").decoder is not None
-    assert PROBES["decomposition"](model, task).decoder is not None  # which knows
+        decompose(model, task.batches, of="attention")
+    assert decompose(model, task.batches).decoder is not None  # of its states
+    assert PROBES["decomposition"](model, task).decoder is not None
 
 
 def test_an_unknown_way_to_take_it_apart_is_refused() -> None:
@@ -169,7 +169,7 @@ def found() -> Decomposition:
 def test_every_answer_draws_itself(found: Decomposition) -> None:
     measured = found.in_sample
     answers = [
-        found, found.offsets, found.mean_attention, measured.between.shares, measured.between.predictability,
+        found, found.offsets, found.mean_attention, measured.attention.shares, measured.attention.predictability,
         measured.encoder.variance, measured.encoder.geometry, measured.encoder.principal[0],
         readout_alignment(torch.randn(7, 4).double(), found.encoder),
     ]  # fmt: skip

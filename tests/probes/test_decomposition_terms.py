@@ -37,10 +37,10 @@ def nine_terms(trace: Trace) -> torch.Tensor:
     return terms(queries, keys)
 
 
-def shares(trace: Trace, top: int = 5) -> Shares:
-    measure = MeasureAccumulator(fitted(trace), top=top)
+def shares(trace: Trace, top_k: int = 5) -> Shares:
+    measure = MeasureAccumulator(fitted(trace), top_k=top_k)
     measure.update(trace)
-    return measure.result().between.shares
+    return measure.result().attention.shares
 
 
 @settings(max_examples=20, deadline=None)
@@ -146,7 +146,7 @@ def balanced_batch() -> Batch:
 
 
 def test_an_alignment_of_time_alone_gives_a_temporal_share_of_one() -> None:
-    found = shares(time_and_words(1.0, 0.0, 0.0)(balanced_batch()), top=1)
+    found = shares(time_and_words(1.0, 0.0, 0.0)(balanced_batch()), top_k=1)
     torch.testing.assert_close(found.temporal, torch.ones_like(found.temporal))
     torch.testing.assert_close(found.signed[:, 0, 0], torch.ones_like(found.temporal))
 

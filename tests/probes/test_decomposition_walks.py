@@ -27,12 +27,12 @@ def test_walked_backwards_the_peaks_run_backwards():
 
 def test_steps_that_few_sentences_have_do_not_count():
     found = TemporalTrajectories(circle(6), circle(6), steps=3)
-    assert len(found.peaks) == len(found.near_the_diagonal) == len(found.table()) == 3
+    assert len(found.peaks) == len(found.attention_near_diagonal) == len(found.table()) == 3
 
 
 def test_nearness_to_the_diagonal_counts_three_positions():
     flat = TemporalTrajectories(torch.zeros(15, 2), torch.zeros(10, 2), steps=10)  # uniform attention over 15 positions
-    assert flat.near_the_diagonal.tolist() == pytest.approx([2 / 15] + [3 / 15] * 9)
+    assert flat.attention_near_diagonal.tolist() == pytest.approx([2 / 15] + [3 / 15] * 9)
 
 
 def test_one_walk_after_the_other_meets_at_its_end():
@@ -40,7 +40,7 @@ def test_one_walk_after_the_other_meets_at_its_end():
     found = TemporalTrajectories(line[:7], line[7:], steps=5)
     assert found.meeting_step == 6
     assert found.adjacent == pytest.approx(11 / 12)  # the decoder's first is nearest to the encoder's last
-    assert found.in_few_directions(1) == pytest.approx(1)
+    assert found.variance_explained(1) == pytest.approx(1)
 
 
 def test_decoder_steps_of_half_of_the_sentences_count():

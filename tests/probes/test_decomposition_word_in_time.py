@@ -70,8 +70,8 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
                 windows.append(whole[b, s, s - 1 : s + 2].numpy())
                 hits.append(int(whole[b, s, :length].argmax()) == s - 1)
     found = scores_around_word(stream, TWICE, OFFSETS)
-    np.testing.assert_allclose(found.curves["alignment"], np.mean(windows, 0))
-    np.testing.assert_allclose(found.curves["alignment"], found.table().drop(columns="alignment").sum(axis=1))
+    np.testing.assert_allclose(found.curves["score"], np.mean(windows, 0))
+    np.testing.assert_allclose(found.curves["score"], found.table().drop(columns="score").sum(axis=1))
     assert found.share == pytest.approx(np.mean(hits))
     assert len(found.plot().lines) >= 4
 

@@ -56,10 +56,10 @@ def with_vectors(trace, queries, keys):
 
 def numbers(measured):
     """What must not depend on axes or on the names of words."""
-    shares, sides = measured.between.shares, (measured.encoder, measured.decoder)
+    shares, sides = measured.attention.shares, (measured.encoder, measured.decoder)
     return {
         "absolute": shares.absolute, "signed": shares.signed, "by step": shares.absolute_by_step,
-        "predictability": measured.between.predictability.overall, "cosine": measured.between.cosine,
+        "predictability": measured.attention.predictability.overall, "cosine": measured.attention.cosine,
         "lengths": torch.stack([side.geometry.lengths for side in sides]),
         "cosines": torch.stack([side.geometry.cosines for side in sides]),
         "left": torch.stack([side.variance.mean_over(side.variance.counts > 0) for side in sides]),
@@ -101,7 +101,7 @@ def test_axes_of_the_vectors_do_not_matter_nor_their_common_scale(seed):
     _, turned = taken_apart([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
     _, scaled = taken_apart([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
     assert_alike(turned, plain)
-    assert_close(scaled.between.shares.absolute, plain.between.shares.absolute)
+    assert_close(scaled.attention.shares.absolute, plain.attention.shares.absolute)
     assert_close(scaled.encoder.geometry.lengths, 3 * plain.encoder.geometry.lengths)
     assert_close(scaled.decoder.geometry.cosines, plain.decoder.geometry.cosines, equal_nan=True)
 
@@ -126,15 +126,15 @@ def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_mat
 
 def test_answers_lie_where_they_must():
     found = decompose(Tiny(), BATCHES, BATCHES[:1])
-    for measured in found.measured.values():
-        between, principal = measured.between, (*measured.encoder.principal, *measured.decoder.principal)
+    for measured in found.measures.values():
+        between, principal = measured.attention, (*measured.encoder.principal, *measured.decoder.principal)
         for share in (between.predictability.overall, between.shares.temporal_query, between.cosine):
             assert ((share >= 0) & (share <= 1)).all()
         assert all((axes.explained.diff() <= 1e-12).all() and axes.explained.sum() <= 1 + 1e-12 for axes in principal)
         assert all(torch.allclose(axes.axes @ axes.axes.T, torch.eye(3).double()) for axes in principal)
     ratio = found.in_sample.encoder.variance
     assert (ratio.after[:, ratio.counts > 1] >= 0).all()
-    near, far = (offset_profile(found.decoder, found.encoder, reach=reach).values for reach in (2, 5))
+    near, far = (offset_profile(found.decoder, found.encoder, max_offset=reach).values for reach in (2, 5))
     assert_close(far[..., 3:-3], near, equal_nan=True)
     assert_close(found.mean_attention.weights.sum(-1), torch.ones(2, len(found.mean_attention.steps)).double())
 
@@ -186,7 +186,8 @@ def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
     one.merge(other)
     one.update(Sentences(BATCHES[1]))
     pd.testing.assert_frame_equal(other.result().table(), before)
-    assert other.align.result()[0, 0].item() == other.align.counts.layers[0][0].result().error_rate  # to the last digit
+    counts = other.alignments.counts.layers[0][0]
+    assert other.alignments.result()[0, 0].item() == counts.result().error_rate  # to the last digit
 
 
 # Gates and activations

@@ -49,12 +49,12 @@ def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(see
         assert getattr(shifted, name) == pytest.approx(getattr(found, name))
     np.testing.assert_allclose(turned.attention, found.attention)
     np.testing.assert_allclose(found.attention.sum(1), 1)
-    assert ((found.near_the_diagonal >= 0) & (found.near_the_diagonal <= 1 + 1e-12)).all()
+    assert ((found.attention_near_diagonal >= 0) & (found.attention_near_diagonal <= 1 + 1e-12)).all()
     assert -1 <= found.matching <= 1
     assert TemporalTrajectories(decoder, encoder, 6).matching == pytest.approx(found.matching)
     assert TemporalTrajectories(encoder, encoder, 7).matching == pytest.approx(1)
     assert TemporalTrajectories(encoder, encoder, 7).meeting_step == 0
-    shares = [found.in_few_directions(axes) for axes in range(1, 6)]
+    shares = [found.variance_explained(axes) for axes in range(1, 6)]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
 
@@ -138,5 +138,5 @@ def test_guidance_is_followed_alike_in_any_order_and_not_at_all_without_a_guide(
     batches = [replace(batch, gold_attention=batch.gold_attention.clamp(max=1)) for batch in BATCHES]
     assert mean_attention_on_gold(model, reversed(batches)) == pytest.approx(mean_attention_on_gold(model, batches))
     assert model.training
-    with pytest.raises(AttnscopeError, match="without a guide"):
+    with pytest.raises(AttnscopeError, match="no gold attention"):
         mean_attention_on_gold(model, [replace(BATCHES[0], gold_attention=None)])

@@ -19,7 +19,7 @@ from attnscope.faithfulness.records import Answer, Cell, Part, RankAgreement, Ro
 from attnscope.plots.style import axes
 from attnscope.probes.adversary import histogram
 from attnscope.probes.heads.ranking import RANKINGS
-from attnscope.probes.heads.stream import ACROSS, grids
+from attnscope.probes.heads.sentences import MAX_COLUMNS, plot_columns
 from attnscope.report.html import Picture, embed_figure, panel_texts
 from attnscope.report.wording import number
 from attnscope.studies.claims import Number
@@ -416,9 +416,9 @@ def small_multiples(heads: pd.DataFrame, columns: Sequence[str]) -> list[Picture
     """Return a panel per column; none where there is one head, which is shown as a table."""
     if len(heads) < 2:
         return []
-    across = FEW_ACROSS if len(heads.index.unique("head")) > FEW_HEADS else ACROSS
+    across = FEW_ACROSS if len(heads.index.unique("head")) > FEW_HEADS else MAX_COLUMNS
     rows = [columns[start : start + across] for start in range(0, len(columns), across)]
-    return [described(grids(heads, row), "Every layer and head") for row in rows]
+    return [described(plot_columns(heads, row), "Every layer and head") for row in rows]
 
 
 def best_heads(heads: pd.DataFrame, columns: Sequence[str]) -> list[Row]:

@@ -7,7 +7,6 @@ from typing import Any, cast
 from torch import nn
 
 from attnscope.errors import choose, require
-from attnscope.models import EncoderDecoder
 from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import traces
 from attnscope.probes.adversary import Adversaries, exact_adversaries
@@ -23,10 +22,8 @@ from attnscope.tasks.task import trimmed
 
 def decomposed(model: nn.Module, task: Task) -> Decomposition:
     """How is this model's attention formed? Components from the task's test set, held out on its validation set."""
-    inner = isinstance(model, EncoderDecoder) and model.settings.attention not in ("none", "additive", "mlp")
-    of = "attention" if inner else "states"  # only a score that is an inner product has nine terms
     test, held_out = (partial(task.batches, split) for split in ("test", "validation"))
-    return decompose(model, test, held_out, of=of, teacher_forcing=0.0)
+    return decompose(model, test, held_out)
 
 
 def agreed(model: nn.Module, task: Task) -> Agreement:

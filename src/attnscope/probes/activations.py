@@ -35,7 +35,7 @@ class Activations(Displayed):
         return np.asarray(np.ptp(self.values, axis=0) / (self.range[1] - self.range[0]))
 
     def table(self) -> pd.DataFrame:
-        """A row a unit."""
+        """One row per unit."""
         low, median, high = np.quantile(self.values, [0.0, 0.5, 1.0], axis=0)
         columns = {"lowest": low, "median": median, "highest": high, "covered": self.covered}
         return pd.DataFrame({"unit": self.units, **columns, "concentration": self.concentration})

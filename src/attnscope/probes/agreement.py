@@ -140,7 +140,7 @@ class Agreement(Displayed):
         return f"start and end tokens: {', '.join(said)}"
 
     def table(self) -> pd.DataFrame:
-        """One row, a column a number."""
+        """One row, one column per number."""
         return pd.DataFrame([vars(self)])
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -95,7 +95,7 @@ class LearningCurve(Displayed):
         return Contextualised(self.final, self.steps[-1], exceeded=False)
 
     def table(self) -> pd.DataFrame:
-        """A row a step."""
+        """One row per step."""
         columns = {"agreement": self.agreement, "performance": self.performance}
         return pd.DataFrame(columns, pd.Index(self.steps, name="step"))
 
@@ -134,7 +134,7 @@ class OverTraining(Displayed):
         return self.agreement[-1]
 
     def table(self) -> pd.DataFrame:
-        """A row a step; which one is the best, which one the last."""
+        """One row per step; which one is the best, which one the last."""
         table = pd.DataFrame({"agreement": self.agreement}, pd.Index(self.steps, name="step"))
         return table.assign(best=table.index == self.best_step, last=table.index == self.steps[-1])
 

@@ -294,7 +294,7 @@ class OptimalAttention(Displayed):
         return TokenScores(values, self.source_mask, self.target_mask, "optimal attention")
 
     def table(self) -> pd.DataFrame:
-        """A row an output word."""
+        """One row per output word."""
         sentence, target = self.target_mask.cpu().nonzero().unbind(1)
         index = pd.MultiIndex.from_arrays([sentence.numpy(), target.numpy()], names=["sentence", "target"])
         columns = {"loss": self.loss, "own loss": self.own_loss, "gap": self.gap}

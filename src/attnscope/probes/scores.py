@@ -24,7 +24,7 @@ class TokenScores(Displayed):
     def table(
         self, sentence: int = 0, source: Sequence[str] | None = None, target: Sequence[str] | None = None
     ) -> pd.DataFrame:
-        """One sentence: a row an output word, a column a source word; by name where its words are given."""
+        """One sentence: one row per output word, one column per source word; by name where its words are given."""
         rows, columns = (mask[sentence].cpu().nonzero().flatten() for mask in (self.target_mask, self.source_mask))
         values = self.values[sentence].detach().cpu()[rows][:, columns].numpy()
         return pd.DataFrame(values, named(rows, target, "target"), named(columns, source, "source"))

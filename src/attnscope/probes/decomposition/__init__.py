@@ -1,6 +1,6 @@
-"""Which part of a state is time, which is word, which is neither, and which of them make the attention? (aitken2021)
+"""Which parts of attention follow from time, which from tokens, and which from neither? (aitken2021)
 
-`decompose(model, batches, held_out)` answers it in one call. It makes two passes over the traces of a data set: a
+`decompose(model, data, held_out)` answers it in one call. It makes two passes over the traces of a data set: a
 `ComponentAccumulator`, then a `MeasureAccumulator`. Pure functions compute each of the paper's figures.
 """
 

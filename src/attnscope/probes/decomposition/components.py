@@ -1,7 +1,9 @@
-"""Which vectors of a trace are taken apart, and which word came in with each? (aitken2021 §2.1)"""
+"""Which part of a vector follows from its time step, which from its token, and what is left? (aitken2021 §2.1)
 
-# TODO(docstring) join:
-#   Which part of a state is its time step, which is its word, and which is neither? (aitken2021 §2.1, eq. 1 and 2)
+Vectors are the queries and keys of attention, or hidden states. μ is the mean over all sequences at a time step, χ the
+mean of what is left at a token, and Δ the rest (eq. 1 and 2).
+"""
+
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,14 +16,14 @@ from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Sums
 from attnscope.tasks.batch import START
 
-OF = ("attention", "states")
+DECOMPOSABLE = ("attention", "states")
 
 
 @dataclass(frozen=True)
-class Side:
-    """The encoder's or the decoder's vectors, the word that came in at each time step, and what is no padding.
+class SideVectors:
+    """The vectors of encoder or decoder, with the token that was given at each time step.
 
-    The end token counts. The decoder's words are those it was fed, and the start token is a word of its own.
+    End tokens count. The tokens of a decoder are its inputs, the start token among them.
     """
 
     vectors: Float[Tensor, "batch heads time key"]
@@ -30,92 +32,97 @@ class Side:
 
     @cached_property
     def vocabulary(self) -> int:
-        """One more than the highest word."""
+        """One more than the highest token id."""
         return int(self.words.where(self.mask, -1).max()) + 1
 
     @cached_property
     def by_word(self) -> Int[Tensor, "batch time"]:
-        """The word that each vector is to be counted for; that of padding lies beyond the vocabulary."""
+        """The token that each vector counts for; that of padding lies beyond the vocabulary."""
         return self.words.where(self.mask, self.vocabulary)
 
     @cached_property
     def by_time(self) -> Int[Tensor, "batch time"]:
-        """The time step that each vector is to be counted for; that of padding lies beyond the last."""
+        """The time step that each vector counts for; that of padding lies beyond the last."""
         steps = self.words.shape[1]
         return torch.arange(steps, device=self.words.device).where(self.mask, steps)
 
-    def cut(self) -> "Side":
-        """Without the steps at which every sequence is padding."""
-        steps = longest(self.mask)
-        return Side(self.vectors[:, :, :steps], self.words[:, :steps], self.mask[:, :steps])
+    def trim(self) -> "SideVectors":
+        """Return the vectors without the steps at which every sequence is padding."""
+        steps = longest_length(self.mask)
+        return SideVectors(self.vectors[:, :, :steps], self.words[:, :steps], self.mask[:, :steps])
 
 
 @dataclass(frozen=True)
-class Between:
-    """Alignment and attention between the two sides."""
+class CrossAttention:
+    """Scores (before the softmax) and attention weights between decoder and encoder."""
 
-    alignment: Float[Tensor, "batch heads target source"]
-    attention: Float[Tensor, "batch heads target source"]
+    scores: Float[Tensor, "batch heads target source"]
+    weights: Float[Tensor, "batch heads target source"]
     source_mask: Bool[Tensor, "batch source"]
     target_mask: Bool[Tensor, "batch target"]
 
     @property
-    def counted(self) -> Bool[Tensor, "batch target source"]:
-        """The pairs of steps that are no padding."""
-        return pairs(self.target_mask, self.source_mask)
+    def pairs(self) -> Bool[Tensor, "batch target source"]:
+        """True at pairs of steps that are no padding."""
+        return pair_mask(self.target_mask, self.source_mask)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What this probe takes from a trace: both sides, and what is between them where attention is taken apart."""
+class TraceVectors:
+    """The vectors of a trace that are decomposed, and the attention between them."""
 
-    encoder: Side
-    decoder: Side | None
-    between: Between | None
-
-
-def read(trace: Trace, of: str) -> Reading:
-    """of="attention": keys and queries of the last layer; of="states": hidden states, as one head."""
-    choose("way to take a trace apart", of, OF)
-    return read_attention(trace) if of == "attention" else read_states(trace)
+    encoder: SideVectors
+    decoder: SideVectors | None  # None for the states of a classifier
+    attention: CrossAttention | None  # None for states
 
 
-def read_attention(trace: Trace) -> Reading:
+def vectors_of(trace: Trace, of: str) -> TraceVectors:
+    """Return keys and queries of the last layer (of="attention"), or hidden states as one head (of="states")."""
+    choose("part of a trace to decompose", of, DECOMPOSABLE)
+    return attention_vectors(trace) if of == "attention" else state_vectors(trace)
+
+
+def has_inner_products(trace: Trace) -> bool:
+    """Return whether all scores of a trace are inner products of queries and keys."""
+    return bool(trace.layers) and all(layer.queries is not None and layer.keys is not None for layer in trace.layers)
+
+
+def attention_vectors(trace: Trace) -> TraceVectors:
     layer = trace.last
     if layer.queries is None or layer.keys is None:
         raise AttnscopeError(
-            "the alignment of this model is no inner product (additive attention), so it has no nine terms; "
-            "take its states apart instead: of='states'"
+            "the score of this model is no inner product (additive attention), so it has no nine terms; decompose its "
+            "states instead: of='states'"
         )
-    encoder = Side(layer.keys, trace.source, trace.source_mask).cut()
-    decoder = Side(layer.queries, decoder_tokens(trace), trace.target_mask).cut()
+    encoder = SideVectors(layer.keys, trace.source, trace.source_mask).trim()
+    decoder = SideVectors(layer.queries, decoder_tokens(trace), trace.target_mask).trim()
     real = ..., slice(decoder.words.shape[1]), slice(encoder.words.shape[1])
-    between = Between(layer.scores[real], layer.weights[real], encoder.mask, decoder.mask)
-    return Reading(encoder, decoder, between)
+    attention = CrossAttention(layer.scores[real], layer.weights[real], encoder.mask, decoder.mask)
+    return TraceVectors(encoder, decoder, attention)
 
 
-def read_states(trace: Trace) -> Reading:
-    encoder = Side(trace.encoder[:, None], trace.source, trace.source_mask).cut()
+def state_vectors(trace: Trace) -> TraceVectors:
+    encoder = SideVectors(trace.encoder[:, None], trace.source, trace.source_mask).trim()
     decoder = None
     if trace.decoder is not None:
-        decoder = Side(trace.decoder[:, None], decoder_tokens(trace), trace.target_mask).cut()
-    return Reading(encoder, decoder, between=None)
+        decoder = SideVectors(trace.decoder[:, None], decoder_tokens(trace), trace.target_mask).trim()
+    return TraceVectors(encoder, decoder, attention=None)
 
 
 def decoder_tokens(trace: Trace) -> Int[Tensor, "batch target"]:
-    """The words given to the decoder; a classifier is given none, which is to say the start token only."""
+    """Return the inputs of the decoder; a classifier has none, which counts as the start token alone."""
     return torch.full_like(trace.target, START) if trace.decoder_input is None else trace.decoder_input
 
 
-def longest(mask: Bool[Tensor, "batch time"]) -> int:
-    """The number of steps up to the last one that is real in any sequence."""
+def longest_length(mask: Bool[Tensor, "batch time"]) -> int:
+    """Return the number of steps up to the last one that is no padding in any sequence."""
     return int(mask.any(0).nonzero().max()) + 1 if mask.any() else 0
 
 
-def pairs(
+def pair_mask(
     target: Bool[Tensor, "batch target"], source: Bool[Tensor, "batch source"]
 ) -> Bool[Tensor, "batch target source"]:
-    """True where both are."""
+    """Return True where both are True."""
     return target[:, :, None] & source[:, None]
 
 
@@ -145,9 +152,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Components:
-    """What each time step and each word adds to the vectors of one side, whatever else was read (eq. 1).
+    """The components of each time step and each token in the vectors of one side (eq. 1).
 
-    A time step or word that the fit never saw has a component of zero; `seen` tells.
+    A time step or token that does not occur in the fit has a component of zero.
     """
 
     temporal: Float[Tensor, "heads time key"]  # μ
@@ -155,14 +162,11 @@ class Components:
     counts: Int[Tensor, "words time"]
 
     def split(self, vectors: Float[Tensor, "batch heads time key"], words: Int[Tensor, "batch time"]) -> Parts:
-        """Take vectors apart; the delta is what time step and word leave over."""
+        """Return the three parts of vectors; the delta is what the components of time step and token leave over."""
         steps = torch.arange(vectors.shape[2], device=vectors.device)
-        temporal = zero_padded_lookup(self.temporal.to(vectors).transpose(0, 1), steps).transpose(
-            0, 1
-        )  # heads x time x key
-        input_ = zero_padded_lookup(self.input.to(vectors).transpose(0, 1), words).transpose(
-            1, 2
-        )  # batch x heads x time x key
+        by_time, by_word = (table.to(vectors).transpose(0, 1) for table in (self.temporal, self.input))
+        temporal = zero_padded_lookup(by_time, steps).transpose(0, 1)  # heads x time x key
+        input_ = zero_padded_lookup(by_word, words).transpose(1, 2)  # batch x heads x time x key
         input_delta = vectors - temporal
         return Parts(torch.stack([temporal.expand_as(vectors), input_, input_delta - input_], -2), input_delta)
 
@@ -174,78 +178,78 @@ class Components:
     def time_counts(self) -> Int[Tensor, " time"]:
         return self.counts.sum(0)
 
-    def seen(self, words: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
-        """How often the fit saw each word; 0 at a time step that it never reached."""
+    def fit_counts(self, words: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
+        """Return how often each token occurs in the fit; 0 at a time step that does not occur."""
         steps = torch.arange(words.shape[1], device=words.device)
         return zero_padded_lookup(self.word_counts, words) * (zero_padded_lookup(self.time_counts, steps) > 0)
 
 
 @dataclass(frozen=True)
 class ComponentSums(Sums):
-    """All that the components need to know about a stream: its size is that of the vocabulary, not of the stream."""
+    """The totals behind Components; their size grows with the vocabulary, not with the data."""
 
     by_time: Float[Tensor, "time heads key"]
     by_word: Float[Tensor, "words heads key"]
     counts: Int[Tensor, "words time"]
 
     def __add__(self, other: "ComponentSums") -> "ComponentSums":
-        check_same_vectors(self.by_time, other.by_time)
+        check_same_model(self.by_time, other.by_time)
         return super().__add__(other)
 
     def components(self) -> Components:
         temporal = self.by_time / self.counts.sum(0).clamp_min(1)[:, None, None]
-        # χ is a word's mean of h − μ: what its occurrences sum to, less the time steps that they fell on.
-        fell_on = mean_times(self.counts, temporal)
-        input_ = self.by_word / self.counts.sum(1).clamp_min(1)[:, None, None] - fell_on
+        # χ is a token's mean of h − μ: the mean of its vectors, less that of the temporal components they fell on.
+        mean_of_times = mean_temporal(self.counts, temporal)
+        input_ = self.by_word / self.counts.sum(1).clamp_min(1)[:, None, None] - mean_of_times
         return Components(temporal.transpose(0, 1), input_.transpose(0, 1), self.counts)
 
 
-def check_same_vectors(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
+def check_same_model(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
     mine, theirs = tuple(one.shape[1:]), tuple(other.shape[1:])
     if mine != theirs:
         raise AttnscopeError(
-            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge passes of one model only"
+            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge totals of one model only"
         )
 
 
-def component_sums(side: Side) -> ComponentSums:
-    """The totals of one batch."""
+def component_sums(side: SideVectors) -> ComponentSums:
+    """Return the totals of one batch."""
     vectors = side.vectors.transpose(1, 2)  # batch x time x heads x key
     return ComponentSums(
-        by_time=totals_by(side.by_time, vectors, side.words.shape[1]),
-        by_word=totals_by(side.by_word, vectors, side.vocabulary),
+        by_time=sums_by_label(side.by_time, vectors, side.words.shape[1]),
+        by_word=sums_by_label(side.by_word, vectors, side.vocabulary),
         counts=word_time_counts(side),
     )
 
 
-def word_time_counts(side: Side) -> Int[Tensor, "words time"]:
-    """How often each word came in at each time step."""
+def word_time_counts(side: SideVectors) -> Int[Tensor, "words time"]:
+    """Return how often each token occurs at each time step."""
     words, times = side.vocabulary + 1, side.words.shape[1] + 1  # with a class for padding
     pairs = torch.bincount((side.by_word * times + side.by_time).flatten(), minlength=words * times)
     return pairs.view(words, times)[:-1, :-1]
 
 
-def mean_times(
+def mean_temporal(
     counts: Int[Tensor, "words time"], temporal: Float[Tensor, "time heads key"]
 ) -> Float[Tensor, "words heads key"]:
-    """For each word, the mean temporal component of the time steps at which it came in."""
+    """Return, for each token, the mean temporal component of the time steps at which it occurs."""
     total = torch.einsum("wt,thk->whk", counts.to(temporal), temporal)
     return total / counts.sum(1).clamp_min(1)[:, None, None]
 
 
 def zero_padded_lookup(table: Tensor, rows: Int[Tensor, "..."]) -> Tensor:
-    """table[rows], zero beyond its end: what was never seen adds nothing."""
+    """Return table[rows], zero beyond its end: what does not occur in the fit has no component."""
     beyond = table.new_zeros(1, *table.shape[1:])
-    found = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())
-    return found.view(*rows.shape, *table.shape[1:])
+    values = torch.cat([table, beyond]).index_select(0, rows.clamp(max=len(table)).flatten())
+    return values.view(*rows.shape, *table.shape[1:])
 
 
-def totals_by(
+def sums_by_label(
     labels: Int[Tensor, "batch time"], values: Float[Tensor, "batch time ..."], size: int
 ) -> Float[Tensor, "labels ..."]:
-    """For each label, the sum of the values that bear it; labels from `size` on (padding) are left out.
+    """Return, for each label, the sum of its values; labels from `size` on (padding) are left out.
 
-    >>> totals_by(torch.tensor([[0, 2, 0]]), torch.tensor([[1.0, 5.0, 3.0]]), size=2)
+    >>> sums_by_label(torch.tensor([[0, 2, 0]]), torch.tensor([[1.0, 5.0, 3.0]]), size=2)
     tensor([4., 0.], dtype=torch.float64)
     """
     totals = torch.zeros(size, *values.shape[2:], dtype=torch.float64, device=values.device)

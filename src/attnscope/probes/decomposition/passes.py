@@ -1,11 +1,10 @@
-"""First pass: what do each time step and each word add, and where does attention lie on average? (aitken2021 §2.1)"""
+"""The decomposition of a model's attention, in two passes over the data. (aitken2021)
 
-# TODO(docstring) join:
-#   What do the components make of the alignment between the two sides? (aitken2021 §4.1)
-#   Second pass: what do the components make of every state and every alignment? (aitken2021 §3 and §4.1)
-#   How does this model form its attention? Both passes over a stream of sentences, in one call. (aitken2021)
+The first pass finds the components of each time step and token (§2.1), the second how much they explain of every
+vector and every score (§3 and §4.1).
+"""
+
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
@@ -14,75 +13,89 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.models.inference import traces
+from attnscope.models.capabilities import Decoding
+from attnscope.models.inference import Model, traces
+from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
-from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums, begun
+from attnscope.probes.accumulator import Accumulator, Sums, check_reiterable
 from attnscope.probes.decomposition.components import (
-    OF,
-    Between,
+    DECOMPOSABLE,
     Components,
     ComponentSums,
-    Reading,
+    CrossAttention,
     component_sums,
-    pairs,
-    read,
+    has_inner_products,
+    pair_mask,
+    vectors_of,
 )
 from attnscope.probes.decomposition.states import (
     CrossingSums,
-    Opened,
     SideSums,
+    SplitSide,
     StateMeasures,
     crossing_sums,
-    opened,
     side_sums,
+    split_side,
 )
 from attnscope.probes.decomposition.terms import (
-    FEW,
-    TOP,
+    MIN_COUNT,
+    TOP_K,
     AttentionSums,
-    ClosenessSums,
     MeanAttention,
     Predictability,
+    PredictabilitySums,
     Shares,
     ShareSums,
     attention_sums,
-    closeness_sums,
     head_index,
+    predictability_sums,
     share_sums,
     terms,
 )
-from attnscope.probes.decomposition.trajectories import LIMIT, ExpectedOffset, OffsetProfile, offset_profile, plot_paths
+from attnscope.probes.decomposition.trajectories import (
+    MAX_POINTS,
+    ExpectedOffset,
+    OffsetProfile,
+    offset_profile,
+    plot_paths,
+)
 from attnscope.probes.decomposition.words import ReadoutAlignment, readout_alignment
-from attnscope.tasks.batch import Batch
 
 
 @dataclass(frozen=True)
 class FittedComponents:
     """The components of both sides, and the mean attention."""
 
-    of: str
+    of: str  # "attention" or "states"
     encoder: Components
     decoder: Components | None  # None for the states of a classifier
     attention: MeanAttention | None  # None for states
 
 
 @dataclass(frozen=True)
-class FitSums(Sums):
+class ComponentFitSums(Sums):
     encoder: ComponentSums
     decoder: ComponentSums | None
     attention: AttentionSums | None
 
 
-class ComponentAccumulator(Accumulator[FitSums]):
-    """Sums per time step and per word, so that one pass gives both temporal and input components."""
+class ComponentAccumulator(Accumulator[ComponentFitSums]):
+    """First pass: sums per time step and per token, which give both temporal and input components."""
 
     def __init__(self, of: str = "attention"):
         super().__init__()
-        self.of = choose("way to take a trace apart", of, OF)
+        self.of = choose("part of a trace to decompose", of, DECOMPOSABLE)
 
     @torch.no_grad()
     def update(self, trace: Trace) -> None:
-        self.add(fit_sums(read(trace, self.of)))
+        vectors = vectors_of(trace, self.of)
+        decoder, attention = vectors.decoder, vectors.attention
+        sums = ComponentFitSums(
+            encoder=component_sums(vectors.encoder),
+            decoder=None if decoder is None else component_sums(decoder),
+            attention=None if attention is None else attention_sums(attention.weights, attention.target_mask),
+        )
+        self.add(sums)
 
     def result(self) -> FittedComponents:
         encoder, decoder, attention = self.total.encoder, self.total.decoder, self.total.attention
@@ -94,22 +107,12 @@ class ComponentAccumulator(Accumulator[FitSums]):
         )
 
 
-def fit_sums(reading: Reading) -> FitSums:
-    """The totals of one batch."""
-    decoder, between = reading.decoder, reading.between
-    return FitSums(
-        encoder=component_sums(reading.encoder),
-        decoder=None if decoder is None else component_sums(decoder),
-        attention=None if between is None else attention_sums(between.attention, between.target_mask),
-    )
-
-
 @dataclass(frozen=True)
 class AttentionMeasures:
-    """The shares of the nine terms, and how well the mean attention predicts a sample's.
+    """The shares of the nine terms, and how well the mean attention predicts that of a sentence.
 
-    `shares` counts every pair of words, as in the paper. `common` counts those of which both were seen often in the
-    fit, `rare` the others: a word seen once has no delta by construction, one never seen is all delta.
+    `shares` counts all pairs of tokens, as in the paper. `common` counts pairs of tokens that are both frequent in the
+    fit, `rare` the others: a token that occurs once has no delta by construction, one that never occurs is all delta.
     """
 
     shares: Shares
@@ -120,54 +123,54 @@ class AttentionMeasures:
 
 
 @dataclass(frozen=True)
-class BetweenSums(Sums):
-    """The totals behind it."""
+class AttentionMeasureSums(Sums):
+    """The totals behind AttentionMeasures."""
 
     shares: ShareSums
-    closeness: ClosenessSums
-    crossing: CrossingSums
+    predictability: PredictabilitySums
+    cosine: CrossingSums
 
-    def measured(self) -> AttentionMeasures:
+    def measures(self) -> AttentionMeasures:
         return AttentionMeasures(
             shares=self.shares.shares("all"),
             common=self.shares.shares("common"),
             rare=self.shares.shares("rare"),
-            predictability=self.closeness.predictability(),
-            cosine=self.crossing.cosine(),
+            predictability=self.predictability.predictability(),
+            cosine=self.cosine.cosine(),
         )
 
 
-def between_sums(
-    between: Between, queries: Opened, keys: Opened, mean: MeanAttention, top: int, few: int
-) -> BetweenSums:
-    """The totals of one batch."""
+def attention_measure_sums(
+    attention: CrossAttention, queries: SplitSide, keys: SplitSide, mean: MeanAttention, top_k: int, min_count: int
+) -> AttentionMeasureSums:
+    """Return the totals of one batch."""
     nine = terms(queries.parts, keys.parts)
-    common = pairs(queries.seen >= few, keys.seen >= few)
-    return BetweenSums(
-        shares=share_sums(nine, between.alignment, between.counted, ~common, top),
-        closeness=closeness_sums(between.attention, between.target_mask, mean),
-        crossing=crossing_sums(nine, queries.products, keys.products),
+    common = pair_mask(queries.fit_counts >= min_count, keys.fit_counts >= min_count)
+    return AttentionMeasureSums(
+        shares=share_sums(nine, attention.scores, attention.pairs, ~common, top_k),
+        predictability=predictability_sums(attention.weights, attention.target_mask, mean),
+        cosine=crossing_sums(nine, queries.products, keys.products),
     )
 
 
 @dataclass(frozen=True)
 class DecompositionMeasures(Displayed):
-    """The answers for one stream of traces."""
+    """How much the components explain of the vectors and the attention of one data set."""
 
     encoder: StateMeasures
     decoder: StateMeasures | None  # None for the states of a classifier
-    between: AttentionMeasures | None  # None for states
+    attention: AttentionMeasures | None  # None for states
 
     def table(self) -> pd.DataFrame:
-        """A row a head, the main numbers as columns."""
+        """Return one row per head, the main measures as columns."""
         columns = {"word variance left": self.encoder.variance.mean}
         columns |= {"encoder delta / temporal": self.encoder.delta_over_temporal}
         if self.decoder is not None:
             columns |= {"decoder delta / temporal": self.decoder.delta_over_temporal}
-        if self.between is not None:
-            columns |= {"temporal share": self.between.shares.temporal}
-            columns |= {"temporal query share": self.between.shares.temporal_query}
-            columns |= {"predictability": self.between.predictability.overall}
+        if self.attention is not None:
+            columns |= {"temporal share": self.attention.shares.temporal}
+            columns |= {"temporal query share": self.attention.shares.temporal_query}
+            columns |= {"predictability": self.attention.predictability.overall}
         table = pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})
         return table.set_index(head_index(len(table)))
 
@@ -176,61 +179,64 @@ class DecompositionMeasures(Displayed):
 class MeasureSums(Sums):
     encoder: SideSums
     decoder: SideSums | None
-    between: BetweenSums | None
+    attention: AttentionMeasureSums | None
 
 
 class MeasureAccumulator(Accumulator[MeasureSums]):
-    """Terms, shares, variances and angles of a stream, the same one that was fitted or one held out.
+    """Second pass: terms, shares, variances and angles, of the data that were fitted or of held-out data.
 
-    `top`: how many of the largest alignments of each decoder step count; `few`: words seen less often are rare;
-    `limit`: how many vectors to keep for a picture.
+    Args:
+        fitted: The components.
+        top_k: How many of the largest scores of each decoder step count.
+        min_count: Tokens that occur less often in the fit are rare.
+        max_points: How many vectors to keep for a figure.
     """
 
-    def __init__(self, fitted: FittedComponents, top: int = TOP, few: int = FEW, limit: int = LIMIT):
+    def __init__(
+        self,
+        fitted: FittedComponents,
+        top_k: int = TOP_K,
+        min_count: int = MIN_COUNT,
+        max_points: int = MAX_POINTS,
+    ):
         super().__init__()
-        require(top > 0, f"top={top}: at least one position of each decoder step must count")
-        self.fitted, self.top, self.few, self.limit = fitted, top, few, limit
+        require(top_k > 0, f"top_k={top_k}: at least one position of each decoder step must count")
+        self.fitted, self.top_k, self.min_count, self.max_points = fitted, top_k, min_count, max_points
 
     @torch.no_grad()
     def update(self, trace: Trace) -> None:
-        reading = read(trace, self.fitted.of)
-        encoder = opened(reading.encoder, self.fitted.encoder)
-        decoder = None
-        if reading.decoder is not None and self.fitted.decoder is not None:
-            decoder = opened(reading.decoder, self.fitted.decoder)
-        self.add(
-            MeasureSums(
-                encoder=side_sums(encoder, self.room("encoder")),
-                decoder=None if decoder is None else side_sums(decoder, self.room("decoder")),
-                between=self.between(reading, decoder, encoder),
-            )
-        )
+        vectors, fitted, former = vectors_of(trace, self.fitted.of), self.fitted, self.sums
+        keys = split_side(vectors.encoder, fitted.encoder)
+        encoder = side_sums(keys, self.room(None if former is None else former.encoder))
+        decoder, attention = None, None
+        if vectors.decoder is not None and fitted.decoder is not None:
+            queries = split_side(vectors.decoder, fitted.decoder)
+            decoder = side_sums(queries, self.room(None if former is None else former.decoder))
+            if vectors.attention is not None and fitted.attention is not None:
+                attention = attention_measure_sums(
+                    vectors.attention, queries, keys, fitted.attention, self.top_k, self.min_count
+                )
+        self.add(MeasureSums(encoder, decoder, attention))
 
-    def between(self, reading: Reading, queries: Opened | None, keys: Opened) -> BetweenSums | None:
-        if reading.between is None or queries is None or self.fitted.attention is None:
-            return None
-        return between_sums(reading.between, queries, keys, self.fitted.attention, self.top, self.few)
-
-    def room(self, side: str) -> int:
-        """How many vectors of that side are still wanted for a picture."""
-        so_far: SideSums | None = getattr(self.sums, side, None)
-        return self.limit if so_far is None else so_far.cloud.room
+    def room(self, former: SideSums | None) -> int:
+        """Return how many vectors of a side are still wanted for a figure."""
+        return self.max_points if former is None else former.cloud.room
 
     def result(self) -> DecompositionMeasures:
         total, fitted = self.total, self.fitted
         decoder = None
         if total.decoder is not None and fitted.decoder is not None:
-            decoder = total.decoder.measured(fitted.decoder, self.few)
+            decoder = total.decoder.measures(fitted.decoder, self.min_count)
         return DecompositionMeasures(
-            encoder=total.encoder.measured(fitted.encoder, self.few),
+            encoder=total.encoder.measures(fitted.encoder, self.min_count),
             decoder=decoder,
-            between=None if total.between is None else total.between.measured(),
+            attention=None if total.attention is None else total.attention.measures(),
         )
 
 
 @dataclass(frozen=True)
 class Decomposition(Displayed):
-    """The components of a model's states, and what they make of the sentences they come from and of others."""
+    """The components of a model's vectors, and how much they explain of the data they come from, and of others."""
 
     fitted: FittedComponents
     in_sample: DecompositionMeasures  # as in the paper: measured on the sentences that the components come from
@@ -250,7 +256,7 @@ class Decomposition(Displayed):
         return self.fitted.attention
 
     @property
-    def measured(self) -> dict[str, DecompositionMeasures]:
+    def measures(self) -> dict[str, DecompositionMeasures]:
         samples = {"in-sample": self.in_sample, "held out": self.held_out}
         return {name: sample for name, sample in samples.items() if sample is not None}
 
@@ -258,17 +264,17 @@ class Decomposition(Displayed):
         return readout_alignment(readout, self.encoder, head)
 
     def table(self) -> pd.DataFrame:
-        """A row a sample and head, the main numbers as columns."""
-        return pd.concat({name: sample.table() for name, sample in self.measured.items()}, names=["sample", "head"])
+        """Return one row per sample and head, the main measures as columns."""
+        return pd.concat({name: sample.table() for name, sample in self.measures.items()}, names=["sample", "head"])
 
     def bars(self) -> pd.DataFrame:
-        """A row a sample and head, the three stacked bars of figure 5a as columns."""
-        shares = {name: sample.between.shares for name, sample in self.measured.items() if sample.between is not None}
+        """Return one row per sample and head, the three stacked bars of figure 5a as columns."""
+        shares = {name: one.attention.shares for name, one in self.measures.items() if one.attention is not None}
         tables = [share.bars().rename(index=f"{name}, {{}}".format) for name, share in shares.items()]
         return pd.concat(tables) if tables else pd.DataFrame()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The nine terms' shares (figure 5a); for states, the paths of the temporal components (figure 2e)."""
+        """Draw the nine terms' shares (figure 5a); for states, the paths of the temporal components (figure 2e)."""
         from attnscope import plots
 
         if self.fitted.of == "states":
@@ -278,39 +284,45 @@ class Decomposition(Displayed):
 
 def decompose(
     model: Model,
-    batches: Stream[Batch],
-    held_out: Stream[Batch] | None = None,
-    of: str = "attention",
-    top: int = TOP,
-    few: int = FEW,
-    **forward: Any,
+    data: Data,
+    held_out: Data = None,
+    decoding: Decoding | None = None,
+    of: str | None = None,
+    top_k: int = TOP_K,
+    min_count: int = MIN_COUNT,
 ) -> Decomposition:
-    """Fit components on a stream, then measure them on it and, where given, on one held out.
+    """Return the components of a model's attention, and the share of each in its scores. (aitken2021)
 
-    `batches` is gone through twice: a list, or a function that begins anew. What else is given goes to the model's
-    forward pass. The model is asked in evaluation mode and without gradients, and left as it was.
+    Args:
+        model: A LoadedModel, or any model that gives Traces.
+        data: What the components are fitted to and measured on: texts, a path, a table, a Task or Batches. It is read
+            twice, so no iterator.
+        held_out: Other data to measure them on.
+        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        of: "attention" (queries and keys) or "states"; None: attention where its scores are inner products.
+        top_k: How many of the largest scores of each decoder step count.
+        min_count: Tokens that occur less often in the fit are rare.
     """
-    fit, expected = ComponentAccumulator(of), ExpectedOffset()
-    for batch, trace in traces(model, begun(batches), **forward):
+    for given in (data, held_out):
+        check_reiterable(given)
+    components, expected = None if of is None else ComponentAccumulator(of), ExpectedOffset()
+    for batch, trace in traces(model, data, decoding=decoding):
         expected.update(batch)
-        fit.update(trace)
-    fitted = fit.result()
+        components = components or ComponentAccumulator("attention" if has_inner_products(trace) else "states")
+        components.update(trace)
+    fitted = (components or ComponentAccumulator()).result()
 
-    def measured(stream: Stream[Batch]) -> DecompositionMeasures:
-        measure = MeasureAccumulator(fitted, top, few)
-        for _, trace in traces(model, begun(stream), **forward):
-            measure.update(trace)
-        return measure.result()
+    def measure(given: Data) -> DecompositionMeasures:
+        measures = MeasureAccumulator(fitted, top_k, min_count)
+        for _, trace in traces(model, given, decoding=decoding):
+            measures.update(trace)
+        return measures.result()
 
     return Decomposition(
         fitted=fitted,
-        in_sample=measured(batches),
-        held_out=None if held_out is None else measured(held_out),
-        offsets=profile(fitted, expected),
+        in_sample=measure(data),
+        held_out=None if held_out is None else measure(held_out),
+        offsets=None
+        if fitted.of == "states" or fitted.decoder is None
+        else offset_profile(fitted.decoder, fitted.encoder, expected=expected.result()),
     )
-
-
-def profile(fitted: FittedComponents, expected: ExpectedOffset) -> OffsetProfile | None:
-    if fitted.of == "states" or fitted.decoder is None:
-        return None
-    return offset_profile(fitted.decoder, fitted.encoder, expected=expected.result())

@@ -1,8 +1,12 @@
-"""Which nine terms make the alignment, and what attention would some of them give alone? (aitken2021 eq. 3)"""
+"""The nine terms of each score, their shares, and the attention that time alone would give. (aitken2021 eq. 3, §4.1)
 
-# TODO(docstring) join:
-#   How much of the largest alignments does each of the nine terms make? (aitken2021 §4.1, figure 5a)
-#   How well does the mean attention matrix predict a sample's attention? (aitken2021 §1, second contribution)
+Figure 5a: for every decoder step take the five encoder positions of the largest score (fewer where the source is
+shorter). At each, the absolute share of a term is |term| over the sum of the nine |terms|. It is averaged over these
+positions, then over decoder steps and sequences: as the paper's author computed figure 5a. The signed share is a ratio
+of sums, Σ term / Σ score over the same positions and with the same weights, so that single scores near zero do no harm.
+Predictability (§1, second contribution) is how well the mean attention matrix predicts that of a sentence.
+"""
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -15,17 +19,17 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting
 from attnscope.models.attention import masked_softmax
-from attnscope.probes.accumulator import Sums, widened
+from attnscope.probes.accumulator import Sums, zero_padded
 from attnscope.probes.decomposition.components import PARTS, Parts, zero_padded_lookup
 
 Term = tuple[str, str]  # a part of the decoder's vector, a part of the encoder's
 TERMS: tuple[Term, ...] = tuple(product(PARTS, PARTS))
-TEMPORAL: tuple[Term, ...] = (("temporal", "temporal"),)  # μ·μ, enough for one-to-one (§3)
+TEMPORAL: tuple[Term, ...] = (("temporal", "temporal"),)  # μ·μ, sufficient for one-to-one (§3)
 TEMPORAL_QUERY: tuple[Term, ...] = TERMS[:3]  # μ·μ + μ·χ + μ·Δ, the better approximation for eSCAN (§4.1)
 
 
 def term_name(term: Term) -> str:
-    """How a term is called in tables.
+    """Return the name of a term in tables.
 
     >>> term_name(("temporal", "delta"))
     'temporal·delta'
@@ -34,20 +38,19 @@ def term_name(term: Term) -> str:
 
 
 def terms(queries: Parts, keys: Parts) -> Float[Tensor, "3 3 batch heads target source"]:
-    """terms[i, j] = part i of each query · part j of each key; the nine sum to the alignment."""
+    """Return terms[i, j] = part i of each query · part j of each key; the nine sum to the score."""
     rows = queries.stacked.flatten(2, 3)  # batch x heads x (target 3) x key
     columns = keys.stacked.flatten(2, 3)  # batch x heads x (source 3) x key
     products = rows @ columns.mT  # batch x heads x (target 3) x (source 3)
-    apart = products.view(*products.shape[:2], queries.stacked.shape[2], 3, keys.stacked.shape[2], 3)
-    return apart.permute(3, 5, 0, 1, 2, 4)
+    split = products.view(*products.shape[:2], queries.stacked.shape[2], 3, keys.stacked.shape[2], 3)
+    return split.permute(3, 5, 0, 1, 2, 4)
 
 
 def scores_from_terms(
     nine: Float[Tensor, "3 3 batch heads target source"], keep: Iterable[Term] = TERMS
 ) -> Float[Tensor, "batch heads target source"]:
-    """The sum of the terms kept."""
-    kept = [nine[place(term)] for term in keep]
-    return sum(kept, start=nine.new_zeros(nine.shape[2:]))
+    """Return the sum of some of the terms."""
+    return sum((nine[term_index(term)] for term in keep), start=nine.new_zeros(nine.shape[2:]))
 
 
 def attention_from_terms(
@@ -55,31 +58,31 @@ def attention_from_terms(
     source_mask: Bool[Tensor, "batch source"],
     keep: Iterable[Term] = TERMS,
 ) -> Float[Tensor, "batch heads target source"]:
-    """Attention from the terms kept alone: a softmax over source positions (the paper's column formula is a slip)."""
+    """Return attention from some of the terms, a softmax over source positions (not over columns, as printed)."""
     return masked_softmax(scores_from_terms(nine, keep), source_mask)
 
 
-def place(term: Term) -> tuple[int, int]:
+def term_index(term: Term) -> tuple[int, int]:
     if term not in TERMS:
         raise BadSetting(f"there is no term {term!r}; give (part of the decoder, part of the encoder), each of {PARTS}")
     return PARTS.index(term[0]), PARTS.index(term[1])
 
 
-TOP = 5  # positions of each decoder step: figure 5a, author's code
-FEW = 10  # a word seen less often is rare: its delta is small by construction, and zero if it was seen once
+TOP_K = 5  # positions of each decoder step: figure 5a, author's code
+MIN_COUNT = 10  # a token that occurs less often is rare: its delta is small by construction, and zero if it is single
 GROUPS = ("all", "common", "rare")
 BARS = ("temporal·temporal", "temporal·(input + delta)", "the other six")  # figure 5a: dark, medium, light
 
 
 @dataclass(frozen=True)
 class Shares(Displayed):
-    """The share of each term (decoder part, encoder part), overall and by decoder step; NaN where no step counted."""
+    """The share of each term (decoder part, encoder part), overall and by decoder step; NaN where no step counts."""
 
     absolute: Float[Tensor, "heads 3 3"]
     signed: Float[Tensor, "heads 3 3"]
     absolute_by_step: Float[Tensor, "target heads 3 3"]
     signed_by_step: Float[Tensor, "target heads 3 3"]
-    steps: Int[Tensor, "target heads"]  # how many sequences stand behind each decoder step
+    steps: Int[Tensor, "target heads"]  # how many sequences reach each decoder step
 
     @property
     def temporal(self) -> Float[Tensor, " heads"]:
@@ -92,20 +95,20 @@ class Shares(Displayed):
         return self.absolute[:, 0].sum(-1)
 
     def table(self, signed: bool = False) -> pd.DataFrame:
-        """A row a head, a column a term."""
+        """Return one row per head, one column per term."""
         values = self.signed if signed else self.absolute
         return pd.DataFrame(
             values.flatten(1).cpu().numpy(), head_index(len(values)), [term_name(term) for term in TERMS]
         )
 
     def by_step(self, head: int = 0, signed: bool = False) -> pd.DataFrame:
-        """A row a decoder step, a column a term."""
+        """Return one row per decoder step, one column per term."""
         values = (self.signed_by_step if signed else self.absolute_by_step)[:, head]
         table = pd.DataFrame(values.flatten(1).cpu().numpy(), columns=[term_name(term) for term in TERMS])
         return table.rename_axis("step")
 
     def bars(self) -> pd.DataFrame:
-        """A row a head, the three stacked bars of figure 5a as columns."""
+        """Return one row per head, the three stacked bars of figure 5a as columns."""
         first, medium = self.temporal, self.absolute[:, 0, 1:].sum(-1)
         rest = self.absolute[:, 1:].sum((-1, -2))
         values = torch.stack([first, medium, rest], -1).cpu().numpy()
@@ -119,7 +122,7 @@ class Shares(Displayed):
 
 @dataclass(frozen=True)
 class ShareSums(Sums):
-    """Totals by decoder step, for all positions, for those between common words, and for those with a rare word."""
+    """Totals by decoder step, for all positions, for pairs of common tokens, and for those with a rare token."""
 
     absolute: Float[Tensor, "target groups heads 3 3"]
     signed: Float[Tensor, "target groups heads 3 3"]
@@ -130,55 +133,65 @@ class ShareSums(Sums):
         absolute, signed, steps = self.absolute[:, g], self.signed[:, g], self.steps[:, g]
         return Shares(
             absolute=absolute.sum(0) / steps.sum(0)[:, None, None],
-            signed=of_the_whole(signed.sum(0)),
+            signed=normalise_terms(signed.sum(0)),
             absolute_by_step=absolute / steps[..., None, None],
-            signed_by_step=of_the_whole(signed),
+            signed_by_step=normalise_terms(signed),
             steps=steps,
         )
 
 
 def share_sums(
     nine: Float[Tensor, "3 3 batch heads target source"],
-    alignment: Float[Tensor, "batch heads target source"],
+    scores: Float[Tensor, "batch heads target source"],
     counted: Bool[Tensor, "batch target source"],
     rare: Bool[Tensor, "batch target source"],
-    top: int = TOP,
+    top_k: int = TOP_K,
 ) -> ShareSums:
-    """The totals of one batch. Pairs of steps that are not counted are padding; `rare` pairs are reported apart."""
-    scores = alignment.masked_fill(~counted[:, None], -torch.inf)
-    positions = scores.topk(min(top, scores.shape[-1]), sorted=False).indices  # batch x heads x target x top
+    """Return the totals of one batch.
+
+    Args:
+        nine: The terms.
+        scores: Their sum.
+        counted: Pairs of steps that count: no padding.
+        rare: Pairs of steps that are reported separately.
+        top_k: How many of the largest scores of each decoder step count.
+    """
+    scores = scores.masked_fill(~counted[:, None], -torch.inf)
+    positions = scores.topk(min(top_k, scores.shape[-1]), sorted=False).indices  # batch x heads x target x top
     chosen = nine.gather(-1, positions.expand(3, 3, *positions.shape))
-    sizes = chosen.abs()
-    whole = sizes.sum((0, 1))  # batch x heads x target x top
-    weights = step_weights(at(positions, counted) & (whole > 0), at(positions, rare), whole.dtype)
-    shares = sizes / whole.clamp_min(torch.finfo(whole.dtype).tiny)
-    absolute, signed = weighted(weights, torch.stack([shares, chosen])).unbind(0)
+    magnitudes = chosen.abs()
+    whole = magnitudes.sum((0, 1))  # batch x heads x target x top
+    weights = position_weights(
+        gather_pairs(positions, counted) & (whole > 0), gather_pairs(positions, rare), whole.dtype
+    )
+    shares = magnitudes / whole.clamp_min(torch.finfo(whole.dtype).tiny)
+    absolute, signed = sum_weighted(weights, torch.stack([shares, chosen])).unbind(0)
     return ShareSums(absolute, signed, steps=weights.any(-1).sum(1).permute(2, 0, 1))
 
 
-def at(
+def gather_pairs(
     positions: Int[Tensor, "batch heads target top"], pairs: Bool[Tensor, "batch target source"]
 ) -> Bool[Tensor, "batch heads target top"]:
     return pairs[:, None].expand(-1, positions.shape[1], -1, -1).gather(-1, positions)
 
 
-def step_weights(
+def position_weights(
     real: Bool[Tensor, "batch heads target top"], rare: Bool[Tensor, "batch heads target top"], dtype: torch.dtype
 ) -> Float[Tensor, "groups batch heads target top"]:
-    """For each group, weights that sum to one over those positions of a decoder step that belong to it."""
+    """Return weights that sum to one over the positions of a decoder step, for each group."""
     members = torch.stack([real, real & ~rare, real & rare]).to(dtype)
     return members / members.sum(-1, keepdim=True).clamp_min(1)
 
 
-def weighted(
+def sum_weighted(
     weights: Float[Tensor, "groups batch heads target top"], values: Float[Tensor, "kinds 3 3 batch heads target top"]
 ) -> Float[Tensor, "kinds target groups heads 3 3"]:
-    """Summed over the positions of a step, and over sequences."""
+    """Return the weighted sum over the positions of a step and over sequences."""
     return torch.einsum("gbhtp,nijbhtp->ntghij", weights, values).double()
 
 
-def of_the_whole(signed: Float[Tensor, "*steps 3 3"]) -> Float[Tensor, "*steps 3 3"]:
-    """Each term over the alignment, which is the sum of the nine."""
+def normalise_terms(signed: Float[Tensor, "*steps 3 3"]) -> Float[Tensor, "*steps 3 3"]:
+    """Return each term over the score, which is the sum of the nine."""
     return signed / signed.sum((-1, -2), keepdim=True)
 
 
@@ -194,7 +207,7 @@ class MeanAttention(Displayed):
     steps: Int[Tensor, " target"]  # how many sequences reach each decoder step
 
     def table(self, head: int = 0) -> pd.DataFrame:
-        """A row a decoder step, a column an encoder position."""
+        """Return one row per decoder step, one column per encoder position."""
         return pd.DataFrame(self.weights[head].cpu().numpy()).rename_axis(index="step", columns="position")
 
     def plot(self, ax: Axes | None = None, head: int = 0) -> Axes:
@@ -223,9 +236,9 @@ def attention_sums(
 
 @dataclass(frozen=True)
 class Predictability(Displayed):
-    """1 − the mean total variation distance between a sample's attention and the mean attention of that step.
+    """1 − the mean total variation distance between the attention of a sentence and the mean attention of that step.
 
-    1 where every sample attends alike, towards 0 where each attends elsewhere.
+    1 where all sentences attend alike, towards 0 where each attends elsewhere.
     """
 
     overall: Float[Tensor, " heads"]
@@ -233,7 +246,7 @@ class Predictability(Displayed):
     steps: Int[Tensor, " target"]
 
     def table(self) -> pd.DataFrame:
-        """A row a decoder step, a column a head."""
+        """Return one row per decoder step, one column per head."""
         return pd.DataFrame(self.by_step.cpu().numpy(), columns=head_index(len(self.overall))).rename_axis("step")
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -245,8 +258,8 @@ class Predictability(Displayed):
 
 
 @dataclass(frozen=True)
-class ClosenessSums(Sums):
-    """Closeness to the mean attention, summed over the decoder steps that the mean knows."""
+class PredictabilitySums(Sums):
+    """Closeness to the mean attention, summed over the decoder steps that occur in the mean."""
 
     closeness: Float[Tensor, "target heads"]
     steps: Int[Tensor, " target"]
@@ -259,24 +272,24 @@ class ClosenessSums(Sums):
         )
 
 
-def closeness_sums(
+def predictability_sums(
     attention: Float[Tensor, "batch heads target source"],
     target_mask: Bool[Tensor, "batch target"],
     mean: MeanAttention,
-) -> ClosenessSums:
-    """The totals of one batch. A decoder step that the mean never saw is not counted."""
+) -> PredictabilitySums:
+    """Return the totals of one batch; decoder steps that do not occur in the mean do not count."""
     times = torch.arange(attention.shape[2], device=attention.device)
     known = target_mask & (zero_padded_lookup(mean.steps.to(attention.device), times) > 0)
-    closeness = (1 - distance_to(mean.weights.to(attention), attention)) * known[:, None]
-    return ClosenessSums(closeness.sum(0, dtype=torch.float64).T, known.sum(0))
+    closeness = (1 - distance_from_mean(mean.weights.to(attention), attention)) * known[:, None]
+    return PredictabilitySums(closeness.sum(0, dtype=torch.float64).T, known.sum(0))
 
 
-def distance_to(
+def distance_from_mean(
     mean: Float[Tensor, "heads steps positions"], attention: Float[Tensor, "batch heads target source"]
 ) -> Float[Tensor, "batch heads target"]:
-    """Total variation distance; mass that the mean puts beyond the end of this batch counts too."""
+    """Return the total variation distance; weight that the mean puts beyond the end of this batch counts too."""
     target, source = attention.shape[2:]
     room = [mean.shape[0], max(target, mean.shape[1]), max(source, mean.shape[2])]
-    mean = widened(mean, room)[:, :target]
+    mean = zero_padded(mean, room)[:, :target]
     beyond = mean[..., source:].sum(-1)  # heads x target
     return ((attention - mean[..., :source]).abs().sum(-1) + beyond) / 2

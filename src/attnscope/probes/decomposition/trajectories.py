@@ -1,10 +1,9 @@
-"""In which few directions does a set of components lie? (aitken2021 §3, footnote 4)"""
+"""What do components look like in few dimensions: time as trajectories, tokens as clouds? (aitken2021 §3, §4.1)
 
-# TODO(docstring) join:
-#   Do encoder and decoder walk the same curve in time, and where do the two meet? (aitken2021 §3, §4.1, figures 2, 4)
-#   At which offset from its own time does each decoder step look, by time alone? (aitken2021 §4.1, figure 5b)
-#   What do the first states of a stream look like without their time steps? (aitken2021 figures 2b, 3c, 6a)
-#   What do temporal components look like as paths, and words as clouds? (aitken2021 figures 2 to 4)
+Principal axes (footnote 4), the trajectories of encoder and decoder over time (figures 2 and 4), the offset at which
+time alone attends (figure 5b), and clouds of states without their temporal components (figures 2b, 3c, 6a).
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,15 +16,15 @@ from torch import Tensor, cat
 
 from attnscope.display import Axes, Displayed
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.decomposition.components import Components, Parts, Side
+from attnscope.probes.decomposition.components import Components, Parts, SideVectors
 from attnscope.tasks.batch import NOWHERE, Batch
 
 
 @dataclass(frozen=True)
 class Principal(Displayed):
-    """Principal axes of a set of vectors, the widest first, and the fraction of the variance along each.
+    """Principal axes of a set of vectors, that of the largest variance first, and the fraction of variance of each.
 
-    The sign of an axis means nothing; it is chosen so that the axis' largest entry is positive.
+    The sign of an axis has no meaning; it is chosen so that its largest entry is positive.
     """
 
     mean: Float[Tensor, " key"]
@@ -33,9 +32,9 @@ class Principal(Displayed):
     explained: Float[Tensor, " axes"]
 
     def project(self, vectors: Float[Tensor, "*points key"], centred: bool = True) -> Float[Tensor, "*points axes"]:
-        """Coordinates along the axes. A direction, such as a readout vector, is not to be centred."""
-        moved = vectors.to(self.mean) - self.mean if centred else vectors.to(self.mean)
-        return moved @ self.axes.T
+        """Return coordinates along the axes. A direction, such as a readout vector, is not centred."""
+        shifted = vectors.to(self.mean) - self.mean if centred else vectors.to(self.mean)
+        return shifted @ self.axes.T
 
     def table(self) -> pd.DataFrame:
         explained = pd.DataFrame({"explained": self.explained.cpu().numpy()}).rename_axis("axis")
@@ -50,43 +49,43 @@ class Principal(Displayed):
 
 
 def principal_axes(vectors: Float[Tensor, "points key"], count: int = 3) -> Principal:
-    """PCA of a set that is at hand, such as all temporal or all input components."""
+    """Return the principal axes of a set of vectors, such as all temporal or all input components."""
     from sklearn.decomposition import PCA  # takes a second to load
 
     fitted = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors.double().cpu().numpy())
     axes = torch.from_numpy(fitted.components_)
-    return Principal(torch.from_numpy(fitted.mean_), signed(axes), torch.from_numpy(fitted.explained_variance_ratio_))
+    return Principal(torch.from_numpy(fitted.mean_), orient(axes), torch.from_numpy(fitted.explained_variance_ratio_))
 
 
 @dataclass(frozen=True)
 class MomentSums(Sums):
-    """First and second moments of a stream of vectors: all that an exact PCA needs."""
+    """First and second moments of vectors, from which a PCA follows exactly."""
 
     total: Float[Tensor, "heads key"]
     squares: Float[Tensor, "heads key key"]
     states: Int[Tensor, ""]
 
     def principal(self, count: int = 3) -> tuple[Principal, ...]:
-        """PCA of the whole stream, one a head."""
+        """Return the principal axes of all vectors, per head."""
         means = self.total / self.states
         covariances = self.squares / self.states - means[:, :, None] * means[:, None]
-        return tuple(principal_of(mean, covariance, count) for mean, covariance in zip(means, covariances, strict=True))
+        return tuple(principal_of_covariance(*each, count) for each in zip(means, covariances, strict=True))
 
 
 def moment_sums(vectors: Float[Tensor, "batch heads time key"], mask: Bool[Tensor, "batch time"]) -> MomentSums:
-    real = vectors if mask.all() else vectors * mask[:, None, :, None]
-    rows = real.transpose(0, 1).flatten(1, 2)  # heads x (batch time) x key
+    unpadded = vectors if mask.all() else vectors * mask[:, None, :, None]
+    rows = unpadded.transpose(0, 1).flatten(1, 2)  # heads x (batch time) x key
     return MomentSums(rows.sum(1).double(), (rows.mT @ rows).double(), mask.sum())
 
 
-def principal_of(mean: Float[Tensor, " key"], covariance: Float[Tensor, "key key"], count: int) -> Principal:
+def principal_of_covariance(mean: Float[Tensor, " key"], covariance: Float[Tensor, "key key"], count: int) -> Principal:
     variances, vectors = torch.linalg.eigh(covariance.cpu())  # in ascending order
     widest = torch.arange(len(mean)).flip(0)[:count]
     explained = variances[widest].clamp_min(0) / variances.clamp_min(0).sum()
-    return Principal(mean.cpu(), signed(vectors.T[widest]), explained)
+    return Principal(mean.cpu(), orient(vectors.T[widest]), explained)
 
 
-def signed(axes: Float[Tensor, "axes key"]) -> Float[Tensor, "axes key"]:
+def orient(axes: Float[Tensor, "axes key"]) -> Float[Tensor, "axes key"]:
     largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
     return axes * largest.sign()
 
@@ -97,13 +96,13 @@ class TemporalTrajectories(Displayed):
 
     encoder: Float[Tensor, "source key"]
     decoder: Float[Tensor, "target key"]
-    steps: int  # of the decoder that count: averages beyond are of few sentences
+    steps: int  # decoder steps that count: means of later ones are over few sentences
 
     @cached_property
     def products(self) -> Float[np.ndarray, "target source"]:
         """μ(s) · μ(t)."""
-        aligned: np.ndarray = (self.decoder @ self.encoder.T).cpu().numpy()
-        return aligned
+        products: np.ndarray = (self.decoder @ self.encoder.T).cpu().numpy()
+        return products
 
     @property
     def attention(self) -> Float[np.ndarray, "target source"]:
@@ -129,8 +128,8 @@ class TemporalTrajectories(Displayed):
         return float((self.peaks == np.arange(self.steps)).mean())
 
     @property
-    def near_the_diagonal(self) -> Float[np.ndarray, " steps"]:
-        """For each decoder step, how much of the temporal attention lies within one position of it."""
+    def attention_near_diagonal(self) -> Float[np.ndarray, " steps"]:
+        """The weight of the temporal attention within one position of each decoder step."""
         weights = self.attention[: self.steps]
         own, positions = np.indices(weights.shape)
         near: np.ndarray = (weights * (abs(own - positions) <= 1)).sum(1)
@@ -151,17 +150,17 @@ class TemporalTrajectories(Displayed):
         """The encoder step whose component is nearest to the decoder's first."""
         return int((self.encoder - self.decoder[0]).norm(dim=1).argmin())
 
-    def in_few_directions(self, axes: int = 3) -> float:
+    def variance_explained(self, axes: int = 3) -> float:
         """The share of the variance of all components along the first principal axes."""
         return principal_axes(torch.cat([self.encoder, self.decoder]), axes).explained.sum().item()
 
     def table(self) -> pd.DataFrame:
-        """A row a decoder step that counts."""
-        columns = {"peak": self.peaks, "near the diagonal": self.near_the_diagonal}
+        """Return one row per decoder step that counts."""
+        columns = {"peak": self.peaks, "near the diagonal": self.attention_near_diagonal}
         return pd.DataFrame(columns).rename_axis("step")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Both curves, in the plane in which they are widest."""
+        """Draw both curves in the plane of their first two principal axes."""
         from attnscope import plots
 
         plane = principal_axes(torch.cat([self.encoder, self.decoder]), 2)
@@ -170,37 +169,39 @@ class TemporalTrajectories(Displayed):
 
 
 def temporal_trajectories(encoder: Components, decoder: Components, head: int = 0) -> TemporalTrajectories:
-    """Decoder steps count that at least half of the sentences have."""
+    """Return the trajectories; decoder steps count that at least half of the sentences reach."""
     counts = decoder.time_counts
     return TemporalTrajectories(encoder.temporal[head], decoder.temporal[head], int((counts >= counts.max() / 2).sum()))
 
 
-REACH = 5  # figure 5b shows offsets from −5 to 5
+MAX_OFFSET = 5  # figure 5b shows offsets from −5 to 5
 
 
 @dataclass(frozen=True)
 class OffsetProfile(Displayed):
-    """μ(s) · μ(t) of decoder and encoder as a function of the offset t − s, and the offset that the task asks for."""
+    """μ(s) · μ(t) of decoder and encoder as a function of the offset t − s, and the offset that the task needs."""
 
     offsets: Int[Tensor, " offsets"]
     values: Float[Tensor, "heads target offsets"]  # NaN where there is no encoder step s + offset
-    expected: Float[Tensor, " steps"] | None  # mean of guide − s; None where the task does not say, NaN at such steps
+    expected: (
+        Float[Tensor, " steps"] | None
+    )  # mean gold offset; None without gold attention, NaN at steps that have none
 
     @property
     def largest(self) -> Float[Tensor, "heads target"]:
-        """The offset of the largest value at each decoder step; NaN where no encoder step lies in reach."""
-        found = self.offsets[self.values.nan_to_num(-torch.inf).argmax(-1)].double()
-        return found.masked_fill(self.values.isnan().all(-1), torch.nan)
+        """The offset of the largest value at each decoder step; NaN where no encoder step is near enough."""
+        offset = self.offsets[self.values.nan_to_num(-torch.inf).argmax(-1)].double()
+        return offset.masked_fill(self.values.isnan().all(-1), torch.nan)
 
     def table(self, head: int = 0) -> pd.DataFrame:
-        """A row a decoder step: the value at each offset, the offset of the largest, and the one expected."""
+        """Return one row per decoder step: the value at each offset, and the largest and the expected offset."""
         table = pd.DataFrame(self.values[head].cpu().numpy(), columns=self.offsets.tolist()).rename_axis("step")
         table["largest"] = self.largest[head].cpu().numpy()
         expected = pd.Series(np.nan if self.expected is None else self.expected.cpu().numpy(), dtype=float)
         return table.assign(expected=expected.reindex(table.index))
 
     def plot(self, ax: Axes | None = None, head: int = 0, steps: tuple[int, ...] | None = None) -> Axes:
-        """Curves of a few decoder steps, with a mark at the offset expected there."""
+        """Draw the curves of some decoder steps, with a mark at the offset expected there."""
         from attnscope import plots
 
         table = self.table(head)
@@ -214,11 +215,12 @@ class OffsetProfile(Displayed):
 def offset_profile(
     decoder: Components,
     encoder: Components,
-    reach: int = REACH,
+    max_offset: int = MAX_OFFSET,
     expected: Float[Tensor, " steps"] | None = None,
 ) -> OffsetProfile:
+    """Return μ(s) · μ(t) at offsets from −max_offset to max_offset."""
     products = decoder.temporal @ encoder.temporal.mT  # heads x target x source
-    offsets = torch.arange(-reach, reach + 1, device=products.device)
+    offsets = torch.arange(-max_offset, max_offset + 1, device=products.device)
     positions = torch.arange(products.shape[1], device=products.device)[:, None] + offsets  # target x offsets
     inside = (positions >= 0) & (positions < products.shape[2])
     inner = positions.clamp(0, products.shape[2] - 1).expand(len(products), -1, -1)
@@ -227,16 +229,16 @@ def offset_profile(
 
 @dataclass(frozen=True)
 class OffsetSums(Sums):
-    """Offsets of the guide, summed over sequences."""
+    """Gold offsets, summed over sequences."""
 
     total: Float[Tensor, " target"]
     steps: Int[Tensor, " target"]
 
 
 class ExpectedOffset(Accumulator[OffsetSums]):
-    """The mean over a stream of guide(s) − s: by how much the source runs ahead of a decoder step.
+    """The mean of gold_attention(s) − s: by how much the source runs ahead of a decoder step.
 
-    Steps whose guide says NOWHERE do not count.
+    Steps without a gold position (NOWHERE) do not count.
     """
 
     def update(self, batch: Batch) -> None:
@@ -244,47 +246,48 @@ class ExpectedOffset(Accumulator[OffsetSums]):
             self.add(offset_sums(batch.gold_attention, batch.target_mask))
 
     def result(self) -> Float[Tensor, " target"] | None:
-        """NaN at a step without a guide; None where no batch had one."""
+        """Return the mean offset; NaN at steps without a gold position, None where no batch has gold attention."""
         return None if self.sums is None else self.sums.total / self.sums.steps
 
 
-def offset_sums(guide: Int[Tensor, "batch target"], target_mask: Bool[Tensor, "batch target"]) -> OffsetSums:
-    known = target_mask & (guide != NOWHERE)
-    offsets = guide - torch.arange(guide.shape[1], device=guide.device)
+def offset_sums(gold: Int[Tensor, "batch target"], target_mask: Bool[Tensor, "batch target"]) -> OffsetSums:
+    known = target_mask & (gold != NOWHERE)
+    offsets = gold - torch.arange(gold.shape[1], device=gold.device)
     return OffsetSums((offsets * known).sum(0).double(), known.sum(0))
 
 
-LIMIT = 1000  # vectors kept for a picture
+MAX_POINTS = 1000  # vectors kept for a figure
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """The input-delta vectors of the first states of a stream, each with its word; never more than the limit."""
+class Cloud(Sums):
+    """The input-delta vectors of the first states of the data, each with its token; `max_points` at most."""
 
     vectors: Float[Tensor, "points heads key"]
     words: Int[Tensor, " points"]
-    limit: int = LIMIT
+    max_points: int = MAX_POINTS
 
     @property
     def room(self) -> int:
-        return self.limit - len(self.words)
+        return self.max_points - len(self.words)
 
     def __add__(self, later: "Cloud") -> "Cloud":
         if not self.room:
             return self
         vectors, words = later.vectors[: self.room].to(self.vectors), later.words[: self.room].to(self.words)
-        return Cloud(cat([self.vectors, vectors]), cat([self.words, words]), self.limit)
+        return Cloud(cat([self.vectors, vectors]), cat([self.words, words]), self.max_points)
 
 
-def cloud(side: Side, parts: Parts, limit: int = LIMIT) -> Cloud:
-    """Each sequence has a state at least, so that the first `limit` sequences are enough."""
-    mask = side.mask[:limit]
-    vectors = parts.input_delta[:limit].transpose(1, 2)  # batch x time x heads x key
-    return Cloud(vectors[mask][:limit], side.words[:limit][mask][:limit], limit)
+def cloud(side: SideVectors, parts: Parts, max_points: int = MAX_POINTS) -> Cloud:
+    """Return the first states. Each sequence has at least one, so that `max_points` sequences are enough."""
+    first = slice(max_points)
+    mask = side.mask[first]
+    vectors = parts.input_delta[first].transpose(1, 2)  # batch x time x heads x key
+    return Cloud(vectors[mask][first], side.words[first][mask][first], max_points)
 
 
 def temporal_paths(encoder: Components, decoder: Components | None, head: int = 0) -> dict[str, np.ndarray]:
-    """The temporal components of each side, in the plane of the first two principal axes of both together."""
+    """Return the temporal components of each side, in the plane of the first two principal axes of both together."""
     sides = {"encoder": encoder} | ({} if decoder is None else {"decoder": decoder})
     vectors = {name: side.temporal[head] for name, side in sides.items()}
     plane = principal_axes(torch.cat(list(vectors.values())), 2)
@@ -292,6 +295,7 @@ def temporal_paths(encoder: Components, decoder: Components | None, head: int = 
 
 
 def plot_paths(encoder: Components, decoder: Components | None = None, head: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw the temporal components of both sides (figure 2e)."""
     from attnscope import plots
 
     return plots.trajectories(temporal_paths(encoder, decoder, head), ax=ax)
@@ -305,7 +309,7 @@ def plot_cloud(
     head: int = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Input-delta vectors as points, input components as centres, readout vectors as arrows (figure 2b)."""
+    """Draw input-delta vectors as points, input components as centres, readout vectors as arrows (figure 2b)."""
     from attnscope import plots
 
     plane = input_plane(components, head)
@@ -316,15 +320,16 @@ def plot_cloud(
 
 
 def input_plane(components: Components, head: int = 0) -> Principal:
-    """The first two principal axes of the input components of the words that were seen."""
+    """Return the first two principal axes of the input components of tokens that occur in the fit."""
     return principal_axes(components.input[head, components.word_counts > 0], 2)
 
 
 def centres(
     components: Components, plane: Principal, words: Sequence[str] | None = None, head: int = 0
 ) -> dict[str, np.ndarray]:
-    seen = (components.word_counts > 0).nonzero().flatten().tolist()
-    return {word_name(word, words): plane.project(components.input[head, word]).numpy() for word in seen}
+    """Return the projected input component of each token that occurs in the fit."""
+    fitted = (components.word_counts > 0).nonzero().flatten().tolist()
+    return {word_name(word, words): plane.project(components.input[head, word]).numpy() for word in fitted}
 
 
 def word_name(word: int, words: Sequence[str] | None) -> str:

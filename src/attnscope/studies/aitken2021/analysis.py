@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import EncoderDecoder, Trace
+from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import evaluating
 from attnscope.probes.decomposition import (
     AttentionMeasures,
@@ -67,7 +68,8 @@ class NetworkAnalysis:
         """Components of the test set, measured on it as in the paper, and on the validation set as held out."""
         of = "attention" if self.attends else "states"
         test, held_out = (partial(self.run.task.batches, split, 250) for split in ("test", "validation"))
-        return decompose(self.model, test, held_out, of=of, teacher_forcing=self.teacher_forcing)
+        decoding: Decoding = "teacher_forced" if self.teacher_forcing == 1 else "greedy"
+        return decompose(self.model, test, held_out, decoding, of)
 
     @property
     def measured(self) -> DecompositionMeasures:
@@ -136,8 +138,8 @@ class NetworkAnalysis:
 
 def between(measured: DecompositionMeasures) -> AttentionMeasures:
     """Return what was measured between queries and keys, of a network with attention."""
-    assert measured.between is not None
-    return measured.between
+    assert measured.attention is not None
+    return measured.attention
 
 
 @lru_cache(maxsize=1)

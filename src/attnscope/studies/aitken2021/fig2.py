@@ -73,7 +73,7 @@ def measure_attending(run: Run) -> Measurement:
         "decoder_input_delta": (decoder.length("input-delta") / decoder.length("temporal"))[0].item(),
         "simplex": max_deviation_from_simplex(np.stack(list(analysis.word_components().values()))),
         "dictionary_errors": dictionary_errors(analysis),
-        "temporal_principal": analysis.trajectories.in_few_directions(),
+        "temporal_principal": analysis.trajectories.variance_explained(),
         "cloud_principal": measured.encoder.principal[0].explained.sum().item(),
         "picture": {**paths(analysis), **cloud(analysis)},
     }
@@ -182,7 +182,7 @@ def measure_ved(run: Run) -> Measurement:
         "encoder_delta": analysis.delta_ratio,
         "adjacent": analysis.trajectories.adjacent,
         "meeting_step": analysis.trajectories.meeting_step,
-        "temporal_principal": analysis.trajectories.in_few_directions(),
+        "temporal_principal": analysis.trajectories.variance_explained(),
         "picture": {**paths(analysis), **cloud(analysis)},
     }
 

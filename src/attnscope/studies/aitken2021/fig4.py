@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Trace
-from attnscope.probes.decomposition.terms import FEW
+from attnscope.probes.decomposition.terms import MIN_COUNT
 from attnscope.studies.aitken2021.analysis import (
     ENDS,
     NetworkAnalysis,
@@ -53,7 +53,7 @@ QUANTITIES = {
 
 def measure(run: Run) -> Measurement:
     analysis = analyse(run)
-    near, vocabulary = analysis.trajectories.near_the_diagonal, run.task.source_vocabulary
+    near, vocabulary = analysis.trajectories.attention_near_diagonal, run.task.source_vocabulary
     return {
         "word_accuracy": run.log.sort_values("loss")["word_accuracy"].iloc[0],  # of the weights that were kept
         "articles": count_aligned(analysis, ARTICLES, most_common(vocabulary)),
@@ -101,7 +101,7 @@ def most_common(vocabulary: Vocabulary) -> list[int]:
 
 def frequent_in_test(analysis: NetworkAnalysis) -> list[int]:
     """Return the ids of input words whose components are means over many states."""
-    frequent = set((analysis.encoder.word_counts >= FEW).nonzero().flatten().tolist())
+    frequent = set((analysis.encoder.word_counts >= MIN_COUNT).nonzero().flatten().tolist())
     return [token for token in token_ids(analysis.run.task.source_vocabulary).values() if token in frequent]
 
 

@@ -1,0 +1,197 @@
+"""The sentences that heads are probed on, values for each layer and head, and their tables and figures."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Generic, TypeVar
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attnscope.display import Axes, Figure
+from attnscope.errors import choose, require
+from attnscope.models.adapters import HFEncoderDecoder, Numbering, Reader, Texts, TranslationReader, Words
+from attnscope.models.adapters.hugging_face import ended
+from attnscope.models.capabilities import Generates, ReadsTexts, needs
+from attnscope.models.inference import Model, device_of, evaluating, module_of
+from attnscope.models.inputs import Data, Inputs, as_batches
+from attnscope.probes.accumulator import Accumulator, Sums
+from attnscope.tasks.batch import END, PAD, START, Batch
+from attnscope.tasks.task import Task, trimmed
+
+MAX_GENERATED = 128  # tokens of an output; the same for every batch, so that batches do not matter
+MAX_COLUMNS = 4  # panels side by side
+MAX_ANNOTATED = 16  # cells that show their value
+
+HeadValues = Float[Tensor, "layers heads"]
+A = TypeVar("A", bound=Accumulator[Sums])
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A batch, and the words that its tokens belong to where they are subwords."""
+
+    batch: Batch
+    source: Words | None = None
+    target: Words | None = None
+
+    @classmethod
+    def of(cls, item: Batch | Texts) -> "Sentences":
+        return cls(item) if isinstance(item, Batch) else cls(item.batch, item.source, item.target)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def first(self, count: int) -> "Sentences":
+        batch = trimmed(self.batch, slice(count))
+        sides = (self.source, batch.source), (self.target, batch.target)
+        return Sentences(batch, *(None if words is None else first_words(words, *ids.shape) for words, ids in sides))
+
+
+def first_words(words: Words, count: int, width: int) -> Words:
+    unit, first = words.unit[:count, :width], slice(count)
+    return Words(words.names[first], words.pieces[first], words.places[first], unit, words.mask[first])
+
+
+def read_sentences(model: Model, data: Data, max_sentences: int | None = None) -> Iterator[Sentences]:
+    """Yield the first sentences of the data, or all, on the device of the model."""
+    require(max_sentences is None or max_sentences > 0, f"max_sentences={max_sentences}: at least one is needed")
+    device, left = device_of(model), max_sentences
+    for item in batches_or_texts(model, data):
+        sentences = Sentences.of(item)
+        if left is not None:
+            sentences = sentences if len(sentences) <= left else sentences.first(left)
+            left -= len(sentences)
+        yield replace(sentences, batch=sentences.batch.to(device))
+        if left == 0:
+            return
+
+
+def batches_or_texts(model: Model, data: Data) -> Iterable[Batch | Texts]:
+    """Return Texts, whose words are known, where the data are texts; else Batches."""
+    given = data() if callable(data) else data
+    if isinstance(given, Batch | Texts):
+        return [given]
+    if isinstance(given, Iterator):
+        return given
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if listed and all(isinstance(one, Batch | Texts) for one in given):
+        return given
+    return as_batches(model, given) if isinstance(given, Task) else Inputs.of(model, given).texts()
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Masks of start and end tokens, and of whatever else the model's tokenizer calls special; not of padding."""
+
+    source: Bool[Tensor, "batch source"]
+    target: Bool[Tensor, "batch target"]
+
+    @classmethod
+    def of(cls, model: Model, batch: Batch) -> "SpecialTokens":
+        module = module_of(model)
+        reader = module.reader if isinstance(module, ReadsTexts) and isinstance(module.reader, Reader) else None
+        source, target = [END, START], [END, START]
+        if reader is not None:
+            source += special_ids(reader, reader.source)
+        if isinstance(reader, TranslationReader):
+            target += special_ids(reader, reader.target)
+        is_source, is_target = (
+            torch.isin(ids, torch.tensor(special, device=ids.device))
+            for ids, special in ((batch.source, source), (batch.target, target))
+        )
+        return cls(batch.source_mask & (is_source | ~batch.word_mask), batch.target_mask & is_target)
+
+
+def special_ids(reader: Reader, numbering: Numbering) -> list[int]:
+    ids = [i for i in reader.special_ids if i < numbering.size]
+    special: list[int] = numbering.numbers_of(torch.tensor(ids, dtype=torch.long)).tolist()
+    return special
+
+
+def with_own_output(model: Model, sentences: Sentences) -> Sentences:
+    """Return the sentences with the model's own output in place of the gold one, to be teacher-forced."""
+    module, batch, target = module_of(model), sentences.batch, sentences.target
+    with evaluating(module):
+        if batch.target.shape[1] == 1 and not isinstance(module, Generates):
+            batch = replace(batch, target=module(batch).predictions)
+        else:
+            batch = replace(batch, **generate_target(module, batch), gold_attention=None)
+    if target is not None and isinstance(module, ReadsTexts) and isinstance(module.reader, TranslationReader):
+        target = module.reader.said(batch.target, batch.target_mask)
+    return Sentences(batch, sentences.source, target)
+
+
+def generate_target(model: object, batch: Batch) -> dict[str, Tensor]:
+    """Return the generated target and its mask."""
+    needs(model, Generates, by="of='own', the model's own output,")
+    assert isinstance(model, Generates)
+    longest = min(MAX_GENERATED, model.reader.longest) if isinstance(model, HFEncoderDecoder) else MAX_GENERATED
+    ids = model.generate(batch.source, batch.source_mask, longest)
+    mask = ~ended(ids)
+    mask = mask[:, : int(mask.sum(1).max())]
+    return {"target": ids[:, : mask.shape[1]].masked_fill(~mask, PAD), "target_mask": mask}
+
+
+# Values of each layer and head ---------------------------------------------------------------------------------------
+
+
+class PerHead(Generic[A]):
+    """One accumulator per layer and head; how many there are is known from the first batch."""
+
+    def __init__(self, make: Callable[[], A]):
+        self.make = make
+        self.layers: list[list[A]] = []
+
+    def zip(self, values: Iterable[Iterable[T]]) -> Iterator[tuple[A, T]]:
+        """Yield the accumulator and the value of each head."""
+        given = [list(layer) for layer in values]
+        self.layers = self.layers or [[self.make() for _ in layer] for layer in given]
+        for mine, layer in zip(self.layers, given, strict=True):
+            yield from zip(mine, layer, strict=True)
+
+    def merge(self, other: "PerHead[A]") -> None:
+        for mine, theirs in self.zip(other.layers) if other.layers else ():
+            mine.merge(theirs)
+
+    def values(self, value: Callable[[A], float]) -> HeadValues:
+        return torch.tensor([[value(head) for head in layer] for layer in self.layers], dtype=torch.float64)
+
+
+def head_table(columns: dict[str, HeadValues]) -> pd.DataFrame:
+    """Return one row per layer and head, counted from 0 as attention={(layer, head): ...} counts them."""
+    layers, heads = next(iter(columns.values())).shape
+    index = pd.MultiIndex.from_product([range(layers), range(heads)], names=["layer", "head"])
+    values = {name: tensor.detach().cpu().to(torch.float64).flatten().numpy() for name, tensor in columns.items()}
+    return pd.DataFrame(values, index)
+
+
+def plot_heads(table: pd.DataFrame, column: str, ax: Axes | None = None) -> Axes:
+    """Draw one column of such a table, one row per layer; where values may be negative, white is zero."""
+    from attnscope import plots
+
+    choose("column", column, map(str, table.columns))
+    layers, heads = (table.index.unique(level) for level in ("layer", "head"))
+    cells = table[column].to_numpy(dtype=float).reshape(len(layers), len(heads))
+    return plots.heatmap(
+        cells, rows=layers, columns=heads, ax=ax, title=column, xlabel="head", ylabel="layer",
+        diverging=bool((cells < 0).any()), annotate=cells.size <= MAX_ANNOTATED,
+    )  # fmt: skip
+
+
+def plot_columns(table: pd.DataFrame, columns: Sequence[str]) -> Figure:
+    """Draw small multiples, one panel per column."""
+    from attnscope import plots
+
+    across = min(MAX_COLUMNS, len(columns))
+    layers, heads = (len(table.index.unique(level)) for level in ("layer", "head"))
+    size = (1.8 + 0.22 * max(heads, 4), 1.2 + 0.22 * max(layers, 3))
+    figure, panels = plots.panels(ceil(len(columns) / across), across, size)
+    for column, ax in zip(columns, panels, strict=False):
+        plot_heads(table, column, ax)
+    for ax in panels[len(columns) :]:
+        ax.set_axis_off()
+    return figure

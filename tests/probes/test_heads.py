@@ -131,8 +131,8 @@ def test_a_head_that_decides_everything_is_first_by_every_criterion():
     assert found.alignment_error[ALIGNS] == 0
     assert (found.ranks().loc[ALIGNS] == 1).all()
     assert not (found.ranks().drop([ALIGNS]) <= 1).any(axis=None)  # uniform attention has no τ, and no rank by it
-    assert found.reference == "gold links"
-    assert (found.sentences, found.words) == (6, int(batch.target_mask.sum()))
+    assert found.reference == "gold alignments"
+    assert (found.sentences, found.tokens) == (6, int(batch.target_mask.sum()))
 
 
 def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
@@ -167,10 +167,10 @@ def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
     agree, trace = AgreementAccumulator(), model(batch)
     words = replace(batch, source_mask=batch.source_mask & (batch.source != END))
     agree.update(trace.layers[0].weights[:, 0].detach(), influence(model, batch).values, words)
-    assert found.pointing.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
-    assert found.pointing.top[0, 0].item() == pytest.approx(agree.result().top)
-    assert found.pointing.chance == pytest.approx(agree.result().chance)
-    assert found.pointing.top[ALIGNS] > found.pointing.top[0, 0]
+    assert found.saliency.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
+    assert found.saliency.top[0, 0].item() == pytest.approx(agree.result().top)
+    assert found.saliency.chance == pytest.approx(agree.result().chance)
+    assert found.saliency.top[ALIGNS] > found.saliency.top[0, 0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
@@ -223,7 +223,7 @@ def test_a_batch_of_many_is_as_many_batches_of_one(kind, of):
     whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
     one, other = head_ranking(model, whole, of=of), head_ranking(model, single, of=of)
     same(one.table(), other.table())
-    assert (one.sentences, one.words) == (other.sentences, other.words)
+    assert (one.sentences, one.tokens) == (other.sentences, other.tokens)
 
 
 def test_what_a_model_says_itself_is_asked_about_again():
@@ -234,7 +234,7 @@ def test_what_a_model_says_itself_is_asked_about_again():
     ours = translation()
     found = head_ranking(ours, [copying(3)], of="own", saliency=None)
     assert found.of == "own"
-    assert found.words != int(copying(3).target_mask.sum())
+    assert found.tokens != int(copying(3).target_mask.sum())
 
 
 @pytest.mark.parametrize("model", [translation(), translation(heads=2, attention="query_key_value")])
@@ -259,10 +259,10 @@ def test_only_the_first_sentences_are_used_however_they_come():
     model = adapter("marian")
     whole = [*model.reader.batches(SOURCES, TARGETS, 4)]
     few = [*model.reader.batches(SOURCES[:3], TARGETS[:3], 2)]
-    found = head_ranking(model, whole, most=3)
+    found = head_ranking(model, whole, max_sentences=3)
     assert found.sentences == 3
     same(found.table(), head_ranking(model, few).table())
-    same(head_formation(model, whole, most=3).table(), head_formation(model, few).table())
+    same(head_formation(model, whole, max_sentences=3).table(), head_formation(model, few).table())
 
 
 def test_two_halves_of_a_stream_merge_into_the_whole():
@@ -294,14 +294,14 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
 
 def test_attention_by_place_is_all_time():
     found = head_formation(Planted(), [copying(30)])
-    assert found.parts.of == "nine terms"
-    torch.testing.assert_close(found.parts.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
+    assert found.shares.of == "nine terms"
+    torch.testing.assert_close(found.shares.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
 
 
 def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attention():
-    found = head_formation(Planted(), [copying(8)]).looking
+    found = head_formation(Planted(), [copying(8)]).profile
     assert found.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
-    assert found.specials[LOOKS_NOWHERE].item() == pytest.approx(found.specials_if_uniform)
+    assert found.special[LOOKS_NOWHERE].item() == pytest.approx(found.special_if_uniform)
     assert found.entropy[ALIGNS].item() == pytest.approx(0, abs=1e-6)
     assert found.offset[ALIGNS].item() == pytest.approx(0, abs=1e-6)
     assert found.spread[ALIGNS].item() == pytest.approx(0, abs=1e-6)
@@ -311,7 +311,7 @@ def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attent
 def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
     model = adapter(kind)
     given = texts(model)
-    found, batch = head_formation(model, [given]).looking, given.batch
+    found, batch = head_formation(model, [given]).profile, given.batch
     with torch.no_grad():
         weights = model(batch).layers[1].weights[:, 1].double()
     entropies, offsets, masses, on_specials = [], [], [], []
@@ -333,29 +333,29 @@ def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
     assert found.spread[1, 1].item() == pytest.approx(
         math.sqrt(np.average((np.array(offsets) - mean) ** 2, weights=masses)), abs=1e-4
     )
-    assert found.specials[1, 1].item() == pytest.approx(np.mean(on_specials), abs=1e-5)
+    assert found.special[1, 1].item() == pytest.approx(np.mean(on_specials), abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
 def test_the_nine_terms_of_each_layer_are_those_of_a_model_that_ends_there(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    found = head_formation(model, [batch], few=2)
+    found = head_formation(model, [batch], min_count=2)
     for layer in range(2):
-        reference = decompose(lambda b, layer=layer: up_to(model(b), layer), [batch], few=2).in_sample.between
-        torch.testing.assert_close(found.parts.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
-        time, common = reference.common.absolute[:, 0, 0], found.parts.common[layer, :, 0]
+        reference = decompose(lambda b, layer=layer: up_to(model(b), layer), [batch], min_count=2).in_sample.attention
+        torch.testing.assert_close(found.shares.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
+        time, common = reference.common.absolute[:, 0, 0], found.shares.common[layer, :, 0]
         torch.testing.assert_close(common, time, rtol=1e-4, atol=1e-5, equal_nan=True)
-    torch.testing.assert_close(found.parts.groups.sum(-1), torch.ones(2, 2).double())
+    torch.testing.assert_close(found.shares.groups.sum(-1), torch.ones(2, 2).double())
 
 
 def test_without_an_inner_product_the_shares_are_those_of_states():
     model, batch = classifier(attention="additive"), labelled(copying(6))
     found = head_formation(model, [batch])
-    assert found.parts.of == "encoder states"
+    assert found.shares.of == "encoder states"
     lengths = decompose(model, [batch], of="states").in_sample.encoder.geometry
     parts = torch.stack([lengths.length(name)[0] for name in ("temporal", "input", "delta")])
-    torch.testing.assert_close(found.parts.groups[0, 0], parts / parts.sum())
+    torch.testing.assert_close(found.shares.groups[0, 0], parts / parts.sum())
     assert "time, common words" not in found.table()
 
 
@@ -364,8 +364,8 @@ def test_positions_that_may_not_be_attended_to_are_no_choice():
     with torch.no_grad():
         for parameter in model.attend.parameters():
             parameter.zero_()
-    assert head_formation(model, [batch]).looking.entropy.item() == pytest.approx(1)
-    assert head_formation(model, [batch]).looking.specials_if_uniform == 0
+    assert head_formation(model, [batch]).profile.entropy.item() == pytest.approx(1)
+    assert head_formation(model, [batch]).profile.special_if_uniform == 0
 
 
 @pytest.mark.parametrize("kind", ["mbart", "roberta"])
@@ -373,9 +373,9 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
     model = adapter(kind)
     gold = TARGETS if kind == "mbart" else [1, 0, 1, 1]
     whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
-    one, other = head_formation(model, whole, few=1), head_formation(model, single, few=1)
+    one, other = head_formation(model, whole, min_count=1), head_formation(model, single, min_count=1)
     same(one.table(), other.table())
-    assert (one.sentences, one.words) == (4, int(whole[0].batch.target_mask.sum()))
+    assert (one.sentences, one.tokens) == (4, int(whole[0].batch.target_mask.sum()))
 
 
 # What stays as it was, and what is refused
@@ -432,29 +432,29 @@ def test_each_answer_is_drawn_as_layers_and_heads():
     for found, panels in ((head_formation(model, [given]), 7), (head_ranking(model, [given]), 4)):
         ax = found.plot()
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
-        figure = found.pictures()
+        figure = found.plot_all()
         assert len([ax for ax in figure.axes if ax.get_title()]) == panels
         assert len(found.table()) == 4
     between = head_ranking(model, [given]).plot_between()
     assert [text.get_text() for text in between.get_yticklabels()] == ["alignment", "ablation", "uniform", "saliency"]
     with pytest.raises(BadSetting, match="there is no column 'noise'"):
-        head_formation(model, [given]).plot("noise")
+        head_formation(model, [given]).plot(column="noise")
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
         (lambda: head_formation(Planted(), iter([copying(2)])), "an iterator"),
-        (lambda: head_formation(Planted(), []), "nothing has come by"),
-        (lambda: head_ranking(Planted(), []), "nothing has come by"),
-        (lambda: head_ranking(Planted(), [copying(2)], most=0), "at least one sentence"),
+        (lambda: head_formation(Planted(), []), "there is no data yet"),
+        (lambda: head_ranking(Planted(), []), "there is no data yet"),
+        (lambda: head_ranking(Planted(), [copying(2)], max_sentences=0), "at least one is needed"),
         (
             lambda: head_ranking(Planted(), [copying(3)], gold=diagonal_links(copying(2))),
-            "gold links for 2 sentences only",
+            "gold alignments for 2 sentences only",
         ),
         (
             lambda: head_ranking(Planted(), [copying(2)], gold=diagonal_links(copying(2)), of="own"),
-            "gold links are between",
+            "gold alignments are between",
         ),
         (lambda: head_ranking(Planted(), [copying(2)], of="silver"), "there is no output 'silver'"),
         (lambda: head_ranking(Planted(), [copying(2)], of="own"), "does not declare: .*Generates"),

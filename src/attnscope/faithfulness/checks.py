@@ -42,7 +42,7 @@ from attnscope.tasks.batch import Batch
 
 # The most frequent words and their occurrences that are clustered; clusters, and occurrences that a cluster needs.
 MAX_WORDS, MAX_TOKENS, MAX_CLUSTERS, PER_CLUSTER = 500, 50_000, 200, 20
-REFERENCES = {"gold links": "those in the data", "IBM Model 1": "IBM Model 1, fitted to these sentences"}
+REFERENCES = {"gold alignments": "those in the data", "IBM Model 1": "IBM Model 1, fitted to these sentences"}
 INFORMATION_COLUMNS = ["nats", "by_chance", "at_most", "tokens", "words", "state_clusters"]
 LEAVE_ONE_OUT, GRADIENT = "attention with leave-one-out", "attention with gradient × input"
 RANDOM = "random attention with leave-one-out"

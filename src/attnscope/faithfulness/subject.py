@@ -21,7 +21,7 @@ from attnscope.models.trace import Trace
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import CounterfactualAttention, random_keys, trace_and_mask
 from attnscope.probes.fragility import permute_weights
-from attnscope.probes.heads.stream import is_special
+from attnscope.probes.heads.sentences import SpecialTokens
 from attnscope.probes.removal import random_score
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import GoldAlignment
@@ -150,8 +150,9 @@ class Reading:
         if subject.kind == CLASSIFIER:
             decided = replace(batch, target=trace.predictions)
             return cls(subject, texts, decided, trace, attended, batch.word_mask, batch.target_mask)
-        source, target = (~is_special(subject.model, batch, side) for side in ("source", "target"))
-        return cls(subject, texts, batch, trace, attended, attended & source, batch.target_mask & target)
+        special = SpecialTokens.of(subject.model, batch)
+        words, outputs = attended & ~special.source, batch.target_mask & ~special.target
+        return cls(subject, texts, batch, trace, attended, words, outputs)
 
     @property
     def model(self) -> nn.Module:

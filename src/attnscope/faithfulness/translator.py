@@ -17,8 +17,8 @@ from attnscope.models.trace import Intervention, Where
 from attnscope.probes.agreement import peaks
 from attnscope.probes.counterfactual import random_keys
 from attnscope.probes.fragility import permute_weights
-from attnscope.probes.heads.ranking import HeadAlignmentAccumulator, Special, gold_reference, model_1_reference
-from attnscope.probes.heads.stream import Heads, Sentences
+from attnscope.probes.heads.ranking import HeadAlignmentAccumulator, gold_reference, model_1_reference
+from attnscope.probes.heads.sentences import HeadValues, Sentences, SpecialTokens
 from attnscope.probes.word_alignment import AlignmentAccumulator
 
 CHANGED, LOST, MOVED = "words changed", "log-probability lost", "output change (TVD)"
@@ -162,7 +162,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     corpus: list[Sentences] = []
     for reading in sample.readings():
         sentences = Sentences(reading.batch, reading.texts.source, reading.texts.target)
-        special = Special.of(reading.model, reading.batch)
+        special = SpecialTokens.of(reading.model, reading.batch)
         heads.update(reading.counterfactual.layer_weights, sentences, special)
         shown.update(reading.attention[None, :, None], sentences, special)
         corpus.append(sentences)
@@ -178,7 +178,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     return Part([sentence], [{"word alignment by": name, "error rate": value} for name, value in rates.items()])
 
 
-def best_head(errors: Heads) -> tuple[int, int, float]:
+def best_head(errors: HeadValues) -> tuple[int, int, float]:
     """Return layer, head and error rate of the head with the lowest."""
     place = int(errors.nan_to_num(nan=torch.inf).argmin())
     return place // errors.shape[1], place % errors.shape[1], float(errors.flatten()[place])

@@ -1,13 +1,12 @@
 """Totals over batches that merge: two halves of a data set give the totals of the whole."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.models.trace import Trace
 
 S = TypeVar("S", bound="Sums")
 
@@ -83,14 +82,3 @@ def check_reiterable(data: object, why: str = "") -> None:
             f"these batches are an iterator, which is spent after one pass, and two are needed{why}; give a list, or a "
             "function that returns a new one"
         )
-
-
-Model = Callable[..., Trace]
-T = TypeVar("T")
-Stream = Iterable[T] | Callable[[], Iterable[T]]
-
-
-def begun(stream: Stream[T]) -> Iterable[T]:
-    """Return the batches from the first one."""
-    check_reiterable(stream)
-    return stream() if callable(stream) else stream

@@ -21,7 +21,7 @@ from attnscope.errors import choose, require
 from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import Model
 from attnscope.models.inputs import Data, as_batches
-from attnscope.probes.accumulator import check_twice
+from attnscope.probes.accumulator import check_reiterable
 from attnscope.probes.occurrences import (
     BATCH_SIZE,
     MAX_TOKENS,
@@ -159,7 +159,7 @@ def information(
         decoding: As of `traces`.
     """
     choose("choice of words", choice, ("frequent", "sampled"))
-    check_twice(data)
+    check_reiterable(data)
     counts = word_counts(as_batches(model, data), without)
     words = most_frequent_words(counts, num_words) if choice == "frequent" else sample_words(counts, num_words, seed)
     occurrences = gather_occurrences(model, data, words, max_tokens, seed, decoding)

@@ -32,7 +32,7 @@ from attnscope.models.capabilities import TEACHER_FORCING, Decoding
 from attnscope.models.inference import Model, evaluating, module_of, on_device_of
 from attnscope.models.inputs import Data, as_batches
 from attnscope.models.trace import Trace
-from attnscope.probes.accumulator import check_twice
+from attnscope.probes.accumulator import check_reiterable
 from attnscope.tasks.batch import SPECIALS, Batch
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def gather_occurrences(
     """
     require(max_tokens > 0, f"max_tokens={max_tokens}: at least one occurrence must be kept")
     require(len(words) > 0, "no words were chosen; give at least one")
-    check_twice(data)
+    check_reiterable(data)
     module, chosen = module_of(model), membership(words)
     sampled = sample_mask(sum(int(positions_of(b, chosen).sum()) for b in as_batches(model, data)), max_tokens, seed)
     forward = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}

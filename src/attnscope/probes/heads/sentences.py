@@ -12,16 +12,14 @@ from torch import Tensor
 
 from attnscope.display import Axes, Figure
 from attnscope.errors import choose, require
-from attnscope.models.adapters import HFEncoderDecoder, Numbering, Reader, Texts, TranslationReader, Words
-from attnscope.models.adapters.hugging_face import ended
-from attnscope.models.capabilities import Generates, ReadsTexts, needs
-from attnscope.models.inference import Model, device_of, evaluating, module_of
+from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
+from attnscope.models.capabilities import ReadsTexts
+from attnscope.models.inference import Model, device_of, module_of, with_predicted_target
 from attnscope.models.inputs import Data, Inputs, as_batches
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.tasks.batch import END, PAD, START, Batch
+from attnscope.tasks.batch import END, START, Batch
 from attnscope.tasks.task import Task, trimmed
 
-MAX_GENERATED = 128  # tokens of an output; the same for every batch, so that batches do not matter
 MAX_COLUMNS = 4  # panels side by side
 MAX_ANNOTATED = 16  # cells that show their value
 
@@ -92,48 +90,21 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, model: Model, batch: Batch) -> "SpecialTokens":
-        module = module_of(model)
-        reader = module.reader if isinstance(module, ReadsTexts) and isinstance(module.reader, Reader) else None
-        source, target = [END, START], [END, START]
-        if reader is not None:
-            source += special_ids(reader, reader.source)
-        if isinstance(reader, TranslationReader):
-            target += special_ids(reader, reader.target)
-        is_source, is_target = (
-            torch.isin(ids, torch.tensor(special, device=ids.device))
-            for ids, special in ((batch.source, source), (batch.target, target))
-        )
-        return cls(batch.source_mask & (is_source | ~batch.word_mask), batch.target_mask & is_target)
-
-
-def special_ids(reader: Reader, numbering: Numbering) -> list[int]:
-    ids = [i for i in reader.special_ids if i < numbering.size]
-    special: list[int] = numbering.numbers_of(torch.tensor(ids, dtype=torch.long)).tolist()
-    return special
+        module, special = module_of(model), [END, START]
+        if isinstance(module, HFEncoderDecoder):
+            ids = [i for i in module.reader.special_ids if i < module.reader.target.vocab_size]
+            special += module.reader.target.from_tokenizer(torch.tensor(ids, dtype=torch.long)).tolist()
+        target = torch.isin(batch.target, torch.tensor(special, device=batch.target.device))
+        return cls(batch.source_mask & ~batch.word_mask, batch.target_mask & target)
 
 
 def with_own_output(model: Model, sentences: Sentences) -> Sentences:
     """Return the sentences with the model's own output in place of the gold one, to be teacher-forced."""
-    module, batch, target = module_of(model), sentences.batch, sentences.target
-    with evaluating(module):
-        if batch.target.shape[1] == 1 and not isinstance(module, Generates):
-            batch = replace(batch, target=module(batch).predictions)
-        else:
-            batch = replace(batch, **generate_target(module, batch), gold_attention=None)
-    if target is not None and isinstance(module, ReadsTexts) and isinstance(module.reader, TranslationReader):
+    module, target = module_of(model), sentences.target
+    batch = with_predicted_target(model, sentences.batch)
+    if target is not None and isinstance(module, ReadsTexts):
         target = module.reader.said(batch.target, batch.target_mask)
     return Sentences(batch, sentences.source, target)
-
-
-def generate_target(model: object, batch: Batch) -> dict[str, Tensor]:
-    """Return the generated target and its mask."""
-    needs(model, Generates, by="of='own', the model's own output,")
-    assert isinstance(model, Generates)
-    longest = min(MAX_GENERATED, model.reader.longest) if isinstance(model, HFEncoderDecoder) else MAX_GENERATED
-    ids = model.generate(batch.source, batch.source_mask, longest)
-    mask = ~ended(ids)
-    mask = mask[:, : int(mask.sum(1).max())]
-    return {"target": ids[:, : mask.shape[1]].masked_fill(~mask, PAD), "target_mask": mask}
 
 
 # Values of each layer and head ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from attnscope.models import ClassifierSettings, build
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.training import CrossEntropy, TrainingSettings
-from attnscope.training.descent import Descent
+from attnscope.training.step import TrainingStep
 
 TEXTS, SIZE, UNITS, ROUNDS = 32, 300, 150, 7
 SHAPES = {"SST": (20, 15_000, 2.0), "IMDB": (230, 42_000, 5.0)}  # words in a text, words known, goal
@@ -63,11 +63,11 @@ def timed(batch: Batch, words: int) -> dict[str, float]:
         nn.utils.clip_grad_norm_(peer.parameters(), 5.0)
         adam.step()
 
-    def ours(trained: str) -> Descent:
+    def ours(trained: str) -> TrainingStep:
         settings = TrainingSettings(
             learning_rate=1e-3, amsgrad=True, weight_decay=1e-5, max_grad_norm=5.0, trained=trained
         )
-        return Descent(build(SETTINGS, words, 2 + len(SPECIALS)).train(), CrossEntropy(), settings)
+        return TrainingStep(build(SETTINGS, words, 2 + len(SPECIALS)).train(), CrossEntropy(), settings)
 
     frozen, free = ours("all but words"), ours("all")
     sides = {"packed": packed, "ours": lambda: frozen(batch, 0), "ours, words trained": lambda: free(batch, 0)}

@@ -18,9 +18,9 @@ from torch.nn.functional import cross_entropy
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import START, Batch, Copying
 from attnscope.training import CrossEntropy, TrainingSettings
-from attnscope.training.descent import Descent, tensor_cores
-from attnscope.training.fit import Fit
-from attnscope.training.replicas import Replicas, stacked
+from attnscope.training.fit import TrainingRun
+from attnscope.training.replicas import Replicas, stack_batches
+from attnscope.training.step import TrainingStep, tensor_cores
 
 TASK = Copying()
 SETTINGS = TrainingSettings(learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0)
@@ -74,7 +74,7 @@ def network(seed: int = 0) -> EncoderDecoder:
 
 def on_cpu() -> dict[str, float]:
     model = network()
-    plain, descent = Plain(model), Descent(model, CrossEntropy(), SETTINGS)
+    plain, descent = Plain(model), TrainingStep(model, CrossEntropy(), SETTINGS)
     adam = torch.optim.Adam(plain.parameters(), 1e-3)
     batches = [TASK.training_batch(0, step, 128) for step in range(STEPS)]
     losses = [(descent(batch, 0).item(), plain_step(plain, adam, batch).item()) for batch in batches]
@@ -88,12 +88,12 @@ def on_cpu() -> dict[str, float]:
 
 
 def on_gpu() -> dict[str, float]:
-    runs = [Fit(network(seed).cuda(), TASK, CrossEntropy(), SETTINGS, seed, None, {}) for seed in range(SEEDS)]
+    runs = [TrainingRun(network(seed).cuda(), TASK, CrossEntropy(), SETTINGS, seed, None, {}) for seed in range(SEEDS)]
     plain = Plain(network()).cuda()
     adam = torch.optim.Adam(plain.parameters(), 1e-3)
     replicas = Replicas(runs)
     each = [[TASK.training_batch(seed, step, 128) for seed in range(SEEDS)] for step in range(STEPS)]
-    together = [stacked(batches).to("cuda") for batches in each]
+    together = [stack_batches(batches).to("cuda") for batches in each]
     alone = [batches[0].to("cuda") for batches in each]
     losses = [
         (replicas.descend(a, 0)[0].item(), plain_step(plain, adam, b).item())

@@ -19,8 +19,8 @@ from attnscope.lab.store import Store
 from attnscope.models import PRESETS, build
 from attnscope.tasks import LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate
-from attnscope.training.descent import Descent
 from attnscope.training.objectives import Guidance
+from attnscope.training.step import TrainingStep
 
 TASK = LookupTables(end=False)
 OBJECTIVE = CrossEntropy(total=True) + Guidance(1.0, total=True)
@@ -37,7 +37,10 @@ def epoch() -> dict[str, object]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = build(PRESETS["lookup_tables"], len(TASK.source_vocabulary), len(TASK.target_vocabulary)).train()
-    descent, batches = Descent(model, OBJECTIVE, SETTINGS), [TASK.training_batch(0, step, 1) for step in range(EPOCH)]
+    descent, batches = (
+        TrainingStep(model, OBJECTIVE, SETTINGS),
+        [TASK.training_batch(0, step, 1) for step in range(EPOCH)],
+    )
     descent(batches[0], 0)
     start = time.process_time()
     for step, batch in enumerate(batches):

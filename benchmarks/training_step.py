@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import START, Batch, OneToOne
 from attnscope.training import CrossEntropy, TrainingSettings
-from attnscope.training.descent import Descent
+from attnscope.training.step import TrainingStep
 
 TASK = OneToOne(min_length=19, max_length=19)  # 19 letters and the end token
 ROUNDS, STEPS = 5, 10
@@ -70,7 +70,7 @@ def compare(own_words: bool) -> dict[str, float]:
     torch.manual_seed(0)
     model = EncoderDecoder(PRESETS["aed"], len(TASK.source_vocabulary), len(TASK.target_vocabulary))
     loop, settings = Loop(model), TrainingSettings(learning_rate=1e-3, teacher_forcing=0.0 if own_words else 1.0)
-    descent = Descent(model, CrossEntropy(), settings)
+    descent = TrainingStep(model, CrossEntropy(), settings)
     adam = torch.optim.Adam(loop.parameters(), lr=1e-3, betas=settings.betas)
     batches = [TASK.training_batch(0, step, 128) for step in range(STEPS)]
 

@@ -195,9 +195,9 @@ def train(
 ) -> None:
     """Train one model on one task; --set task.…, model.… and training.… change settings."""
     from attnscope.errors import choose
+    from attnscope.lab.configuration import override
     from attnscope.lab.experiment import Experiment
     from attnscope.lab.experiment import train as train_experiment
-    from attnscope.lab.overrides import overridden
     from attnscope.lab.store import Store
     from attnscope.models import MODELS
     from attnscope.progress import training
@@ -209,7 +209,7 @@ def train(
     _use(data)
     chosen = TASKS[task]() if task in TASKS else CORPORA[task]
     experiment = Experiment(chosen, MODELS[model], TrainingSettings(), seed=seed, device=device)
-    experiment = overridden(experiment, change or [])
+    experiment = override(experiment, change or [])
     with training(f"{model} on {task}") as report:
         run = train_experiment(experiment, Store(store), report)
     for name, value in run.summary.items():
@@ -303,16 +303,16 @@ def _printed(table: "DataFrame") -> str:
 
 def _run(model: str, store: Path) -> str:
     """The folder of a run that is named by its key; anything else as it is."""
-    from attnscope.lab.experiment import find
+    from attnscope.lab.experiment import find_run
     from attnscope.lab.store import Store
 
     known = set() if Path(model).exists() or not store.is_dir() else set(Store(store).keys())
-    return str(find(model, Store(store)).folder) if any(key.startswith(model) for key in known) else model
+    return str(find_run(model, Store(store)).folder) if any(key.startswith(model) for key in known) else model
 
 
 def _use(data: Path | None) -> None:
     """Set the folder of corpora, for this process and those that it starts."""
-    from attnscope.tasks.text.places import DATA
+    from attnscope.tasks.text.sources import DATA
 
     if data is not None:
         os.environ[DATA] = str(data.resolve())

@@ -1,6 +1,8 @@
 """Errors that are sentences for the person who can mend them."""
 
 from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
 
 
 class AttnscopeError(Exception):
@@ -32,3 +34,11 @@ def require(condition: bool, sentence: str) -> None:
     """Refuse a setting with a sentence unless the condition holds."""
     if not condition:
         raise BadSetting(sentence)
+
+
+def import_optional(name: str, purpose: str) -> ModuleType:
+    """Return an optional library, or refuse with a sentence that says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise AttnscopeError(f"{purpose} needs the library {name}: pip install 'attnscope[text]'") from error

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from attnscope.errors import BadSetting, require
-from attnscope.lab.experiment import Run, check_device, find
+from attnscope.lab.experiment import Run, check_device, find_run
 from attnscope.lab.store import Store
 from attnscope.models.adapters.folder import HUB, adapted
 from attnscope.models.adapters.folder import load as load_folder
@@ -93,7 +93,7 @@ def from_name(
     if colon and function.isidentifier():
         return from_function(place, function)
     if path.name == model and set(model) <= set("0123456789abcdef") and model:
-        return from_run(find(model, Store(store)), checkpoint)
+        return from_run(find_run(model, Store(store)), checkpoint)
     raise BadSetting(f"there is no model {model!r}: give {TAKEN}")
 
 
@@ -128,7 +128,7 @@ def run_at(folder: Path) -> Run:
     folder = folder.resolve()
     store = Store(folder.parent.parent)
     stored = folder.parent.name == "runs" and folder.name in set(store.keys())
-    return find(folder.name, store) if stored else Run.at(folder)
+    return find_run(folder.name, store) if stored else Run.at(folder)
 
 
 def from_run(run: Run, checkpoint: int | None = None) -> LoadedModel:

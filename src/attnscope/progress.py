@@ -14,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from attnscope.training.fit import Report
+from attnscope.training.fit import ReportProgress
 
 
 @contextmanager
@@ -43,7 +43,7 @@ class Count:
 
 
 @contextmanager
-def training(title: str) -> Iterator[Report]:
+def training(title: str) -> Iterator[ReportProgress]:
     """Steps done, with the last word accuracy."""
     with bar(title) as (progress, task):
 

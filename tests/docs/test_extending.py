@@ -15,7 +15,7 @@ from attnscope import cli, studies
 from attnscope.errors import BadSetting
 from attnscope.lab import engines
 from attnscope.lab.configuration import KINDS
-from attnscope.lab.experiment import Experiment, find, train
+from attnscope.lab.experiment import Experiment, find_run, train
 from attnscope.lab.store import Store
 from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
 from attnscope.models.inference import traces
@@ -92,7 +92,7 @@ def test_a_stored_run_of_the_task_is_found_again(tmp_path):
     settings = EncoderDecoderSettings(units=4)
     experiment = Experiment(task, settings, TrainingSettings(steps=1, batch_size=2))
     train(experiment, Store(tmp_path))
-    assert find(experiment.key, Store(tmp_path)).task == task
+    assert find_run(experiment.key, Store(tmp_path)).task == task
 
 
 def test_a_setting_of_the_task_that_cannot_work_is_refused():

@@ -7,9 +7,17 @@ import torch
 
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
-from attnscope.lab.configuration import describe, rebuild
-from attnscope.lab.experiment import READERS, REPLICAS, Experiment, Run, find, together, train, train_all
-from attnscope.lab.overrides import overridden
+from attnscope.lab.configuration import describe, override, rebuild
+from attnscope.lab.experiment import (
+    MAX_REPLICAS,
+    MAX_TEXT_REPLICAS,
+    Experiment,
+    Run,
+    find_run,
+    group_for_workers,
+    train,
+    train_all,
+)
 from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Splits, Translation
@@ -71,7 +79,7 @@ def test_a_run_leaves_weights_checkpoints_log_and_summary(tmp_path):
 
 def test_a_finished_run_is_not_trained_again(tmp_path, monkeypatch):
     first = train(SMALL, Store(tmp_path))
-    monkeypatch.setattr("attnscope.lab.experiment.carry_out", None)
+    monkeypatch.setattr("attnscope.lab.experiment.run_to_end", None)
     assert train(SMALL, Store(tmp_path)) == first
 
 
@@ -102,9 +110,9 @@ def test_the_number_of_threads_is_put_back(tmp_path):
 
 def test_a_run_is_found_by_the_beginning_of_its_key(tmp_path):
     run = train(SMALL, Store(tmp_path))
-    assert find(SMALL.key[:6], Store(tmp_path)) == run
+    assert find_run(SMALL.key[:6], Store(tmp_path)) == run
     with pytest.raises(BadSetting, match=f"its runs: {SMALL.key}"):
-        find("zzz", Store(tmp_path))
+        find_run("zzz", Store(tmp_path))
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_training(tmp_path, monkeypatch):
@@ -116,7 +124,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_training(tmp_path, monkeypatc
 
 
 def test_settings_are_changed_by_name():
-    changed = overridden(
+    changed = override(
         SMALL, ["model.units=16", "task.max_length=9", "training.learning_rate=1", "model.positions.base=50"]
     )
     assert changed.model == EncoderDecoderSettings(units=16, positions=Positions(base=50.0))
@@ -126,7 +134,7 @@ def test_settings_are_changed_by_name():
 
 def test_positions_can_be_taken_away():
     positioned = replace(SMALL, model=replace(SMALL.model, positions=Positions()))
-    assert overridden(positioned, ["model.positions=null"]).model.positions is None
+    assert override(positioned, ["model.positions=null"]).model.positions is None
 
 
 @pytest.mark.parametrize(
@@ -146,14 +154,14 @@ def test_positions_can_be_taken_away():
 )
 def test_a_wrong_change_is_refused_with_a_sentence(change, message):
     with pytest.raises(BadSetting, match=message):
-        overridden(SMALL, [change])
+        override(SMALL, [change])
 
 
 def test_a_word_will_do_for_a_list_of_one():
     splits = Splits(validation=("dev",))
     for written in ("valid", '"valid"', '["valid"]'):
-        assert overridden(splits, [f"validation={written}"]).validation == ("valid",)
-    assert overridden(SMALL, ["watch=shares"]).watch == ("shares",)
+        assert override(splits, [f"validation={written}"]).validation == ("valid",)
+    assert override(SMALL, ["watch=shares"]).watch == ("shares",)
 
 
 NAMES_FOR_THINGS = """
@@ -175,7 +183,7 @@ def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
     """In a process of its own, where no types are checked."""
     said = subprocess.run([sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True).stdout.splitlines()
     assert said[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
-    assert said[1].endswith("not <class 'attnscope.tasks.letters.OneToOne'>")
+    assert said[1].endswith("not <class 'attnscope.tasks.synthetic.OneToOne'>")
     assert said[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
     assert said[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
 
@@ -200,24 +208,26 @@ def test_on_a_gpu_experiments_that_differ_in_where_they_start_are_trained_as_one
     elsewhere = replace(COPYING, start=Start(heads=(5,)))
     longer = replace(COPYING, training=replace(COPYING.training, steps=5))
     gru = [replace(SMALL, device="cuda", seed=seed) for seed in range(2)]
-    groups = together([*seeds, elsewhere, longer, *gru])
+    groups = group_for_workers([*seeds, elsewhere, longer, *gru])
     assert groups == [(*seeds, elsewhere), (longer,), (gru[0],), (gru[1],)]
-    many = [replace(COPYING, seed=seed) for seed in range(REPLICAS + 1)]
-    assert [len(group) for group in together(many)] == [REPLICAS, 1]
+    many = [replace(COPYING, seed=seed) for seed in range(MAX_REPLICAS + 1)]
+    assert [len(group) for group in group_for_workers(many)] == [MAX_REPLICAS, 1]
 
 
 def test_readers_of_real_text_are_trained_as_one_but_not_translators(tmp_path):
     (tmp_path / "texts.jsonl").write_text("{}")
     text, pairs = (kind(str(tmp_path / "texts.jsonl")) for kind in (Classification, Translation))
-    readers = [replace(COPYING, task=text, model=ClassifierSettings(), seed=seed) for seed in range(READERS + 1)]
-    assert [len(group) for group in together(readers)] == [READERS, 1]
+    readers = [
+        replace(COPYING, task=text, model=ClassifierSettings(), seed=seed) for seed in range(MAX_TEXT_REPLICAS + 1)
+    ]
+    assert [len(group) for group in group_for_workers(readers)] == [MAX_TEXT_REPLICAS, 1]
     translators = [replace(COPYING, task=pairs, seed=seed) for seed in range(2)]
-    assert [len(group) for group in together(translators)] == [1, 1]
+    assert [len(group) for group in group_for_workers(translators)] == [1, 1]
 
 
 def test_on_a_cpu_every_experiment_has_a_process_to_itself():
     seeds = [replace(COPYING, device="cpu", seed=seed) for seed in range(3)]
-    assert together(seeds) == [(experiment,) for experiment in seeds]
+    assert group_for_workers(seeds) == [(experiment,) for experiment in seeds]
 
 
 def test_runs_that_were_trained_as_one_are_those_that_are_trained_alone(tmp_path):

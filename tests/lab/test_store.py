@@ -17,7 +17,7 @@ from patience import wait_for
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.files import read_json, write_json
 from attnscope.lab import DamagedRun, Store, key
-from attnscope.lab.manifest import seal
+from attnscope.lab.store import seal
 
 CONFIG = {"cell": "gru", "seed": 0}
 KEY = key(CONFIG)

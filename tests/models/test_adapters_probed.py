@@ -13,7 +13,7 @@ from attnscope.probes.lexical import lexical_of, log_odds
 from attnscope.probes.saliency import METHODS, influence
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 
 KINDS = ("marian", "t5", "bert", "roberta")
 

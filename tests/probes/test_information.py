@@ -35,7 +35,7 @@ from attnscope.probes.occurrences import (
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.tasks.batch import END, START
 from attnscope.tasks.text.corpora import CLASSIFICATIONS
-from attnscope.tasks.text.words import UNKNOWN
+from attnscope.tasks.text.vocabularies import UNKNOWN
 
 SEEDS = range(5)
 RANDOM = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.tasks import END, START
 from attnscope.tasks.text import UNKNOWN_WORD
-from attnscope.tasks.text.task import loaded
+from attnscope.tasks.text.tasks import load_corpus
 
 FINDINGS = ("fig4", "fig5a", "fig5b", "fig5c")
 
@@ -144,4 +144,4 @@ def test_the_real_corpus_is_that_of_the_paper_in_small(corpus):
         longer = sum(map(len, training.target)) / sum(map(len, training.source))
         assert 1.1 < longer < 1.3  # the paper: about 1.2
     finally:
-        loaded.cache_clear()
+        load_corpus.cache_clear()

@@ -28,7 +28,7 @@ from attnscope.studies.snell2021.counting import (
 from attnscope.studies.snell2021.experiments import PROFILES
 from attnscope.tasks import CORPORA, END, Copying, Keyword, Preparation, Words
 from attnscope.tasks.text import UNKNOWN
-from attnscope.tasks.text.task import loaded
+from attnscope.tasks.text.tasks import load_corpus
 from tasks.small_corpora import write_jsonl
 
 FINDINGS = (
@@ -79,7 +79,7 @@ def made_up(tmp_path_factory):
     write_jsonl(folder / "sst" / "sst.jsonl.gz", reviews(120))
     write_jsonl(folder / "word_alignments" / "en-fr_hansards.jsonl.gz", gold(12))
     yield folder
-    loaded.cache_clear()
+    load_corpus.cache_clear()
 
 
 @pytest.fixture

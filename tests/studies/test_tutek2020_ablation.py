@@ -35,7 +35,7 @@ from attnscope.studies.tutek2020.faithfulness import log_odds
 from attnscope.studies.tutek2020.plausible import ANNOTATED, CHANCE, MEASURES, PLAUSIBLE
 from attnscope.tasks import SPECIALS
 from attnscope.training import Tying
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 from tasks.small_corpora import write_jsonl
 
 FINDINGS = (ABLATION, PLAUSIBLE)

@@ -34,7 +34,7 @@ from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd,
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
 from attnscope.tasks import SPECIALS
 from attnscope.training import CrossEntropy, Hiding
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 from tasks.small_corpora import write_jsonl
 
 FINDINGS = (FIG1, JAIN_WALLACE, DECEPTION)

@@ -38,7 +38,7 @@ from attnscope.studies.tutek2020.table1 import REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
 from attnscope.studies.tutek2020.table6 import TABLE6
 from attnscope.tasks import SPECIALS, MissingCorpus
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 from studies import small_texts
 from studies.small_texts import TINY, WORDS, summaries
 from tasks.small_corpora import write_jsonl

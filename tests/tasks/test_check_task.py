@@ -244,7 +244,7 @@ def test_a_mistake_in_a_split_only_is_said():
     batch = echoed(np.random.default_rng(0), 4)
     wrong = tampered(batch, target=put(batch.target, 0, 0, 99))
     task = Read(lambda split: [batch, wrong] if split == "validation" else [batch])
-    assert refusal(task).startswith("in validation batch 1, target has the number 99")
+    assert refusal(task).startswith("in validation batch 1, target has the id 99")
 
 
 def test_a_large_test_set_is_not_drawn_for_it():

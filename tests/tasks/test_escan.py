@@ -3,14 +3,14 @@ import pytest
 
 from attnscope.errors import BadSetting
 from attnscope.tasks import END, ExtendedSCAN
-from attnscope.tasks.escan import commands
+from attnscope.tasks.scan import all_commands
 
 SCAN_ACTION = {"RUN": "I_RUN", "WALK": "I_WALK", "JUMP": "I_JUMP", "LTURN": "I_TURN_LEFT"}
 
 
 @pytest.mark.corpus
 def test_the_grammar_gives_scans_own_phrases_and_answers(corpus):
-    ours = {" ".join(c.words): " ".join(SCAN_ACTION[a] for a in c.actions) for c in commands(left_twice=True)}
+    ours = {" ".join(c.words): " ".join(SCAN_ACTION[a] for a in c.actions) for c in all_commands(left_twice=True)}
     words = {"run", "walk", "jump", "left", "and", "twice"}
     theirs = {
         row["source"]: row["target"] for row in corpus("scan/simple.jsonl.gz") if set(row["source"].split()) <= words
@@ -19,7 +19,7 @@ def test_the_grammar_gives_scans_own_phrases_and_answers(corpus):
     assert ours == theirs
     without = {phrase for phrase in theirs if "left twice" not in phrase}
     assert len(without) == 90
-    assert {" ".join(c.words) for c in commands()} == without
+    assert {" ".join(c.words) for c in all_commands()} == without
 
 
 @pytest.mark.parametrize(("shortest", "longest"), [(15, 20), (10, 15)])
@@ -36,7 +36,7 @@ def test_sentences_keep_to_the_length_rules(shortest, longest):
 
 def test_a_sentence_is_translated_command_by_command():
     task = ExtendedSCAN(test_size=200)
-    answers = {c.words: c.actions for c in commands()}
+    answers = {c.words: c.actions for c in all_commands()}
     batch = next(task.batches(size=200))
     for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True):
         said = " ".join(task.source_vocabulary.decode(source[: source.index(END)]))

@@ -11,7 +11,7 @@ from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.tasks import MissingCorpus, Scan
-from attnscope.tasks.scan import COMMANDS, GUIDED, STOP
+from attnscope.tasks.scan import COMMANDS, STOP, WITH_GOLD_ATTENTION
 from attnscope.tasks.text import ChangedCorpus
 
 ROWS = [
@@ -166,7 +166,7 @@ def test_every_published_split_is_read_whole(corpus, commands):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("commands", GUIDED, scope="module")
+@pytest.mark.parametrize("commands", WITH_GOLD_ATTENTION, scope="module")
 def test_published_guides_are_the_published_alignments(corpus, commands):
     task = Scan(commands, gold_attention=True)
     rows = [row for row in corpus(task.file) if row["split"] == "test"]
@@ -177,7 +177,7 @@ def test_published_guides_are_the_published_alignments(corpus, commands):
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("commands", GUIDED, scope="module")
+@pytest.mark.parametrize("commands", WITH_GOLD_ATTENTION, scope="module")
 def test_guided_and_plain_files_have_the_same_commands(corpus, commands):
     plain, guided = Scan(commands), Scan(commands, gold_attention=True)
     corpus(plain.file)

@@ -6,8 +6,8 @@ import pytest
 
 from attnscope.tasks import CORPORA, SPECIALS, Classification, Preparation, Translation, Words, initial_embedding
 from attnscope.tasks.text import PARTS, SETTINGS, UNKNOWN, UNKNOWN_WORD, statistics
-from attnscope.tasks.text.splits import groups, split
-from attnscope.tasks.text.task import loaded
+from attnscope.tasks.text.preparation import group_duplicates, split_rows
+from attnscope.tasks.text.tasks import load_corpus
 
 PUBLISHED = {  # sentences for training, validation and test
     "imdb": (25000, 4000, 25000),
@@ -42,7 +42,7 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-    loaded.cache_clear()  # they are large
+    load_corpus.cache_clear()  # they are large
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def test_no_source_is_in_two_drawn_splits(corpus, name):
     task = CORPORA[name]
     rows = corpus(task.file)
     sources = [row[task.source if isinstance(task, Translation) else "text"] for row in rows]
-    parts = split([row["split"] for row in rows], sources, task.splits, task.file)
-    number = groups(sources)
+    parts = split_rows([row["split"] for row in rows], sources, task.splits, task.file)
+    number = group_duplicates(sources)
     assert sum(map(len, parts.values())) == DRAWN[name]
     inside = {part: set(number[chosen].tolist()) for part, chosen in parts.items()}
     assert sum(map(len, inside.values())) == len(set(number.tolist()))

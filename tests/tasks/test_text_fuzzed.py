@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from attnscope.errors import AttnscopeError
 from attnscope.models import Classifier, ClassifierSettings
 from attnscope.tasks import Classification, Translation
-from attnscope.tasks.text.splits import Splits
+from attnscope.tasks.text.preparation import Splits
 
 words = st.sampled_from(["a", "dog", "<script>", "<pad>", "é", "\u2028", "\ud83d\ude00", "0", "word" * 20])
 texts = st.one_of(st.lists(words, max_size=6), st.lists(words, max_size=6).map(" ".join), st.text(max_size=20))

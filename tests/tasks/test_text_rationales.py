@@ -12,7 +12,7 @@ from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.tasks import CORPORA, SPECIALS, Classification, Preparation, Subwords, Words
 from attnscope.tasks.text import PARTS, UNKNOWN_WORD
-from attnscope.training.replicas import stacked
+from attnscope.training.replicas import stack_batches
 
 
 def rows(count=60, seed=0):
@@ -107,7 +107,7 @@ def test_rationales_travel_with_their_batch(file):
     assert batch.rationale.any()
     copy.copy_from(batch)
     assert torch.equal(copy.rationale, batch.rationale)
-    both = stacked([batch, task.draw("training", 5, seed=1)])
+    both = stack_batches([batch, task.draw("training", 5, seed=1)])
     assert both.rationale.shape == both.source.shape
 
 

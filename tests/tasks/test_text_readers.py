@@ -8,9 +8,9 @@ from small_corpora import reviews, write_jsonl
 from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed
 from attnscope.tasks import Classification, MissingCorpus, Splits
-from attnscope.tasks.text import PARTS, origins
-from attnscope.tasks.text.hugging_face import read_saved
-from attnscope.tasks.text.rows import read
+from attnscope.tasks.text import PARTS
+from attnscope.tasks.text.rows import read_rows
+from attnscope.tasks.text.sources import read_corpus, read_saved_dataset
 
 ROWS = [{"text": 'She said "no", then\tleft', "label": "0"}, {"text": "grün", "label": "1"}]
 JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -28,25 +28,25 @@ def test_the_same_rows_come_from_every_format(tmp_path, ending, content, packed)
     path = tmp_path / f"data.{ending}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
     expected = [{**ROWS[0], "text": ROWS[0]["text"].replace("\t", " ")}, ROWS[1]] if ending == "tsv" else ROWS
-    assert fields(read(path)) == expected
+    assert fields(read_rows(path)) == expected
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_text(tmp_path):
     path = tmp_path / "data.csv"
     path.write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode())
-    assert fields(read(path)) == ROWS
+    assert fields(read_rows(path)) == ROWS
 
 
 def test_unusual_line_separators_end_no_line(tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("a\tb\none\u2028two\x0bthree\tx\n", encoding="utf-8")
-    assert fields(read(path)) == [{"a": "one\u2028two\x0bthree", "b": "x"}]
+    assert fields(read_rows(path)) == [{"a": "one\u2028two\x0bthree", "b": "x"}]
 
 
 def test_a_quoted_cell_may_hold_a_line_end(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text('text,label\n"two\nlines",1\nnext,0\n')
-    rows = read(path)
+    rows = read_rows(path)
     assert [row.fields["text"] for row in rows] == ["two\nlines", "next"]
     assert rows[1].line == 4
 
@@ -54,7 +54,7 @@ def test_a_quoted_cell_may_hold_a_line_end(tmp_path):
 def test_a_table_without_a_heading_takes_the_names_that_are_given(tmp_path):
     path = tmp_path / "news.tsv"
     path.write_text("Good day\tBom dia\n\t\n\nThanks\tObrigado\n")  # empty rows separate documents
-    assert fields(read(path, ("source", "target"))) == [
+    assert fields(read_rows(path, ("source", "target"))) == [
         {"source": "Good day", "target": "Bom dia"},
         {"source": "Thanks", "target": "Obrigado"},
     ]
@@ -64,7 +64,7 @@ def test_in_a_folder_a_file_is_a_split(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a"}, {"text": "b", "split": "extra"}])
     write_jsonl(tmp_path / "test.jsonl.gz", [{"text": "c"}])
     (tmp_path / "readme.md").write_text("no corpus")
-    assert {(row.fields["text"], row.split("split")) for row in read(tmp_path)} == {
+    assert {(row.fields["text"], row.split("split")) for row in read_rows(tmp_path)} == {
         ("a", "train"), ("b", "extra"), ("c", "test"),
     }  # fmt: skip
 
@@ -98,12 +98,12 @@ def test_in_a_folder_a_file_is_a_split(tmp_path):
 def test_a_malformed_file_is_named_with_its_line_and_what_was_expected(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Malformed, match=message):
-        read(tmp_path / name)
+        read_rows(tmp_path / name)
 
 
 def test_a_folder_without_a_corpus_says_what_is_looked_for(tmp_path):
     with pytest.raises(Malformed, match=r"holds no corpus: no file there ends in .jsonl, .csv, .tsv"):
-        read(tmp_path)
+        read_rows(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_a_folder_of_the_datasets_library_gives_its_rows_and_splits(tmp_path, da
 
 def test_a_folder_of_one_data_set_has_no_splits(tmp_path, datasets):
     datasets.Dataset.from_list(list(reviews(10))).save_to_disk(str(tmp_path / "saved"))
-    assert [row.split("split") for row in origins.read(str(tmp_path / "saved"), (), "")] == ["all"] * 10
+    assert [row.split("split") for row in read_corpus(str(tmp_path / "saved"), (), "")] == ["all"] * 10
 
 
 def test_a_broken_folder_of_the_datasets_library_is_one_sentence(tmp_path, datasets):
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(AttnscopeError, match="the datasets library cannot read"):
-        read_saved(Path(tmp_path))
+        read_saved_dataset(Path(tmp_path))
 
 
 def test_a_data_set_is_loaded_by_its_name_and_configuration(monkeypatch, datasets):
@@ -197,4 +197,4 @@ def test_a_missing_library_is_asked_for_by_the_name_of_the_extra(tmp_path, monke
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(AttnscopeError, match=r"needs the library datasets: pip install 'attnscope\[text\]'"):
-        read_saved(Path(tmp_path))
+        read_saved_dataset(Path(tmp_path))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from attnscope.errors import BadSetting
 from attnscope.tasks import Splits
-from attnscope.tasks.text.splits import split
+from attnscope.tasks.text.preparation import split_rows
 
 ALL = Splits()
 
@@ -20,7 +20,7 @@ def sources_in(parts, sources):
 @given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyzABC"), max_size=200), st.integers(0, 99))
 def test_drawn_parts_cover_every_row_once_and_share_no_source(more, seed):
     sources = [*"ABCDEFGHIJ", *more, *"klmnop"]
-    parts = split(["all"] * len(sources), sources, Splits(seed=seed, validation_share=0.2, test_share=0.3), "x")
+    parts = split_rows(["all"] * len(sources), sources, Splits(seed=seed, validation_share=0.2, test_share=0.3), "x")
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(sources)))
     inside = sources_in(parts, sources)
     assert not inside["training"] & inside["validation"]
@@ -30,7 +30,7 @@ def test_drawn_parts_cover_every_row_once_and_share_no_source(more, seed):
 
 def test_the_shares_are_of_the_distinct_sources():
     sources = [f"{i % 500}" for i in range(2000)]
-    parts = split(["all"] * 2000, sources, Splits(validation_share=0.1, test_share=0.2), "x")
+    parts = split_rows(["all"] * 2000, sources, Splits(validation_share=0.1, test_share=0.2), "x")
     assert {name: len(inside) for name, inside in sources_in(parts, sources).items()} == {
         "training": 350, "validation": 50, "test": 100,
     }  # fmt: skip
@@ -38,14 +38,14 @@ def test_the_shares_are_of_the_distinct_sources():
 
 def test_the_split_follows_from_its_seed():
     sources = [str(i) for i in range(100)]
-    first, again, other = (split(["all"] * 100, sources, Splits(seed=seed), "x") for seed in (1, 1, 2))
+    first, again, other = (split_rows(["all"] * 100, sources, Splits(seed=seed), "x") for seed in (1, 1, 2))
     assert (first["test"] == again["test"]).all()
     assert (first["test"] != other["test"]).any()
 
 
 def test_published_splits_are_kept_whatever_they_share():
     published = ["train"] * 3 + ["dev"] * 2 + ["test"]
-    parts = split(published, ["same"] * 6, Splits(("train",), ("dev",), ("test",)), "x")
+    parts = split_rows(published, ["same"] * 6, Splits(("train",), ("dev",), ("test",)), "x")
     assert {name: rows.tolist() for name, rows in parts.items()} == {
         "training": [0, 1, 2], "validation": [3, 4], "test": [5],
     }  # fmt: skip
@@ -53,7 +53,7 @@ def test_published_splits_are_kept_whatever_they_share():
 
 def test_only_what_has_no_name_is_drawn():
     published = ["train"] * 90 + ["test"] * 10
-    parts = split(published, [str(i) for i in range(100)], Splits(("train",), (), ("test",)), "x")
+    parts = split_rows(published, [str(i) for i in range(100)], Splits(("train",), (), ("test",)), "x")
     assert parts["test"].tolist() == list(range(90, 100))
     assert len(parts["validation"]) == 9
     assert len(parts["training"]) == 81
@@ -62,7 +62,7 @@ def test_only_what_has_no_name_is_drawn():
 def test_validation_may_be_a_sample_of_the_test_set_as_in_the_paper():
     published = ["train"] * 5 + ["test"] * 100
     options = Splits(("train",), ("test",), ("test",), max_validation=40)
-    parts = split(published, [str(i) for i in range(105)], options, "x")
+    parts = split_rows(published, [str(i) for i in range(105)], options, "x")
     assert len(parts["validation"]) == 40
     assert set(parts["validation"]) < set(parts["test"])
     assert len(parts["test"]) == 100
@@ -70,7 +70,7 @@ def test_validation_may_be_a_sample_of_the_test_set_as_in_the_paper():
 
 def test_a_sample_of_the_test_set_is_drawn_at_random():
     options = Splits(("train",), ("test",), ("test",), max_test=200)
-    rows = split(["train"] + ["test"] * 1000, [str(i) for i in range(1001)], options, "x")["test"]
+    rows = split_rows(["train"] + ["test"] * 1000, [str(i) for i in range(1001)], options, "x")["test"]
     halves = Counter(bool(row > 500) for row in rows)  # a corpus is often sorted by class
     assert 70 < halves[True] < 130
 
@@ -85,7 +85,7 @@ def test_a_sample_of_the_test_set_is_drawn_at_random():
 )
 def test_a_split_that_is_not_there_is_named_with_those_that_are(options, message):
     with pytest.raises(BadSetting, match=message):
-        split(["all"] * 3, ["a", "b", "c"], options, "data.csv")
+        split_rows(["all"] * 3, ["a", "b", "c"], options, "data.csv")
 
 
 @pytest.mark.parametrize(

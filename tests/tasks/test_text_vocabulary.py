@@ -5,7 +5,7 @@ from small_corpora import pairs, reviews, write_jsonl
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.tasks import END, SPECIALS, Classification, Preparation, Subwords, Translation, Words
 from attnscope.tasks.text import UNKNOWN, UNKNOWN_WORD
-from attnscope.tasks.text.subwords import train, trained
+from attnscope.tasks.text.vocabularies import sentencepiece_model, train_sentencepiece
 
 SENTENCES = [["a", "b", "a"], ["c", "a", "b"], ["b", "d"], ["e", "c"]]  # a and b three times, c twice
 
@@ -80,29 +80,30 @@ def test_a_character_never_seen_is_the_unknown_piece(phrases):
 
 
 def test_subwords_are_trained_once_and_then_found(phrases, cache, monkeypatch):
-    first = trained(phrases, Subwords(size=40))
+    first = sentencepiece_model(phrases, Subwords(size=40))
     assert len(list(cache.rglob("*.model"))) == 1
-    monkeypatch.setattr("attnscope.tasks.text.subwords.train", lambda *_: pytest.fail("trained again"))
-    assert trained(phrases, Subwords(size=40)) == first
+    train = "attnscope.tasks.text.vocabularies.train_sentencepiece"
+    monkeypatch.setattr(train, lambda *_: pytest.fail("trained again"))
+    assert sentencepiece_model(phrases, Subwords(size=40)) == first
     monkeypatch.undo()
 
 
 def test_other_sentences_or_settings_make_other_subwords(phrases, cache):
-    trained(phrases, Subwords(size=40))
-    trained(phrases[1:], Subwords(size=40))
-    trained(phrases, Subwords(size=40, kind="bpe"))
+    sentencepiece_model(phrases, Subwords(size=40))
+    sentencepiece_model(phrases[1:], Subwords(size=40))
+    sentencepiece_model(phrases, Subwords(size=40, kind="bpe"))
     assert len(list(cache.rglob("*.model"))) == 3
 
 
 def test_training_subwords_twice_gives_the_same_bytes(phrases):
-    assert train(phrases, Subwords(size=40)) == train(phrases, Subwords(size=40))
+    assert train_sentencepiece(phrases, Subwords(size=40)) == train_sentencepiece(phrases, Subwords(size=40))
 
 
 def test_a_spoilt_file_in_the_cache_is_replaced(phrases, cache):
-    first = trained(phrases, Subwords(size=40))
+    first = sentencepiece_model(phrases, Subwords(size=40))
     (path,) = cache.rglob("*.model")
     path.write_bytes(b"spoilt")
-    assert trained(phrases, Subwords(size=40)) == first
+    assert sentencepiece_model(phrases, Subwords(size=40)) == first
     assert path.read_bytes() == first
 
 

@@ -9,7 +9,7 @@ from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
 from attnscope.models.capabilities import Generates
 from attnscope.tasks import END, Preparation, Subwords, Translation, Words, pad
-from attnscope.training.bleu import bleu
+from attnscope.training.evaluation import bleu
 
 LETTERS = list("abcdefghij")
 

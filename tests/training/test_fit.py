@@ -11,7 +11,7 @@ from attnscope.errors import BadSetting
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import OneToOne
 from attnscope.training import L2, CrossEntropy, TrainingDiverged, TrainingSettings, evaluate, fit
-from attnscope.training.progress import read
+from attnscope.training.progress import read_tensors
 
 TASK = OneToOne(min_length=3, max_length=5, test_size=20)
 SETTINGS = TrainingSettings(steps=30, batch_size=8, evaluate_every=10)
@@ -114,9 +114,9 @@ def test_checkpoints_are_kept_at_the_chosen_steps(tmp_path):
     fit(model, TASK, settings=replace(SETTINGS, checkpoints=(0, 20, 30)), folder=tmp_path)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["step-000000.safetensors", "step-000020.safetensors", "step-000030.safetensors"]
-    twin.load_state_dict(read(tmp_path / "checkpoints" / names[0])[0])
+    twin.load_state_dict(read_tensors(tmp_path / "checkpoints" / names[0])[0])
     assert same(twin, new_model())
-    twin.load_state_dict(read(tmp_path / "checkpoints" / names[2])[0])
+    twin.load_state_dict(read_tensors(tmp_path / "checkpoints" / names[2])[0])
     assert same(twin, model)
 
 

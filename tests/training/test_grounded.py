@@ -11,7 +11,7 @@ from attnscope.errors import BadSetting
 from attnscope.models import PRESETS, ClassifierSettings, build
 from attnscope.tasks import Copying, Keyword
 from attnscope.training import Conicity, CrossEntropy, Hiding, MaskedWords, TrainingSettings, Tying, evaluate, fit
-from attnscope.training.fit import Fit, carry_out
+from attnscope.training.fit import TrainingRun, run_to_end
 from attnscope.training.replicas import fit_together
 
 TASK = Keyword(num_words=20, length=12, test_size=100)
@@ -134,9 +134,9 @@ def test_many_seeds_as_one_model_learn_the_same(objective, settings, attention):
 
     def begun(seed):
         model = network(replace(SETTINGS, attention=attention, grounding="residual"), seed)
-        return Fit(model, TASK, CrossEntropy() + objective, training, seed, None, {})
+        return TrainingRun(model, TASK, CrossEntropy() + objective, training, seed, None, {})
 
-    alone, together = [carry_out(begun(seed)) for seed in (0, 4)], [begun(seed) for seed in (0, 4)]
+    alone, together = [run_to_end(begun(seed)) for seed in (0, 4)], [begun(seed) for seed in (0, 4)]
     fit_together(together)
     for one, other in zip(alone, together, strict=True):
         for (name, expected), value in zip(one.model.named_parameters(), other.model.parameters(), strict=True):

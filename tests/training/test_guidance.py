@@ -12,8 +12,8 @@ from attnscope.models import PRESETS, Attention, Trace, build
 from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import END, NOWHERE, Batch, Copying, Keyword, LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate, fit
-from attnscope.training.fit import Fit, carry_out
-from attnscope.training.objectives.guidance import LEAST, Guidance, lots
+from attnscope.training.fit import TrainingRun, run_to_end
+from attnscope.training.objectives import MIN_WEIGHT, Guidance, hash_uniform
 from attnscope.training.replicas import fit_together
 
 TASK = LookupTables(end=False)
@@ -74,7 +74,7 @@ def test_attention_of_zero_has_a_finite_price_and_gradient():
     batch, trace = given(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
     loss = Guidance(total=True)(torch.nn.Identity(), batch, trace)
     loss.backward()
-    words = -(log(0.5) + log(0.25)) / 2 - (log(0.8) + log(0.4)) / 2 - log(LEAST)
+    words = -(log(0.5) + log(0.25)) / 2 - (log(0.8) + log(0.4)) / 2 - log(MIN_WEIGHT)
     assert loss.item() == pytest.approx(words, rel=1e-5)
     assert trace.layers[0].weights.grad.isfinite().all()
 
@@ -136,13 +136,13 @@ def test_the_words_of_a_smaller_share_are_among_those_of_a_larger_one():
 
 def test_which_words_are_guided_does_not_depend_on_their_batch():
     batch = all_words()
-    whole = lots(batch, seed=5)
+    whole = hash_uniform(batch, seed=5)
     part = TASK.part("all")
     for i in (0, 63, 64, 575):
         single = part.batch([i])
         width = single.target.shape[1]
-        assert torch.equal(lots(single, seed=5)[0], whole[i, :width])
-        assert torch.equal(lots(single.widened(9, 7), seed=5)[0, :width], whole[i, :width])
+        assert torch.equal(hash_uniform(single, seed=5)[0], whole[i, :width])
+        assert torch.equal(hash_uniform(single.widened(9, 7), seed=5)[0, :width], whole[i, :width])
     assert len(whole[batch.target_mask].unique()) == batch.target_mask.sum()
     assert 0 <= whole.min() < 0.01
     assert 0.99 < whole.max() < 1
@@ -156,11 +156,11 @@ def test_many_seeds_are_guided_together_as_they_are_alone():
     def begun(seed):
         torch.manual_seed(seed)
         small = replace(PRESETS["copying"], units=12, input_size=10, hidden=9)
-        return Fit(build(small, 9, 9), task, objective, settings, seed, None, {})
+        return TrainingRun(build(small, 9, 9), task, objective, settings, seed, None, {})
 
     alone, together = ([begun(seed) for seed in (0, 4)] for _ in range(2))
     for run in alone:
-        carry_out(run)
+        run_to_end(run)
     fit_together(together)
     for one, other in zip(alone, together, strict=True):
         for expected, value in zip(one.model.parameters(), other.model.parameters(), strict=True):

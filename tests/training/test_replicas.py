@@ -9,8 +9,8 @@ import torch
 from attnscope.models import PRESETS, ClassifierSettings, build, restart_heads
 from attnscope.tasks import Classification, Copying, Keyword, OneToOne, Splits, Words
 from attnscope.training import L2, Conicity, CrossEntropy, Hiding, TrainingSettings, Tying
-from attnscope.training.fit import Fit, carry_out
-from attnscope.training.replicas import fit_together, stacked
+from attnscope.training.fit import TrainingRun, run_to_end
+from attnscope.training.replicas import fit_together, stack_batches
 
 SMALL = {"units": 12, "input_size": 10, "hidden": 9}
 COPYING = Copying(num_words=6, length=5, test_size=20)
@@ -48,7 +48,7 @@ def begun(case, seed, folder=None, objective=CrossEntropy() + L2(1e-3)):  # noqa
     task, model, settings = case
     torch.manual_seed(seed)
     network = build(model, len(task.source_vocabulary), len(task.target_vocabulary))
-    return Fit(network, task, objective, settings, seed, folder and folder / str(seed), {})
+    return TrainingRun(network, task, objective, settings, seed, folder and folder / str(seed), {})
 
 
 def losses(run):
@@ -57,7 +57,7 @@ def losses(run):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_seed_learns_what_it_learns_alone(case, tmp_path):
-    alone = [carry_out(begun(case, seed, tmp_path / "alone")) for seed in SEEDS]
+    alone = [run_to_end(begun(case, seed, tmp_path / "alone")) for seed in SEEDS]
     side_by_side = [begun(case, seed, tmp_path / "together") for seed in SEEDS]
     fit_together(side_by_side)
     for one, other in zip(alone, side_by_side, strict=True):
@@ -75,10 +75,10 @@ def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
     task, model, settings = CASES["copying"]
     case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), max_grad_norm=None))
     watched = [begun(case, seed) for seed in SEEDS]
-    reached = [max(row["word_accuracy"] for row in carry_out(run).progress.log) for run in watched]
+    reached = [max(row["word_accuracy"] for row in run_to_end(run).progress.log) for run in watched]
     enough = sorted(reached)[1]  # the median: one at least stops, one at least does not before the end
     case = (task, model, replace(case[2], stop_at_accuracy=enough))
-    alone = [carry_out(begun(case, seed)) for seed in SEEDS]
+    alone = [run_to_end(begun(case, seed)) for seed in SEEDS]
     side_by_side = [begun(case, seed) for seed in SEEDS]
     fit_together(side_by_side)
     assert [run.progress.step for run in side_by_side] == [run.progress.step for run in alone]
@@ -91,7 +91,7 @@ def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
 def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
     """Two of three were saved at step 5, one at step 3; they end as if nothing had happened."""
     case = CASES["dropout"]
-    expected = [losses(carry_out(begun(case, seed))) for seed in SEEDS]
+    expected = [losses(run_to_end(begun(case, seed))) for seed in SEEDS]
     runs = [begun(case, seed, tmp_path) for seed in SEEDS]
     for run, steps in zip(runs, (5, 3, 5), strict=True):
         for _ in range(steps):
@@ -106,16 +106,16 @@ def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
 
 def test_what_a_group_saves_a_single_run_can_go_on_from(tmp_path):
     case = CASES["copying"]
-    expected = losses(carry_out(begun(case, 0)))
+    expected = losses(run_to_end(begun(case, 0)))
     runs = [begun(case, seed, tmp_path) for seed in SEEDS]
     with pytest.raises(KeyboardInterrupt):
         fit_together([*runs[:2], Interrupting(runs[2], at=8)], save_every=0.0)
     alone = begun(case, 0, tmp_path)
     assert 0 < alone.progress.step < 12
-    torch.testing.assert_close(losses(carry_out(alone)), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses(run_to_end(alone)), expected, rtol=1e-5, atol=1e-6)
 
 
-class Interrupting(Fit):
+class Interrupting(TrainingRun):
     def __init__(self, run, at):
         self.__dict__.update(run.__dict__)
         self.at = at
@@ -139,7 +139,7 @@ def test_heads_that_start_elsewhere_can_be_replicas(tmp_path):
 
 def test_stacked_batches_are_padded_to_common_widths():
     batches = [next(OneToOne(min_length=n, max_length=n, test_size=2).batches()) for n in (3, 5)]
-    both = stacked(batches)
+    both = stack_batches(batches)
     assert both.source.shape == (2, 2, 6)
     assert both.source_mask[0].sum(1).tolist() == [4, 4]
     assert torch.equal(both.target[1], batches[1].target)
@@ -176,7 +176,7 @@ def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
     case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=()))
     sizes = {tuple(len(task.training_batch(seed, step, 4)) for seed in SEEDS) for step in range(12)}
     assert any(len(set(of_a_step)) > 1 for of_a_step in sizes)
-    alone = [carry_out(begun(case, seed, objective=objective)) for seed in SEEDS]
+    alone = [run_to_end(begun(case, seed, objective=objective)) for seed in SEEDS]
     side_by_side = [begun(case, seed, objective=objective) for seed in SEEDS]
     fit_together(side_by_side)
     for one, other in zip(alone, side_by_side, strict=True):

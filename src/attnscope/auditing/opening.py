@@ -35,8 +35,8 @@ from attnscope.models.adapters import load
 from attnscope.models.adapters.folder import HUB
 from attnscope.probes.word_alignment import GoldAlignment, gold_from_pharaoh
 from attnscope.tasks.batch import SPECIALS
-from attnscope.tasks.text import origins
 from attnscope.tasks.text.rows import UNSPLIT, Row
+from attnscope.tasks.text.sources import read_corpus
 
 TEXTS = ("text", "tokens", "sentence", "source", "review")
 LABELS = ("binary_label", "label", "class")
@@ -151,7 +151,7 @@ def of_examples(model: Any, name: str, data: Any, split: str | None, most: int, 
 
 def rows_of(file: str, split: str | None) -> tuple[list[Row], DataSource]:
     """Of the split that is named or, of all that there are, the one to be audited."""
-    rows = origins.read(file, (), EXPECTED)
+    rows = read_corpus(file, (), EXPECTED)
     splits = {row.split("split") for row in rows}
     chosen = split or min(splits, key=preference)
     require(chosen in splits, f"{file} has no split {chosen!r}; its splits are {', '.join(sorted(splits))}")

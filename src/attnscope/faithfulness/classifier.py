@@ -14,7 +14,7 @@ from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulat
 from attnscope.probes.fragility import Fragility, FragilityAccumulator, describe_predictions
 from attnscope.probes.plausibility import PlausibilityAccumulator
 from attnscope.tasks.batch import Batch
-from attnscope.training.decisions import Decisions, decide
+from attnscope.training.evaluation import Decisions, decide
 
 ATTENTION, RANDOM = "attention", "random"
 COLUMNS = {

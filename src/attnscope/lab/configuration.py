@@ -8,12 +8,16 @@ stored under the names of the schema, those of version 0.1: `STORED_NAMES` and `
 otherwise in the code, and `ADDED_FIELDS` what did not exist, which is stored only where it differs from its default.
 """
 
+# TODO(docstring) join:
+#   How does a person change one setting by name? `model.units=64`, `task.max_length=30`, `model.positions.base=100`.
+import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_type_hints
 
-from attnscope.errors import choose
+from attnscope.errors import BadSetting, choose, require
 from attnscope.files import Malformed
+from attnscope.kinds import IN_WORDS
 from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
 from attnscope.tasks import TASKS, PublishedLookupTables, Scan
 from attnscope.tasks.text import SETTINGS
@@ -118,3 +122,66 @@ def described_fields(value: Any) -> Iterator[str]:
     for field in fields(value):
         if field.name not in added or getattr(value, field.name) != field.default:
             yield field.name
+
+
+def override(settings: Any, changes: list[str]) -> Any:
+    """Settings with some of them changed; a name that is not there lists those that are.
+
+    >>> override(Positions(), ["base=100"])
+    Positions(base=100.0, rotated=True)
+    """
+    for change in changes:
+        name, equals, value = change.partition("=")
+        require(bool(equals), f"{change!r} is no setting: write name=value, such as model.units=64")
+        settings = change_one(settings, name.split("."), parse_value(value), name)
+    return settings
+
+
+def change_one(settings: Any, path: list[str], value: Any, name: str) -> Any:
+    names = [field.name for field in fields(settings)]
+    choose("setting", path[0], names)
+    current = getattr(settings, path[0])
+    if len(path) == 1:
+        several = is_dataclass(current) and value is not None
+        require(not several, f"{name} holds several settings; name one of them, such as {name}.…")
+        return change_checked(settings, path[0], value, name)
+    inner = Positions() if path[0] == "positions" and current is None else current
+    require(is_dataclass(inner), f"{path[0]} has no settings of its own, so {name} means nothing")
+    return replace(settings, **{path[0]: change_one(inner, path[1:], value, name)})
+
+
+def change_checked(settings: Any, field: str, value: Any, name: str) -> Any:
+    """A value of another kind than the present one is refused, where there is one; a word will do for a list of one."""
+    current = getattr(settings, field)
+    if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if isinstance(current, tuple) and isinstance(value, str):
+        words = get_type_hints(type(settings))[field] == tuple[str, ...]
+        value = (value,) if words else value
+    same = current is None or value is None or type(value) is type(current)
+    if not same:
+        kind = IN_WORDS.get(type(current), type(current).__name__)
+        raise BadSetting(f"{name} is {kind}, such as {value_text(current)}; {value_text(value)} is not")
+    return replace(settings, **{field: value})
+
+
+def value_text(value: Any) -> str:
+    """As it stands after name=.
+
+    >>> value_text("gru"), value_text(("dev",)), value_text(True)
+    ('gru', '["dev"]', 'true')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def parse_value(text: str) -> Any:
+    """A JSON value (lists as tuples), or else the text itself.
+
+    >>> parse_value("64"), parse_value("[1, 2]"), parse_value("gru"), parse_value("null")
+    (64, (1, 2), 'gru', None)
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(value) if isinstance(value, list) else value

@@ -1,7 +1,9 @@
-"""What exactly is trained, and what is left of it? An Experiment becomes a Run in the store."""
+"""Which probes can be watched during training, by name?"""
 
+# TODO(docstring) join:
+#   What exactly is trained, and what is left of it? An Experiment becomes a Run in the store.
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -10,33 +12,35 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 from attnscope.errors import AttnscopeError, BadSetting, choose, require
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.kinds import check_kinds
 from attnscope.lab.configuration import SCHEMA, describe, rebuild
 from attnscope.lab.store import Store, key
-from attnscope.lab.watches import WATCHES
-from attnscope.models import (
-    MODELS,
-    ClassifierSettings,
-    Model,
-    ModelSettings,
-    Start,
-    build,
-    restart_heads,
-    start_words,
-)
+from attnscope.models import MODELS, ClassifierSettings, Model, ModelSettings, Start, build, restart_heads, start_words
 from attnscope.models.capabilities import Decoding
+from attnscope.probes import decomposed
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
-from attnscope.training.fit import Fit, Report, carry_out
-from attnscope.training.progress import load_weights, read
+from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, run_to_end
+from attnscope.training.progress import load_weights, read_tensors
 from attnscope.training.replicas import fit_together
 
-REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
-READERS = 8  # of classifiers of real text, whose tables of words fill the memory
+
+def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
+    """The main numbers of the decomposition, first head (aitken2021 §4.1)."""
+    row = decomposed(model, task).in_sample.table().iloc[0]
+    return {str(name): float(value) for name, value in row.items()}
+
+
+WATCHES: dict[str, Monitor] = {"shares": shares}
+
+
+MAX_REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
+MAX_TEXT_REPLICAS = 8  # of classifiers of real text, whose tables of words fill the memory
 RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
 
 
@@ -145,23 +149,23 @@ class Run:
             raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
         model = self.experiment.new_model()
         model.decoding = decoding or self.decoding
-        load_weights(model, read(self.folder / f"{name}.safetensors")[0])
+        load_weights(model, read_tensors(self.folder / f"{name}.safetensors")[0])
         return model.to(self.experiment.device).eval()
 
 
-def train(experiment: Experiment, store: Store, report: Report | None = None) -> Run:
+def train(experiment: Experiment, store: Store, report: ReportProgress | None = None) -> Run:
     """The run of this experiment, from the store if it is there, trained otherwise."""
     check_device(experiment.device)
     check_data([experiment], store)
     with store.work(experiment.config()) as work:
         if not work.finished:
             with threads(experiment.threads):
-                run = begin(experiment, work.folder)
-                write_down(experiment, carry_out(run, report))
-    return finished(experiment, store)
+                run = start_training(experiment, work.folder)
+                save_results(experiment, run_to_end(run, report))
+    return load_run(experiment, store)
 
 
-def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
+def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
     """Which experiments one worker trains: on a CPU each alone, on a GPU those that differ in where they start only."""
     groups: dict[str, list[Experiment]] = {}
     for experiment in experiments:
@@ -170,14 +174,14 @@ def together(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
     return [
         tuple(group[start : start + most])
         for group in groups.values()
-        for most in (most_together(group[0]),)
+        for most in (max_group_size(group[0]),)
         for start in range(0, len(group), most)
     ]
 
 
-def most_together(experiment: Experiment) -> int:
+def max_group_size(experiment: Experiment) -> int:
     """As many as a GPU has room for: every head of a replica attends to states of its own."""
-    most = REPLICAS if isinstance(experiment.task, SyntheticTask) else READERS
+    most = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
     return max(1, most // getattr(experiment.model, "heads", 1))
 
 
@@ -189,14 +193,14 @@ def replicable(experiment: Experiment) -> bool:
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
-    """The runs of experiments that `together` put into one group; what a GPU has no room for, half by half."""
+    """The runs of experiments that `group_for_workers` put into one group; what a GPU has no room for, half by half."""
     if len(experiments) == 1:
         return [train(experiments[0], store)]
     check_device(experiments[0].device)
     check_data(experiments, store)
     with suppress(torch.OutOfMemoryError):
         train_as_one(experiments, store)
-        return [finished(experiment, store) for experiment in experiments]
+        return [load_run(experiment, store) for experiment in experiments]
     gc.collect()
     torch.cuda.empty_cache()
     half = len(experiments) // 2
@@ -207,20 +211,22 @@ def train_as_one(experiments: Sequence[Experiment], store: Store) -> None:
     with ExitStack() as stack:
         inorder = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
         works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in inorder]
-        begun = [(experiment, begin(experiment, work.folder)) for experiment, work in works if not work.finished]
+        begun = [
+            (experiment, start_training(experiment, work.folder)) for experiment, work in works if not work.finished
+        ]
         fit_together([run for _, run in begun])
         for experiment, run in begun:
-            write_down(experiment, run)
+            save_results(experiment, run)
 
 
-def finished(experiment: Experiment, store: Store) -> Run:
+def load_run(experiment: Experiment, store: Store) -> Run:
     folder = store.find(experiment.key)
     if folder is None:
         raise AttnscopeError(f"the run {experiment.key} is not in the store {store.root}; train it first")
     return Run(experiment, folder)
 
 
-def find(beginning: str, store: Store) -> Run:
+def find_run(beginning: str, store: Store) -> Run:
     """The finished run whose key begins like this."""
     finished = store.keys()
     folders = [folder for name in finished if name.startswith(beginning) and (folder := store.find(name))]
@@ -230,14 +236,16 @@ def find(beginning: str, store: Store) -> Run:
     return Run.at(folders[0])
 
 
-def begin(experiment: Experiment, folder: Path) -> Fit:
+def start_training(experiment: Experiment, folder: Path) -> TrainingRun:
     """The run as it starts, or as an interrupted attempt left it."""
     model = experiment.new_model().to(experiment.device)
     watch = {name: WATCHES[name] for name in experiment.watch}
-    return Fit(model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch)
+    return TrainingRun(
+        model, experiment.task, experiment.objective, experiment.training, experiment.seed, folder, watch
+    )
 
 
-def write_down(experiment: Experiment, run: Fit) -> None:
+def save_results(experiment: Experiment, run: TrainingRun) -> None:
     """The log, and a summary on the test set; weights and checkpoints are there already."""
     assert run.folder is not None
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())

@@ -1,13 +1,7 @@
-"""Which runs are finished, and where are they?
+"""Are the files of a finished run still what was written?"""
 
-A run is found by its key, the hash of its complete configuration. Below the root of a store:
-
-    runs/<key>/       finished: never written again
-    working/<key>/    begun: kept when it is interrupted, so that it can go on
-    damaged/<key>-1/  was finished, but a file is no longer what was written
-    locks/<key>       held by the process that is at this run
-"""
-
+# TODO(docstring) join:
+#   Which runs are finished, and where are they?
 import fcntl
 import hashlib
 import json
@@ -16,14 +10,99 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from attnscope.errors import AttnscopeError, BadSetting, require
-from attnscope.files import explained, read_json, sync, write_json
-from attnscope.lab.manifest import Checked, damage, seal, unseal
+from attnscope.files import PART, Malformed, explained, read_json, sync, write_json
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file as it was when its run was finished."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VerifiedFile:
+    """One state of a file whose content has been read and found right; a later change of it shows in the time."""
+
+    path: Path
+    entry: Entry
+    changed: int
+
+
+def seal(folder: Path) -> None:
+    """Put every file of a run on the disk, and write down what each holds."""
+    _sweep(folder)
+    entries = {str(path.relative_to(folder).as_posix()): asdict(_entry(path)) for path in _files(folder)}
+    for path in folder.rglob("*"):
+        sync(path)
+    write_json(folder / MANIFEST, {"files": entries})
+
+
+def unseal(folder: Path) -> None:
+    """Take back a seal: a run that was killed just before it was finished goes on."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+
+
+def damage(folder: Path, checked: set[VerifiedFile]) -> str | None:
+    """Which file of a sealed run is not what was written; None if all are. Contents in `checked` are not read again."""
+    try:
+        entries = _entries(folder / MANIFEST)
+    except Malformed:
+        return f"{MANIFEST} is missing or malformed"
+    flaws = ((name, _flaw(folder / name, entry, checked)) for name, entry in entries.items())
+    return next((f"{name} {flaw}" for name, flaw in flaws if flaw), None)
+
+
+def _flaw(path: Path, entry: Entry, checked: set[VerifiedFile]) -> str | None:
+    if not path.is_file():
+        return "is missing"
+    state = path.stat()
+    if state.st_size != entry.bytes:
+        return f"has {state.st_size} bytes, {entry.bytes} were written"
+    seen = VerifiedFile(path, entry, state.st_mtime_ns)
+    if seen not in checked and _digest(path) != entry.sha256:
+        return "is altered"
+    checked.add(seen)
+    return None
+
+
+def _entries(path: Path) -> dict[str, Entry]:
+    if not path.is_file():
+        raise Malformed(f"{path} is missing")
+    try:
+        files = read_json(path)["files"].items()
+        return {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in files}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Malformed(f"{path} is not a list of files") from error
+
+
+def _entry(path: Path) -> Entry:
+    return Entry(path.stat().st_size, _digest(path))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a kill in the middle of a write left behind."""
+    for path in folder.rglob(f".*{PART}"):
+        path.unlink()
+
 
 CONFIG = "config.json"
 DIGITS = 20
@@ -60,7 +139,7 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._checked: set[Checked] = set()
+        self._checked: set[VerifiedFile] = set()
 
     def keys(self) -> list[str]:
         """The runs that were finished, by name; `find` tells whether one is still whole."""

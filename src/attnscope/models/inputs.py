@@ -29,11 +29,9 @@ from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary
 from attnscope.tasks.finite import FiniteTask
 from attnscope.tasks.task import Task, trimmed
-from attnscope.tasks.text import origins, places
-from attnscope.tasks.text.hugging_face import PREFIX as HUB
-from attnscope.tasks.text.lines import lines
-from attnscope.tasks.text.rows import UNSPLIT, Row
-from attnscope.tasks.text.task import TextTask
+from attnscope.tasks.text.rows import UNSPLIT, Row, read_lines
+from attnscope.tasks.text.sources import HF_PREFIX, find_corpus, read_corpus
+from attnscope.tasks.text.tasks import TextTask
 
 TEXTS = ("text", "tokens", "sentence", "source", "review")
 LABELS = ("binary_label", "label", "class")
@@ -385,17 +383,17 @@ def read_examples(
 
 def read_file(path: str | Path) -> list[Row]:
     """Return the rows of a file, or of the files of a folder."""
-    if not Path(path).suffix and not Path(path).exists() and not str(path).startswith(HUB):
+    if not Path(path).suffix and not Path(path).exists() and not str(path).startswith(HF_PREFIX):
         raise BadSetting(f"there is no file {str(path)!r:.60}; a single text is given as a list, [{str(path)!r:.60}]")
     if ".json" in Path(path).suffixes[-2:]:
-        return json_list(places.find(str(path), EXPECTED))
-    return origins.read(str(path), (), EXPECTED)
+        return json_list(find_corpus(str(path), EXPECTED))
+    return read_corpus(str(path), (), EXPECTED)
 
 
 def json_list(path: Path) -> list[Row]:
     """Return the rows of a .json file that holds one list of objects."""
     try:
-        content = json.loads("\n".join(line for _, line in lines(path)))
+        content = json.loads("\n".join(line for _, line in read_lines(path)))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{path} is not JSON: {error}") from error
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):

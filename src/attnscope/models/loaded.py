@@ -18,10 +18,10 @@ from attnscope.models.inputs import TextReader, classes_of, with_predictions, wo
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.task import Task
-from attnscope.tasks.text.coder import Coder
-from attnscope.tasks.text.corpus import Marks
+from attnscope.tasks.text.corpus import SpecialTokens
 from attnscope.tasks.text.preparation import Preparation
-from attnscope.tasks.text.task import TextTask
+from attnscope.tasks.text.tasks import TextTask
+from attnscope.tasks.text.vocabularies import Coder
 
 CLASSIFIER, TRANSLATOR = "classifier", "translator"
 
@@ -139,13 +139,13 @@ class TaskReader:
     @cached_property
     def sides(self) -> "tuple[Side, Side]":
         source = self.example.source[0].tolist()
-        around = Marks((START,) * (source[0] == START), (END,) * (source[-1] == END))
+        around = SpecialTokens((START,) * (source[0] == START), (END,) * (source[-1] == END))
         if not isinstance(self.task, TextTask):
-            return Side(self.source_vocabulary, around), Side(self.target_vocabulary, Marks(after=(END,)))
+            return Side(self.source_vocabulary, around), Side(self.target_vocabulary, SpecialTokens(after=(END,)))
         corpus, preparation = self.task.corpus, self.task.preparation
         return (
             Side(self.source_vocabulary, around, corpus.source, preparation),
-            Side(self.target_vocabulary, Marks(after=(END,)), corpus.target, preparation),
+            Side(self.target_vocabulary, SpecialTokens(after=(END,)), corpus.target, preparation),
         )
 
     def read(self, sources: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
@@ -186,7 +186,7 @@ class Side:
     """How source or target texts of a task become token ids."""
 
     vocabulary: Vocabulary
-    special: Marks  # the special tokens around a text
+    special: SpecialTokens  # the special tokens around a text
     coder: Coder | None = None  # of a corpus
     preparation: Preparation | None = None
 

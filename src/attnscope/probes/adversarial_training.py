@@ -21,7 +21,7 @@ from attnscope.models.trace import Trace
 from attnscope.probes.counterfactual import check_classifier, class_probabilities
 from attnscope.probes.divergences import DIVERGENCES, tvd
 from attnscope.tasks import Batch, Task
-from attnscope.training.fit import Fit, Report, carry_out
+from attnscope.training.fit import ReportProgress, TrainingRun, run_to_end
 from attnscope.training.objectives import Objective
 from attnscope.training.progress import Progress
 from attnscope.training.settings import TrainingSettings
@@ -103,7 +103,7 @@ def check_pair(trace: Trace, base: Trace) -> None:
     )
 
 
-class ImitationTraining(Fit):
+class ImitationTraining(TrainingRun):
     """A training run whose best weights are those of the lowest loss of eq. 6 on the validation split.
 
     Gold classes have no part in it, so their loss must not decide.
@@ -125,7 +125,7 @@ def train_adversary(
     settings: TrainingSettings | None = None,
     seed: int = 0,
     folder: Path | None = None,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> Progress:
     """Train a fresh model, in place, to predict as the base does, with different attention.
 
@@ -155,4 +155,4 @@ def train_adversary(
 
     objective = ImitationLoss(base, weight, divergence)
     run = ImitationTraining(fresh, task, objective, settings, seed, folder, {"imitation": watch})
-    return carry_out(run, report).progress
+    return run_to_end(run, report).progress

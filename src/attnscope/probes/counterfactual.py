@@ -26,7 +26,7 @@ from attnscope.models.capabilities import TEACHER_FORCING, Decoding, ReadsOut
 from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import SPECIALS, Batch
-from attnscope.training.objectives.guidance import POSITIONS, scattered
+from attnscope.training.objectives import POSITIONS, splitmix64
 
 SEEDS = 1 << 40  # more than there are: the seeds of one step lie below those of the next
 MAX_ELEMENTS = 1 << 24  # held at a time in values, contexts, states and logits; working copies take as many again
@@ -342,8 +342,8 @@ def random_keys(trace: Trace, samples: range, seed: int) -> Int[Tensor, "samples
     heads, source = trace.attention.shape[1], trace.source.shape[1]
     positions = torch.arange(source, device=trace.source.device)
     steps = torch.arange(trace.target.shape[1], device=positions.device)
-    tokens = scattered(trace.source * POSITIONS + positions) * trace.source_mask
+    tokens = splitmix64(trace.source * POSITIONS + positions) * trace.source_mask
     streams = torch.arange(samples.start * heads, samples.stop * heads, device=positions.device)
     seeds = (seed + steps * SEEDS)[:, None]  # target x 1
-    cell = scattered(scattered(streams.view(-1, 1, heads, 1, 1) * POSITIONS + positions) + seeds)
-    return scattered(scattered(tokens.sum(1)[:, None, None, None] + seeds) + cell)
+    cell = splitmix64(splitmix64(streams.view(-1, 1, heads, 1, 1) * POSITIONS + positions) + seeds)
+    return splitmix64(splitmix64(tokens.sum(1)[:, None, None, None] + seeds) + cell)

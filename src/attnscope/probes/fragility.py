@@ -22,7 +22,7 @@ from attnscope.models.inference import Model
 from attnscope.models.inputs import Data, as_batches
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.tasks.batch import SPECIALS, Batch
-from attnscope.training.decisions import Decisions
+from attnscope.training.evaluation import Decisions
 
 NUM_PERMUTATIONS = 100  # Jain and Wallace 2019
 MAX_WEIGHTS = 1 << 22  # permuted at a time

@@ -20,7 +20,7 @@ from attnscope.models.inference import device_of, evaluating
 from attnscope.probes.counterfactual import CounterfactualAttention, class_probabilities
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.tasks.batch import PAD, Batch
-from attnscope.training.objectives.guidance import PARTS, POSITIONS, scattered
+from attnscope.training.objectives import HASH_LEVELS, POSITIONS, splitmix64
 
 RANDOM = "random"  # the name of random scores
 TOKENS_AT_ONCE = 1 << 17  # of shortened texts, padding included, in one forward pass
@@ -56,9 +56,9 @@ def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
 def random_score(batch: Batch, seed: int) -> Float[Tensor, "batch source"]:
     """Return a random score between 0 and 1 that depends on text and seed, not on the rest of the batch."""
     positions = torch.arange(batch.source.shape[1], device=batch.source.device)
-    text = (scattered(batch.source * POSITIONS + positions) * batch.source_mask).sum(1, keepdim=True)
-    keys = scattered(text + scattered(positions + seed * POSITIONS))
-    return (keys & (PARTS - 1)).double() / PARTS
+    text = (splitmix64(batch.source * POSITIONS + positions) * batch.source_mask).sum(1, keepdim=True)
+    keys = splitmix64(text + splitmix64(positions + seed * POSITIONS))
+    return (keys & (HASH_LEVELS - 1)).double() / HASH_LEVELS
 
 
 def rank_by_score(

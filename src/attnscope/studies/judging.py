@@ -9,7 +9,7 @@ from typing import Any
 
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import Outcome
-from attnscope.lab.engines.outcome import sentence
+from attnscope.lab.engines.worker import error_message
 from attnscope.studies.finding import (
     Finding,
     Label,
@@ -186,6 +186,6 @@ def unjudged(part: str, study: Study, finding: Finding, error: Exception) -> Unj
     if isinstance(error, Unjudged):
         return error
     cannot = "made" if part in TO_TRAIN else "judged"
-    named = Unjudged(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {sentence(error)}")
+    named = Unjudged(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {error_message(error)}")
     named.__cause__ = error
     return named

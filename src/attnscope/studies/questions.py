@@ -17,8 +17,8 @@ import attnscope
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import write_atomically
 from attnscope.lab.configuration import describe
-from attnscope.lab.engines.outcome import sentence
-from attnscope.lab.experiment import Experiment, Run, finished, train_all
+from attnscope.lab.engines.worker import error_message
+from attnscope.lab.experiment import Experiment, Run, load_run, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import ExperimentOrCase, Measurement, MissingData, TrainedCase, plain
@@ -76,7 +76,7 @@ def name_or_failure(question: Question) -> tuple[str, str | None]:
     try:
         return question.key, None
     except Exception as error:
-        return f"failed: {error}", sentence(error)
+        return f"failed: {error}", error_message(error)
 
 
 # In a worker, on whichever machine ----------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def answer(question: Question) -> Answer:
     if not path.exists():
         started = time.monotonic()
         store = Store(question.store)
-        runs = {experiment.key: finished(experiment, store) for experiment in question.experiments}
+        runs = {experiment.key: load_run(experiment, store) for experiment in question.experiments}
         measure = study(question.study).finding(question.finding).measure
         measurement = plain(measure(subject(question, runs)))
         require(

@@ -8,7 +8,7 @@ from typing import Any
 from attnscope.errors import require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
-from attnscope.lab.experiment import Experiment, together
+from attnscope.lab.experiment import Experiment, group_for_workers
 from attnscope.studies.finding import Case, ExperimentOrCase, Finding, Label, Study, seeded
 from attnscope.studies.judging import Plan, unjudged, written
 from attnscope.studies.questions import SHARED, Answer, Question, Training, answer, carry_out, name_or_failure
@@ -132,7 +132,7 @@ class Reproduction:
         experiments = {e.key: e for q in by_seed if not q.path.exists() for e in q.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
-        groups = [Training(self.study.name, tuple(group), str(self.store)) for group in together(longest)]
+        groups = [Training(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]
         count = Tally(self.progress, len(groups) + len(distinct))
         trained = self.engine.map(carry_out, groups, count.done)
         failures = {

@@ -1,13 +1,9 @@
 """What is to be learned?"""
 
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
-from attnscope.tasks.copying import Copying
-from attnscope.tasks.escan import ExtendedSCAN
-from attnscope.tasks.keyword import Keyword
-from attnscope.tasks.letters import OneToOne, ReversedOneToOne, Sorting
-from attnscope.tasks.lookup_tables import LookupTables
-from attnscope.tasks.published_tables import PublishedLookupTables, published
-from attnscope.tasks.scan import Scan
+from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables, published
+from attnscope.tasks.scan import ExtendedSCAN, Scan
+from attnscope.tasks.synthetic import Copying, Keyword, OneToOne, ReversedOneToOne, Sorting
 from attnscope.tasks.task import SPLITS, SyntheticTask, Task
 from attnscope.tasks.text import (
     CORPORA,

@@ -1,17 +1,57 @@
-"""What if all there is to learn from can be counted? Then an epoch has every sentence once, in an order of its seed."""
+"""Which sentences go into one batch? Those of similar length, so that little of it is padding.
 
+An epoch is the sentences sorted by their length with some noise, cut into batches, and the batches in any order.
+"""
+
+# TODO(docstring) join:
+#   What if all there is to learn from can be counted? Then an epoch has every sentence once, in an order of its seed.
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from attnscope.errors import require
 from attnscope.tasks.batch import END, NOWHERE, Batch, lengths, pad
-from attnscope.tasks.buckets import Buckets
 from attnscope.tasks.task import Task, check_size
+
+NOISE = 0.1  # a sentence may be taken for one that is this share longer or shorter
+CACHED_EPOCHS = 32  # epochs: as many seeds may be trained side by side
+
+Epoch = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Buckets:
+    """The batches of every epoch of training, for sentences of these lengths."""
+
+    lengths: np.ndarray
+
+    def batch(self, seed: int, step: int, size: int) -> np.ndarray:
+        """The numbers of the sentences in the batch of one step; every epoch has each sentence once."""
+        epoch, number = divmod(step, self.steps(size))
+        return self._remembered(seed, epoch, size)[number]
+
+    def steps(self, size: int) -> int:
+        """Batches in an epoch; the last sentences make a smaller one."""
+        return -(-len(self.lengths) // size)
+
+    @cached_property
+    def _remembered(self) -> Callable[[int, int, int], Epoch]:
+        return lru_cache(maxsize=CACHED_EPOCHS)(self.epoch)
+
+    def epoch(self, seed: int, number: int, size: int) -> Epoch:
+        random = np.random.default_rng((seed, number))
+        noisy = self.lengths * random.uniform(1 - NOISE, 1 + NOISE, len(self.lengths))
+        batches = np.array_split(np.argsort(noisy), np.arange(size, len(noisy), size))
+        return tuple(batches[i] for i in random.permutation(len(batches)))
+
+
+def by_length(lengths: np.ndarray) -> np.ndarray:
+    """The shortest sentence first; those of the same length stay in their order."""
+    return np.argsort(lengths, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -105,7 +145,7 @@ class FiniteTask(Task):
         return part.batch(np.random.default_rng(seed).permutation(len(part))[:count])
 
 
-def some(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
+def subsample(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
     """At most so many of them, drawn once and for all, in their order."""
     if most is None or len(rows) <= most:
         return rows

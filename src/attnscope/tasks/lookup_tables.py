@@ -4,9 +4,11 @@
 the answer needs the k-th word of the question and no other, so the guide is diagonal. The full stop is our end token.
 """
 
+# TODO(docstring) join:
+#   On which sentences were the numbers of baan2019 measured? The published lookup tables.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import factorial
@@ -15,11 +17,14 @@ from typing import TypeVar
 import numpy as np
 
 from attnscope.errors import choose, require
+from attnscope.files import Malformed
 from attnscope.tasks.batch import END, Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, some
+from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
+from attnscope.tasks.text.rows import SPLIT, Row
+from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 
 Composition = tuple[str, ...]  # names of tables, the one that is looked up first first
-Question = tuple[str, Composition]  # an input and what to look it up in
+Query = tuple[str, Composition]  # an input and what to look it up in
 Item = TypeVar("Item")
 
 # Of one or two tables:
@@ -30,7 +35,7 @@ LENGTHS = range(4, 11)
 MUCH_LONGER = tuple(f"{kind}{length}" for kind in BY_TABLES for length in LENGTHS)  # of four to ten tables
 SPLITS = (*PAIRS, *LONGER, *MUCH_LONGER, "all")
 MEANING = {"training": "train", "test": "heldout_compositions"}  # names that every task has
-MOST = 500  # compositions in a set of four tables and more, as in the published files
+MAX_COMPOSITIONS = 500  # compositions in a set of four tables and more, as in the published files
 # The share of all compositions of three tables that the published sets have: 136 of 216, 271 of 288, and 8 of 8. (150
 # of those 271 have no held-out table at all, for all that the set is called incremental; ours have one or two.)
 SHARES = {"longer_seen": 136 / 216, "longer_incremental": 271 / 288, "longer_new": 1.0}
@@ -68,21 +73,21 @@ class Tables:
             for name, outputs in zip(self.names, self.outputs, strict=True)
         }
 
-    def answer(self, question: Question) -> list[str]:
+    def answer(self, question: Query) -> list[str]:
         """The input, every intermediate result, and the last one."""
         said = [question[0]]
         for table in question[1]:
             said.append(self.mapping[table][said[-1]])
         return said
 
-    def every(self, compositions: Sequence[Composition]) -> list[Question]:
+    def every(self, compositions: Sequence[Composition]) -> list[Query]:
         """Each of these compositions with all inputs."""
         return [(string, composition) for composition in compositions for string in self.strings]
 
-    def half(self, compositions: Sequence[Composition], random: np.random.Generator) -> list[Question]:
+    def half(self, compositions: Sequence[Composition], random: np.random.Generator) -> list[Query]:
         """Each of these compositions with half of the inputs: four of the eight strings of three bits."""
         count = max(1, len(self.strings) // 2)
-        return [(string, each) for each in compositions for string in drawn(self.strings, count, random)]
+        return [(string, each) for each in compositions for string in sample(self.strings, count, random)]
 
 
 @dataclass(frozen=True)
@@ -105,18 +110,18 @@ class TableTask(FiniteTask):
         """The tables themselves."""
 
     @abstractmethod
-    def questions(self, split: str) -> list[Question]: ...
+    def questions(self, split: str) -> list[Query]: ...
 
     @property
     def source_vocabulary(self) -> Vocabulary:
-        return question_words(self.drawn.bits, len(self.drawn.names))
+        return query_vocabulary(self.drawn.bits, len(self.drawn.names))
 
     @property
     def target_vocabulary(self) -> Vocabulary:
-        return answer_words(self.drawn.bits)
+        return answer_vocabulary(self.drawn.bits)
 
     def part(self, split: str) -> Sentences:
-        return part_of(self._resolved, choose("split", MEANING.get(split, split), SPLITS))
+        return encode_split(self._resolved, choose("split", MEANING.get(split, split), SPLITS))
 
 
 @dataclass(frozen=True)
@@ -167,23 +172,23 @@ class LookupTables(TableTask):
 
     @property
     def drawn(self) -> Tables:
-        return draw_tables(self.bits, self.tables, self.heldout_tables, self.seed)
+        return sample_tables(self.bits, self.tables, self.heldout_tables, self.seed)
 
-    def questions(self, split: str) -> list[Question]:
+    def questions(self, split: str) -> list[Query]:
         if split in PAIRS:
             return self._pairs[split]
-        return longer_questions(self.drawn, split, self.seed)
+        return longer_queries(self.drawn, split, self.seed)
 
     @cached_property
-    def _pairs(self) -> dict[str, list[Question]]:
+    def _pairs(self) -> dict[str, list[Query]]:
         """Every single table and every pair, each in one split."""
         random, tables = np.random.default_rng((self.seed, 1)), self.drawn
-        shuffled = drawn(list(product(tables.composed, repeat=2)), None, random)
+        shuffled = sample(list(product(tables.composed, repeat=2)), None, random)
         kept, held = shuffled[: -self.heldout_compositions], shuffled[-self.heldout_compositions :]
-        inputs = [(pair, drawn(tables.strings, None, random)) for pair in kept]
+        inputs = [(pair, sample(tables.strings, None, random)) for pair in kept]
         trained = [(string, pair) for pair, order in inputs for string in order[self.heldout_inputs :]]
         left_out = [(string, pair) for pair, order in inputs for string in order[: self.heldout_inputs]]
-        left_out = drawn(left_out, None, random)
+        left_out = sample(left_out, None, random)
         new = list(product(tables.held_out, repeat=2))
         mixed = [pair for pair in product(tables.names, repeat=2) if kind_of(pair, tables) == "heldout_tables"]
         return {
@@ -197,27 +202,27 @@ class LookupTables(TableTask):
 
 
 @lru_cache(maxsize=256)
-def part_of(task: TableTask, split: str) -> Sentences:
+def encode_split(task: TableTask, split: str) -> Sentences:
     """A split in numbers; equal settings share it."""
-    sentences = [sentence(question, task.drawn, task.end) for question in task.questions(split)]
-    return Sentences.of(sentences if split == "train" else some(sentences, task.test_size))
+    sentences = [encode_query(question, task.drawn, task.end) for question in task.questions(split)]
+    return Sentences.of(sentences if split == "train" else subsample(sentences, task.test_size))
 
 
-def sentence(question: Question, tables: Tables, end: bool) -> Sentence:
+def encode_query(question: Query, tables: Tables, end: bool) -> Sentence:
     """A question and its answer in numbers: `000 t1 t2 .` and `000 010 111`, with the end token that answers the stop.
 
     >>> tables = Tables(1, ((1, 0), (0, 1)), alone=1)
-    >>> sentence(("0", ("t1", "t2")), tables, end=True)
+    >>> encode_query(("0", ("t1", "t2")), tables, end=True)
     Sentence(source=(3, 5, 6, 1), target=(3, 4, 4, 1), gold_attention=(0, 1, 2, 3))
     """
     string, composition = question
-    source = question_words(tables.bits, len(tables.names)).encode([string, *composition])
-    target = answer_words(tables.bits).encode(tables.answer(question))
+    source = query_vocabulary(tables.bits, len(tables.names)).encode([string, *composition])
+    target = answer_vocabulary(tables.bits).encode(tables.answer(question))
     whole = Sentence((*source, END), (*target, END), tuple(range(len(target) + 1)))
     return whole if end else whole.without_end()
 
 
-def longer_questions(tables: Tables, split: str, seed: int) -> list[Question]:
+def longer_queries(tables: Tables, split: str, seed: int) -> list[Query]:
     """The questions of a split that follows from the tables and a seed: longer compositions, or all up to two."""
     if split == "all":
         return tables.every([(name,) for name in tables.names] + list(product(tables.names, repeat=2)))
@@ -227,7 +232,7 @@ def longer_questions(tables: Tables, split: str, seed: int) -> list[Question]:
         most = max(1, round(SHARES[split] * count_of(kind, length, tables)))
     else:
         kind = split.rstrip("0123456789")
-        length, most = int(split.removeprefix(kind)), MOST
+        length, most = int(split.removeprefix(kind)), MAX_COMPOSITIONS
     return tables.half(compositions(kind, length, most, tables, random), random)
 
 
@@ -235,7 +240,7 @@ def compositions(kind: str, length: int, most: int, tables: Tables, random: np.r
     """Some compositions of a kind, none twice; all of them if there are no more."""
     names = {"heldout_compositions": tables.composed, "new_compositions": tables.held_out}.get(kind, tables.names)
     if len(names) ** length <= 64 * most:
-        candidates: Iterator[Composition] = iter(drawn(list(product(names, repeat=length)), None, random))
+        candidates: Iterator[Composition] = iter(sample(list(product(names, repeat=length)), None, random))
     else:
         places = random.integers(0, len(names), (64 * most, length))
         candidates = (tuple(names[i] for i in row) for row in places.tolist())
@@ -263,7 +268,7 @@ def count_of(kind: str, length: int, tables: Tables) -> int:
 
 
 @lru_cache(maxsize=64)
-def draw_tables(bits: int, tables: int, alone: int, seed: int) -> Tables:
+def sample_tables(bits: int, tables: int, alone: int, seed: int) -> Tables:
     """Bijections at random, no two alike."""
     random = np.random.default_rng((seed, 0))
     found: dict[tuple[int, ...], None] = {}
@@ -272,7 +277,7 @@ def draw_tables(bits: int, tables: int, alone: int, seed: int) -> Tables:
     return Tables(bits, tuple(found), alone)
 
 
-def drawn(items: Sequence[Item], count: int | None, random: np.random.Generator) -> list[Item]:
+def sample(items: Sequence[Item], count: int | None, random: np.random.Generator) -> list[Item]:
     """Some of them, none twice, or, without a count, all of them; in any order."""
     return [items[i] for i in random.permutation(len(items))[:count]]
 
@@ -286,10 +291,108 @@ def bit_strings(bits: int) -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def question_words(bits: int, tables: int) -> Vocabulary:
+def query_vocabulary(bits: int, tables: int) -> Vocabulary:
     return Vocabulary.of([*bit_strings(bits), *(f"t{i + 1}" for i in range(tables))])
 
 
 @lru_cache(maxsize=64)
-def answer_words(bits: int) -> Vocabulary:
+def answer_vocabulary(bits: int) -> Vocabulary:
     return Vocabulary.of(bit_strings(bits))
+
+
+FULL_STOP = "."
+EXPECTED = "JSON lines packed with gzip, with the fields 'sample', 'split', 'source', 'target' and 'alignment'"
+
+
+@dataclass(frozen=True)
+class PublishedLookupTables(TableTask):
+    """The published sentences, in the splits of `LookupTables`.
+
+    The tables are the same in every sample; what differs is what is held out. In the published heldout_tables4 to
+    heldout_tables10 many compositions have none of the last two tables (184 of the 460 of four tables). The files
+    have no sets of three tables: longer_seen, longer_incremental and longer_new are drawn here, from the published
+    tables.
+    """
+
+    sample: str = "sample1"
+    end: bool = True  # does the target have an end token? baan2019 has none (end=False)
+    test_size: int | None = None  # the most sentences of a split that are measured on; None: all of them
+    folder: str = "lookup_tables"  # a complete path, or one below the folder that ATTNSCOPE_DATA names
+    fingerprint: str | None = None  # a checksum of the files; if given, others are refused
+
+    def __post_init__(self) -> None:
+        check_test_size(self.test_size)
+
+    def resolved(self) -> "PublishedLookupTables":
+        found = corpus_fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint)
+        return replace(self, fingerprint=found)
+
+    @cached_property
+    def drawn(self) -> Tables:
+        """The tables themselves, as far as the training sentences with one table tell."""
+        training = self.rows("train")
+        seen = {(row.composition[0], row.question[0]): row.answer[1] for row in training if len(row.composition) == 1}
+        strings = sorted({string for _, string in seen})
+        tables = sorted({table for table, _ in seen}, key=lambda name: int(name.removeprefix("t")))
+        composed = {table for row in training if len(row.composition) > 1 for table in row.composition}
+        try:
+            outputs = tuple(tuple(strings.index(seen[table, string]) for string in strings) for table in tables)
+        except (KeyError, ValueError) as error:
+            raise Malformed(f"the training sentences of {self.sample} do not give every table ({error})") from error
+        return Tables(len(strings[0]), outputs, alone=len(tables) - len(composed))
+
+    def questions(self, split: str) -> list[Query]:
+        if split in LONGER or split == "all":
+            return longer_queries(self.drawn, split, seed=0)
+        return [row.checked(self.drawn) for row in self.rows(split)]
+
+    def rows(self, split: str) -> "list[PublishedRow]":
+        file = "lookup_tables.jsonl.gz" if split in PAIRS else "longer_compositions.jsonl.gz"
+        samples = read_published(f"{self.folder}/{file}", self._resolved.fingerprint)
+        splits = samples[choose("sample", self.sample, samples)]
+        return splits[choose("split", split, splits)]
+
+
+def published(sample: str = "sample1", end: bool = True) -> PublishedLookupTables:
+    """The task of the published files; baan2019 has sample1 and end=False."""
+    return PublishedLookupTables(sample, end)
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A line of a published file."""
+
+    row: Row
+    question: Query
+    answer: tuple[str, ...]
+
+    @property
+    def composition(self) -> Composition:
+        return self.question[1]
+
+    @classmethod
+    def of(cls, row: Row) -> "PublishedRow":
+        source, target = str(row.field("source")).split(), tuple(str(row.field("target")).split())
+        if len(source) < 3 or source[-1] != FULL_STOP or len(target) != len(source) - 1:
+            raise row.wrong(
+                "expected a source such as '000 t1 t2 .' and a target of its input and the result of each table, "
+                f"not {' '.join(source)!r} and {' '.join(target)!r}"
+            )
+        if str(row.field("alignment")).split() != [str(i) for i in range(len(source))]:
+            raise row.wrong(f"the alignment must be diagonal, from 0 to {len(source) - 1}")
+        return cls(row, (source[0], tuple(source[1:-1])), target)
+
+    def checked(self, tables: Tables) -> Query:
+        """The question, whose answer must follow from the tables."""
+        if not set(self.composition) <= set(tables.names) or tuple(tables.answer(self.question)) != self.answer:
+            raise self.row.wrong(f"{' '.join(self.answer)!r} does not follow from the tables of the training sentences")
+        return self.question
+
+
+@lru_cache(maxsize=4)
+def read_published(file: str, fingerprint: str | None) -> dict[str, dict[str, list[PublishedRow]]]:
+    """Sample to split to lines; the checksum is given so that a changed file is read again."""
+    found: dict[str, dict[str, list[PublishedRow]]] = {}
+    for row in read_corpus(file, (), EXPECTED):
+        found.setdefault(str(row.field("sample")), {}).setdefault(row.split(SPLIT), []).append(PublishedRow.of(row))
+    return found

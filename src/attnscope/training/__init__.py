@@ -1,7 +1,6 @@
 """How it learns."""
 
-from attnscope.training.accuracy import evaluate
-from attnscope.training.decisions import Decisions, decide
+from attnscope.training.evaluation import Decisions, decide, evaluate
 from attnscope.training.fit import TrainingDiverged, fit
 from attnscope.training.objectives import (
     L2,

@@ -11,14 +11,14 @@ from torch import nn
 from attnscope.errors import AttnscopeError, require
 from attnscope.models.capabilities import GivesTrace
 from attnscope.tasks import Batch, Task
-from attnscope.training.accuracy import evaluate
-from attnscope.training.descent import Descent
+from attnscope.training.evaluation import evaluate
 from attnscope.training.objectives import CrossEntropy, Objective
 from attnscope.training.progress import Progress, load_progress, load_weights, save_progress, save_weights, weights
 from attnscope.training.settings import TrainingSettings
+from attnscope.training.step import TrainingStep
 
-Watch = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
-Report = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
+Monitor = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
+ReportProgress = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
 
 EVALUATION_BATCH = 128
 
@@ -34,8 +34,8 @@ def fit(
     settings: TrainingSettings | None = None,
     seed: int = 0,
     folder: Path | None = None,
-    watch: Mapping[str, Watch] | None = None,
-    report: Report | None = None,
+    watch: Mapping[str, Monitor] | None = None,
+    report: ReportProgress | None = None,
     save_every: float = 20.0,
 ) -> Progress:
     """Train the model in place and give back the log of its evaluations.
@@ -46,13 +46,13 @@ def fit(
     objective, settings = objective or CrossEntropy(), settings or TrainingSettings()
     require(isinstance(objective, Objective), f"an objective is one such as CrossEntropy(), not {objective!r}")
     require(isinstance(settings, TrainingSettings), f"settings are TrainingSettings(steps=100), say, not {settings!r}")
-    run = Fit(model, task, objective, settings, seed, folder, watch or {})
-    return carry_out(run, report, save_every).progress
+    run = TrainingRun(model, task, objective, settings, seed, folder, watch or {})
+    return run_to_end(run, report, save_every).progress
 
 
-def carry_out(run: "Fit", report: Report | None = None, save_every: float = 20.0) -> "Fit":
+def run_to_end(run: "TrainingRun", report: ReportProgress | None = None, save_every: float = 20.0) -> "TrainingRun":
     """All steps that are left."""
-    pace = Pace([run], report, save_every)
+    pace = ProgressSaver([run], report, save_every)
     while not run.finished:
         run.advance()
         pace.keep()
@@ -60,10 +60,10 @@ def carry_out(run: "Fit", report: Report | None = None, save_every: float = 20.0
     return run
 
 
-class Pace:
+class ProgressSaver:
     """When to save, and whom to tell, while runs go on side by side."""
 
-    def __init__(self, runs: "Sequence[Fit]", report: Report | None, save_every: float):
+    def __init__(self, runs: "Sequence[TrainingRun]", report: ReportProgress | None, save_every: float):
         self.runs, self.report, self.save_every = runs, report, save_every
         self.saved = self.seen = time.monotonic()
 
@@ -83,7 +83,7 @@ class Pace:
             self.saved = time.monotonic()
 
 
-class Fit:
+class TrainingRun:
     """One training run, step by step."""
 
     def __init__(
@@ -94,13 +94,13 @@ class Fit:
         settings: TrainingSettings,
         seed: int,
         folder: Path | None,
-        watch: Mapping[str, Watch],
+        watch: Mapping[str, Monitor],
     ):
         self.model, self.task, self.settings, self.objective = model, task, settings, objective
         self.seed, self.folder, self.watch = seed, folder, watch
         if isinstance(model, GivesTrace):
             model.decoding = settings.decoding
-        self.descent = Descent(model, objective, settings)
+        self.descent = TrainingStep(model, objective, settings)
         self.progress = load_progress(self._state, model, self.descent.adam) if folder else Progress()
         if self.progress.step == 0:
             self._observe()

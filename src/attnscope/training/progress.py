@@ -35,7 +35,9 @@ class Progress:
 
 
 def save_progress(path: Path, progress: Progress, model: nn.Module, adam: torch.optim.Optimizer) -> None:
-    tensors = named("model", weights(model)) | named("best", progress.best) | named("adam", moments(adam))
+    tensors = (
+        with_prefix("model", weights(model)) | with_prefix("best", progress.best) | with_prefix("adam", moments(adam))
+    )
     facts = {name: value for name, value in vars(progress).items() if name != "best"}
     write_atomically(path, save(tensors, {"progress": json.dumps(facts)}))
 
@@ -44,10 +46,10 @@ def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> 
     """Put model and optimiser back to where the file left them; without a file, nothing has happened yet."""
     if not path.exists():
         return Progress()
-    tensors, facts = read(path)
-    load_weights(model, part("model", tensors))
-    restore_moments(adam, part("adam", tensors))
-    return Progress(**json.loads(facts["progress"]), best=part("best", tensors))
+    tensors, facts = read_tensors(path)
+    load_weights(model, without_prefix("model", tensors))
+    restore_moments(adam, without_prefix("adam", tensors))
+    return Progress(**json.loads(facts["progress"]), best=without_prefix("best", tensors))
 
 
 def weights(model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> Weights:
@@ -77,7 +79,7 @@ def save_weights(path: Path, tensors: Weights) -> None:
     write_atomically(path, save(tensors))
 
 
-def read(path: Path) -> tuple[Weights, dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
@@ -98,9 +100,9 @@ def restore_moments(adam: torch.optim.Optimizer, saved: Weights) -> None:
     adam.load_state_dict({"state": states, "param_groups": adam.state_dict()["param_groups"]})
 
 
-def named(prefix: str, tensors: Weights) -> Weights:
+def with_prefix(prefix: str, tensors: Weights) -> Weights:
     return {f"{prefix}/{name}": value for name, value in tensors.items()}
 
 
-def part(prefix: str, tensors: Weights) -> Weights:
+def without_prefix(prefix: str, tensors: Weights) -> Weights:
     return {name.removeprefix(f"{prefix}/"): v for name, v in tensors.items() if name.startswith(f"{prefix}/")}

@@ -16,23 +16,23 @@ from torch.func import functional_call, vmap
 
 from attnscope.models.recurrent import generators
 from attnscope.tasks import Batch
-from attnscope.training.descent import Descent, trained_parameters
-from attnscope.training.fit import Fit, Pace, seed_of
+from attnscope.training.fit import ProgressSaver, TrainingRun, seed_of
 from attnscope.training.objectives import Objective
 from attnscope.training.progress import Progress
 from attnscope.training.settings import TrainingSettings
+from attnscope.training.step import TrainingStep, trained_parameters
 
 
-def fit_together(runs: Sequence[Fit], save_every: float = 20.0) -> list[Progress]:
+def fit_together(runs: Sequence[TrainingRun], save_every: float = 20.0) -> list[Progress]:
     """Train them all; those that an earlier attempt left at different steps go in groups of the same step."""
     by_step = sorted(runs, key=lambda run: run.progress.step)
     for _, group in groupby(by_step, key=lambda run: run.progress.step):
-        descend_together(list(group), save_every)
+        train_group(list(group), save_every)
     return [run.progress for run in runs]
 
 
-def descend_together(runs: Sequence[Fit], save_every: float) -> None:
-    replicas, pace = Replicas(runs), Pace(runs, None, save_every)
+def train_group(runs: Sequence[TrainingRun], save_every: float) -> None:
+    replicas, pace = Replicas(runs), ProgressSaver(runs, None, save_every)
     going = [run for run in runs if not run.finished]
     batch = next_batch(runs, going)
     while going:
@@ -43,29 +43,29 @@ def descend_together(runs: Sequence[Fit], save_every: float) -> None:
                 run.after(loss)
         for run in going:
             if run.finished:
-                leave(run.model)
+                detach_weights(run.model)
                 run.finish()
         pace.keep()
         going = [run for run in going if not run.finished]
 
 
-def next_batch(runs: Sequence[Fit], going: Sequence[Fit], ahead: int = 0) -> Batch | None:
+def next_batch(runs: Sequence[TrainingRun], going: Sequence[TrainingRun], ahead: int = 0) -> Batch | None:
     """Each run's own batch of the step that is next; one that is finished gets one as well, to no effect."""
     if not going:
         return None
     step = going[0].progress.step + ahead
-    return stacked([run.task.training_batch(run.seed, step, run.settings.batch_size) for run in runs])
+    return stack_batches([run.task.training_batch(run.seed, step, run.settings.batch_size) for run in runs])
 
 
-class Replicas(Descent):
+class Replicas(TrainingStep):
     """Many models and one optimiser."""
 
-    def __init__(self, runs: Sequence[Fit]):
+    def __init__(self, runs: Sequence[TrainingRun]):
         self.runs = runs
         first = runs[0]
-        self.weights = side_by_side([run.model for run in runs])
+        self.weights = stack_parameters([run.model for run in runs])
         super().__init__(first.model, first.objective, first.settings)
-        self.priced = Priced(first.model, first.objective, first.settings)
+        self.priced = LossModule(first.model, first.objective, first.settings)
         self.chance = [torch.Generator(self.device) for _ in runs]
         self._take_moments()
 
@@ -123,7 +123,7 @@ class Replicas(Descent):
                 }
 
 
-class Priced(nn.Module):
+class LossModule(nn.Module):
     """A model and what it is paid for, as one module, so that both see the same weights."""
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
@@ -135,7 +135,7 @@ class Priced(nn.Module):
         return self.objective(self.model, batch, trace)
 
 
-def side_by_side(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
+def stack_parameters(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
     """The weights of all models, each of which from now on looks into its share of them."""
     own = [dict(model.named_parameters()) for model in models]
     together = {name: nn.Parameter(torch.stack([each[name].detach() for each in own])) for name in own[0]}
@@ -145,13 +145,13 @@ def side_by_side(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
     return together
 
 
-def leave(model: nn.Module) -> None:
+def detach_weights(model: nn.Module) -> None:
     """From now on the model has its weights to itself."""
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
 
 
-def stacked(batches: Sequence[Batch]) -> Batch:
+def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Batches side by side, padded to common widths, and with empty sentences to a common size."""
     source, target = (max(getattr(batch, side).shape[-1] for batch in batches) for side in ("source", "target"))
     tensors = [batch.widened(source, target, max(map(len, batches))).tensors() for batch in batches]

@@ -2,8 +2,8 @@
 
 from attnscope.errors import choose, require
 from attnscope.lab.engines.local import LocalEngine
-from attnscope.lab.engines.outcome import Done, Engine, Outcome
 from attnscope.lab.engines.ray import RayEngine
+from attnscope.lab.engines.worker import Engine, OnDone, Outcome
 
 ENGINES = ("local", "ray")
 
@@ -23,4 +23,4 @@ def engine(name: str, workers: int | None = None, address: str | None = None) ->
     return RayEngine(address)
 
 
-__all__ = ["ENGINES", "Done", "Engine", "LocalEngine", "Outcome", "RayEngine", "engine"]
+__all__ = ["ENGINES", "Engine", "LocalEngine", "OnDone", "Outcome", "RayEngine", "engine"]

@@ -14,8 +14,19 @@ from dataclasses import dataclass
 from typing import Generic
 
 from attnscope.errors import BadSetting, require
-from attnscope.lab.engines.outcome import ATTEMPTS, Done, Outcome, R, T, attempt
-from attnscope.lab.engines.worker import Worker, dismiss, heard_of, hire, received
+from attnscope.lab.engines.worker import (
+    ATTEMPTS,
+    OnDone,
+    Outcome,
+    R,
+    T,
+    Worker,
+    ready_workers,
+    receive,
+    run_item,
+    spawn,
+    stop_workers,
+)
 
 
 @dataclass(frozen=True)
@@ -27,11 +38,11 @@ class LocalEngine:
     def __post_init__(self) -> None:
         require(self.workers is None or self.workers >= 0, f"workers must be 0 or more, not {self.workers}")
 
-    def map(self, function: Callable[[T], R], items: Sequence[T], done: Done[R] | None = None) -> list[Outcome[R]]:
+    def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
         count = cores() if self.workers is None else self.workers
         if count == 0:
-            return [_here(function, place, item, done) for place, item in enumerate(items)]
-        return _Shift([_packed(function, item) for item in items], done).run(count)
+            return [run_here(function, place, item, done) for place, item in enumerate(items)]
+        return _Pool([pickled(function, item) for item in items], done).run(count)
 
 
 def cores() -> int:
@@ -39,24 +50,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _here(function: Callable[[T], R], place: int, item: T, done: Done[R] | None) -> Outcome[R]:
-    outcome = attempt(function, item)
+def run_here(function: Callable[[T], R], place: int, item: T, done: OnDone[R] | None) -> Outcome[R]:
+    outcome = run_item(function, item)
     if done:
         done(place, outcome)
     return outcome
 
 
-def _packed(function: Callable[[T], R], item: T) -> bytes:
+def pickled(function: Callable[[T], R], item: T) -> bytes:
     try:
         return pickle.dumps((function, item))
     except Exception as error:
         raise BadSetting(f"{function!r} of {item!r} cannot be sent to another process: {error}") from error
 
 
-class _Shift(Generic[R]):
+class _Pool(Generic[R]):
     """One call of map: pieces of work that wait, workers at others, and the outcomes so far."""
 
-    def __init__(self, work: Sequence[bytes], done: Done[R] | None) -> None:
+    def __init__(self, work: Sequence[bytes], done: OnDone[R] | None) -> None:
         self.work, self.done = work, done
         self.waiting = deque(range(len(work)))
         self.attempts = [0] * len(work)
@@ -67,10 +78,10 @@ class _Shift(Generic[R]):
         try:
             while len(self.outcomes) < len(self.work):
                 self.hand_out(count)
-                for worker in heard_of(self.workers):
+                for worker in ready_workers(self.workers):
                     self.hear(worker)
         finally:
-            dismiss(self.workers)
+            stop_workers(self.workers)
         return [self.outcomes[place] for place in range(len(self.work))]
 
     def hand_out(self, count: int) -> None:
@@ -84,7 +95,7 @@ class _Shift(Generic[R]):
                 return worker
         if len(self.workers) == count:
             return None
-        self.workers.append(hire())
+        self.workers.append(spawn())
         return self.workers[-1]
 
     def give(self, worker: Worker, place: int) -> None:
@@ -94,7 +105,7 @@ class _Shift(Generic[R]):
             worker.connection.send_bytes(self.work[place])
 
     def hear(self, worker: Worker) -> None:
-        outcome = received(worker)
+        outcome = receive(worker)
         if outcome is None:
             self.bury(worker)
         elif worker.place is not None:
@@ -104,13 +115,13 @@ class _Shift(Generic[R]):
     def bury(self, worker: Worker) -> None:
         """A process died: its item waits again, or has failed if this has happened too often."""
         self.workers.remove(worker)
-        dismiss([worker])
+        stop_workers([worker])
         if worker.place is None:
             return
         if self.attempts[worker.place] < ATTEMPTS:
             self.waiting.appendleft(worker.place)
         else:
-            self.finish(worker.place, Outcome(failure=_epitaph(worker.process.exitcode)))
+            self.finish(worker.place, Outcome(failure=exit_message(worker.process.exitcode)))
 
     def finish(self, place: int, outcome: Outcome[R]) -> None:
         self.outcomes[place] = outcome
@@ -118,7 +129,7 @@ class _Shift(Generic[R]):
             self.done(place, outcome)
 
 
-def _epitaph(code: int | None) -> str:
+def exit_message(code: int | None) -> str:
     if code is not None and code < 0:
         return f"its process died {ATTEMPTS} times, the last time by {signal.Signals(-code).name}"
     return f"its process ended {ATTEMPTS} times before the item was done, the last time with exit code {code}"

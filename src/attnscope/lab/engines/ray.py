@@ -11,12 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnscope.errors import AttnscopeError
-from attnscope.lab.engines.environment import environment
-from attnscope.lab.engines.outcome import ATTEMPTS, Done, Outcome, R, T, attempt
+from attnscope.lab.engines.worker import ATTEMPTS, OnDone, Outcome, R, T, environment, run_item
 
 QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
-KNOCK = 10.0  # seconds
-ALONE = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+CONNECT_TIMEOUT = 10.0  # seconds
+LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class RayEngine:
 
     address: str | None = None
 
-    def map(self, function: Callable[[T], R], items: Sequence[T], done: Done[R] | None = None) -> list[Outcome[R]]:
+    def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
         with _cluster(self.address) as ray:
-            task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(attempt)
+            task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(run_item)
             references = [task.remote(function, item) for item in items]
             try:
                 outcomes = dict(_outcomes(ray, references, done))
@@ -37,7 +36,7 @@ class RayEngine:
         return [outcomes[place] for place in range(len(items))]
 
 
-def _outcomes(ray: Any, references: list[Any], done: Done[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
+def _outcomes(ray: Any, references: list[Any], done: OnDone[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
     """Each outcome as it comes, with its place."""
     pending = {reference: place for place, reference in enumerate(references)}
     while pending:
@@ -80,18 +79,18 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
-        _knock(address or "")
-        ray.init(**QUIET, **(ALONE if address is None else {"address": address}))
+        _check_reachable(address or "")
+        ray.init(**QUIET, **(LOCAL_CLUSTER if address is None else {"address": address}))
     except (OSError, RuntimeError, ValueError) as error:
         what = f"reach the Ray cluster at {address}" if address else "start Ray on this machine"
         raise AttnscopeError(f"cannot {what}: {_in_one_line(error)}") from error
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Ray itself tries for many minutes, deaf to all signals, before it gives up on an address where nobody answers."""
     place = urlsplit(f"//{address.removeprefix('ray://')}")
     if place.hostname and place.port:
-        socket.create_connection((place.hostname, place.port), timeout=KNOCK).close()
+        socket.create_connection((place.hostname, place.port), timeout=CONNECT_TIMEOUT).close()
 
 
 def _confined() -> dict[str, str]:

@@ -1,23 +1,143 @@
-"""How is a worker process started, heard of, and dismissed?"""
+"""How do processes that are being started come by settings that are not for this one?"""
 
+# TODO(docstring) join:
+#   What came of one piece of work: a value, or the sentence that says why there is none.
+#   What does a worker process do?
+#   How is a worker process started, heard of, and dismissed?
+import ctypes
 import multiprocessing
+import os
 import pickle
 import signal
-from collections.abc import Iterator
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from attnscope.lab.engines.environment import environment
-from attnscope.lab.engines.outcome import Outcome
-from attnscope.lab.engines.serve import serve
+from attnscope.errors import AttnscopeError
+
+
+@contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for what is started inside the block; afterwards they are as they were."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            _set(name, value)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS = 3  # at an item whose process dies under it
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    value: R | None = None
+    failure: str | None = None
+
+
+OnDone = Callable[[int, Outcome[R]], None]
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Applies a function to items, each somewhere, and keeps their order.
+
+    The function is one that another process can import; items and values are small plain data. An error in it is the
+    failure of that item alone. An item whose process dies is tried again, up to three times in all. `done` is told of
+    each outcome as it comes, with the item's place in the order.
+    """
+
+    def map(
+        self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None
+    ) -> list[Outcome[R]]: ...
+
+
+def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
+    """The function's value for an item, or its error as a sentence.
+
+    >>> run_item(len, "abc")
+    Outcome(value=3, failure=None)
+    """
+    try:
+        return Outcome(value=function(item))
+    except (Exception, SystemExit) as error:
+        return Outcome(failure=error_message(error))
+
+
+def error_message(error: BaseException) -> str:
+    """An error in words; one that was not meant for the reader says also what it is and where it arose."""
+    if isinstance(error, AttnscopeError):
+        return str(error)
+    return f"{type(error).__name__}: {error}{_where(error)}"
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def serve(connection: Connection) -> None:
+    _end_with_parent()
+    try:
+        while True:
+            connection.send_bytes(_outcome_bytes(connection.recv_bytes()))
+    except (EOFError, ConnectionError):  # nobody is waiting for an answer any more
+        return
+
+
+def _outcome_bytes(work: bytes) -> bytes:
+    outcome = run_item(_call, work)
+    try:
+        return pickle.dumps(outcome)
+    except Exception as error:
+        return pickle.dumps(Outcome[Any](failure=f"its result cannot be sent back: {error_message(error)}"))
+
+
+def _call(work: bytes) -> Any:
+    function, item = pickle.loads(work)
+    return function(item)
+
+
+def _end_with_parent() -> None:
+    """The kernel's signal reaches a process that is deep in a computation; the thread serves where there is none."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch_parent, daemon=True).start()
+
+
+def _watch_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-PATIENCE = 5.0  # seconds for a process to leave by itself
-PULSE = 1.0  # seconds between looks at processes that say nothing
+STOP_TIMEOUT = 5.0  # seconds for a process to leave by itself
+POLL_SECONDS = 1.0  # seconds between looks at processes that say nothing
 
 
 @dataclass
@@ -29,18 +149,18 @@ class Worker:
     place: int | None = None
 
 
-def hire() -> Worker:
+def spawn() -> Worker:
     """Start a process that serves, on one thread."""
     context = multiprocessing.get_context("spawn")  # a forked copy of a process that uses torch may hang
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs,), daemon=True)
-    with environment(ONE_THREAD), _deaf_to_interrupts(), theirs:
+    with environment(ONE_THREAD), _interrupts_blocked(), theirs:
         process.start()
     return Worker(process, ours)
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def _interrupts_blocked() -> Iterator[None]:
     """What is started inside the block does not hear Ctrl-C: that is this process's to answer."""
     resource_tracker.ensure_running()  # else started along with the first process, and it opens our ears again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -50,16 +170,16 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def heard_of(workers: list[Worker]) -> list[Worker]:
+def ready_workers(workers: list[Worker]) -> list[Worker]:
     """Those that have sent something or have ended, waiting a while for there to be any.
 
     The end of a process mostly shows as the end of its connection, but not where a child of its own holds that open.
     """
-    ready = wait([worker.connection for worker in workers], timeout=PULSE)
+    ready = wait([worker.connection for worker in workers], timeout=POLL_SECONDS)
     return [worker for worker in workers if worker.connection in ready or not worker.process.is_alive()]
 
 
-def received(worker: Worker) -> Outcome[Any] | None:
+def receive(worker: Worker) -> Outcome[Any] | None:
     """What a worker that was heard of has sent; None if it died."""
     try:
         answer = worker.connection.recv_bytes() if worker.connection.poll() else None
@@ -68,14 +188,14 @@ def received(worker: Worker) -> Outcome[Any] | None:
     return pickle.loads(answer) if answer else None
 
 
-def dismiss(workers: list[Worker]) -> None:
+def stop_workers(workers: list[Worker]) -> None:
     """End processes: an idle one leaves when its connection is closed, a busy one is stopped."""
     for worker in workers:
         worker.connection.close()
         if worker.place is not None:
             worker.process.terminate()
     for worker in workers:
-        worker.process.join(PATIENCE)
+        worker.process.join(STOP_TIMEOUT)
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

@@ -24,7 +24,7 @@ from attnscope.studies.aitken2021.analysis import NetworkAnalysis, analyse
 from attnscope.studies.aitken2021.experiments import AO, Sizes, escan, escan_networks
 from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements
-from attnscope.tasks.escan import VERBS
+from attnscope.tasks.scan import VERBS
 
 SAME_LENGTH = "AO, T = S"
 OFFSETS = range(-5, 6)

@@ -25,7 +25,7 @@ from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import Batch, Translation
-from attnscope.training.bleu import bleu, drawn
+from attnscope.training.evaluation import bleu, sample_sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def agreed(run: Run, settings: Optimised) -> Measurement:
 def batches(task: Translation, count: int) -> Iterator[Batch]:
     """Validation sentences of similar length together."""
     part = task.part("validation")
-    chosen = drawn(part, count)
+    chosen = sample_sentences(part, count)
     for start in range(0, len(chosen), TOGETHER):
         yield part.batch(chosen[start : start + TOGETHER])
 

@@ -28,7 +28,7 @@ from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.studies.finding import Measurement, TrainedCase
 from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
 from attnscope.tasks.task import trimmed
-from attnscope.training.bleu import Bleu, bleu
+from attnscope.training.evaluation import Bleu, bleu
 
 METRICS = ("top", "kendall")  # the top 5 % of eq. 10; Kendall's τ
 

@@ -41,10 +41,10 @@ from attnscope.studies.snell2021.counting import identified
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
-from attnscope.tasks.text.coder import Coder
-from attnscope.tasks.text.origins import fingerprint, read
 from attnscope.tasks.text.rows import Row as CorpusRow
-from attnscope.tasks.text.rows import described
+from attnscope.tasks.text.rows import format_name
+from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.text.vocabularies import Coder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 FILE = "word_alignments/en-fr_hansards.jsonl.gz"
 EXPECTED = (
-    f"{described(FILE)}, with the fields source and target (lists of words), alignment (sure links) and possible "
+    f"{format_name(FILE)}, with the fields source and target (lists of words), alignment (sure links) and possible "
     "(other links), which are lists of pairs [source, target] counted from 0"
 )
 
@@ -85,12 +85,12 @@ class LinkedPair:
 
 def checksum() -> str:
     """Of the gold alignments: what changes when they change."""
-    return fingerprint(FILE, EXPECTED)
+    return corpus_fingerprint(FILE, EXPECTED)
 
 
 def linked_pairs(preparation: Preparation, count: int) -> list[LinkedPair]:
     """So many of the sentence pairs, always the same, the shortest first."""
-    rows = read(FILE, (), EXPECTED)
+    rows = read_corpus(FILE, (), EXPECTED)
     chosen = np.random.default_rng(0).permutation(len(rows))[:count]
     return sorted((linked_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
 

@@ -26,7 +26,7 @@ from attnscope.studies.finding import (
 )
 from attnscope.studies.tutek2020.experiments import AdditiveLabel, LayersLabel, ModelLabel, Sizes
 from attnscope.tasks import Batch
-from attnscope.training.decisions import Decisions, decide
+from attnscope.training.evaluation import Decisions, decide
 
 published = published_by("tutek2020")
 

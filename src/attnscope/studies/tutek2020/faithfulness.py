@@ -33,7 +33,7 @@ from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Classification
 from attnscope.tasks.task import trimmed
 from attnscope.tasks.text import UNKNOWN
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 
 SAMPLE_SEED = 0  # of the tested texts: the same for all seeds of training
 BATCH_SIZE = {"cpu": 128, "cuda": 1024}  # large batches cost a GPU nothing, and a CPU their padding

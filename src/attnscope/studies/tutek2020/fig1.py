@@ -23,7 +23,7 @@ from attnscope.studies.claims import ClaimVerdict, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, model_experiment
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 
 ATTENTION = "additive"
 REGULARISED = (MLM, TYING)  # the paper shows the first, "while the others fare comparably"

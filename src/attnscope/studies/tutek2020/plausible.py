@@ -22,7 +22,7 @@ from attnscope.studies.tutek2020.decisions import batches_on_device, corpus_and_
 from attnscope.studies.tutek2020.experiments import BASE, COMPARED, ModelLabel, Sizes, model_experiment, prepared_corpus
 from attnscope.studies.tutek2020.faithfulness import log_odds
 from attnscope.tasks import CORPORA, Batch, Classification, Words
-from attnscope.training.decisions import decide
+from attnscope.training.evaluation import decide
 
 ATTENTION = "additive"
 MAX_LENGTH = 400  # words of a review, as of those of IMDB

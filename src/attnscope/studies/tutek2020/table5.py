@@ -20,7 +20,7 @@ from attnscope.studies.tutek2020.decisions import published_in
 from attnscope.studies.tutek2020.experiments import GLOVE, LICENSED_NOTE, TEXTS, Sizes, with_licensed_corpora
 from attnscope.tasks import SPECIALS, Classification, TextTask, statistics
 from attnscope.tasks.text import Vectors, initial_embedding
-from attnscope.tasks.text.splits import PARTS
+from attnscope.tasks.text.preparation import PARTS
 
 published = published_in("table5")
 QUANTITIES = {

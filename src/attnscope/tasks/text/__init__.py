@@ -1,16 +1,11 @@
 """What is there to learn in real text? Corpora to classify and to translate."""
 
-from attnscope.tasks.text.classification import Classification
-from attnscope.tasks.text.corpora import CLASSIFICATIONS, CORPORA, TRANSLATIONS
-from attnscope.tasks.text.places import ChangedCorpus, MissingCorpus
-from attnscope.tasks.text.preparation import Preparation
-from attnscope.tasks.text.splits import PARTS, Splits
-from attnscope.tasks.text.statistics import statistics
-from attnscope.tasks.text.subwords import MODELS, Subwords
-from attnscope.tasks.text.task import TextTask
-from attnscope.tasks.text.translation import Translation
+from attnscope.tasks.text.corpora import CLASSIFICATIONS, CORPORA, TRANSLATIONS, statistics
+from attnscope.tasks.text.preparation import PARTS, Preparation, Splits
+from attnscope.tasks.text.sources import ChangedCorpus, MissingCorpus
+from attnscope.tasks.text.tasks import Classification, TextTask, Translation
 from attnscope.tasks.text.vectors import InitialEmbedding, Vectors, initial_embedding
-from attnscope.tasks.text.words import UNKNOWN, UNKNOWN_WORD, Words
+from attnscope.tasks.text.vocabularies import SUBWORD_MODELS, UNKNOWN, UNKNOWN_WORD, Subwords, Words
 
 # Every kind of settings that a corpus is described by, under the name that it has in JSON.
 SETTINGS: dict[str, type] = {
@@ -19,7 +14,7 @@ SETTINGS: dict[str, type] = {
     "preparation": Preparation,
     "splits": Splits,
     "words": Words,
-    **dict.fromkeys(MODELS, Subwords),  # their own setting `kind` is what JSON knows them by
+    **dict.fromkeys(SUBWORD_MODELS, Subwords),  # their own setting `kind` is what JSON knows them by
     "vectors": Vectors,
 }
 

@@ -6,13 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
-from attnscope.tasks.buckets import by_length
-from attnscope.tasks.finite import Sentences
-from attnscope.tasks.text.coder import Coder
+from attnscope.tasks.finite import Sentences, by_length
 from attnscope.tasks.text.preparation import Preparation
 from attnscope.tasks.text.rows import Row
+from attnscope.tasks.text.vocabularies import Coder
 
-Words = list[str]
+Tokens = list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,12 @@ class Pair:
     rationale: np.ndarray | None = None  # of each word of the source, the share of people who marked it
 
 
-def plain(text: str | list[str]) -> str:
+def as_text(text: str | list[str]) -> str:
     return text if isinstance(text, str) else " ".join(text)
 
 
 @dataclass(frozen=True)
-class Lost:
+class DropCounts:
     """How many sentences of a split were left without a word, dropped as too long or too short, or cut."""
 
     empty: int = 0
@@ -39,19 +38,21 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TokenizedSplit:
     """The sentences of one split in words."""
 
-    sources: list[Words]
-    targets: list[Words]
+    sources: list[Tokens]
+    targets: list[Tokens]
     references: list[str]  # the targets as published
-    lost: Lost
+    lost: DropCounts
     rationales: list[np.ndarray]  # of each source; none at all where the corpus has none
 
 
-def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], preparation: Preparation) -> Prepared:
-    sources: list[Words] = []
-    targets: list[Words] = []
+def tokenize_split(
+    pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Tokens, Tokens]], preparation: Preparation
+) -> TokenizedSplit:
+    sources: list[Tokens] = []
+    targets: list[Tokens] = []
     references: list[str] = []
     rationales: list[np.ndarray] = []
     empty = dropped = truncated = 0
@@ -65,10 +66,10 @@ def prepared(pairs: Iterable[Pair], cut: Callable[[Pair], tuple[Words, Words]], 
             truncated += preparation.exceeded(source, target)
             sources.append(source[: preparation.max_length])
             targets.append(target[: preparation.max_length])
-            references.append(plain(pair.target))
+            references.append(as_text(pair.target))
             if pair.rationale is not None:
                 rationales.append(pair.rationale[: preparation.max_length])
-    return Prepared(sources, targets, references, Lost(empty, dropped, truncated), rationales)
+    return TokenizedSplit(sources, targets, references, DropCounts(empty, dropped, truncated), rationales)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -76,7 +77,7 @@ class Part(Sentences):
     """The sentences of one split of a corpus, and what became of the rest of it."""
 
     references: list[str]  # the targets as published
-    lost: Lost
+    lost: DropCounts
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -95,7 +96,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Marks:
+class SpecialTokens:
     """The special words before and after each sentence."""
 
     before: tuple[int, ...] = ()

@@ -18,10 +18,9 @@ from torch import Tensor
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks.batch import PAD, SPECIALS, Vocabulary
-from attnscope.tasks.text import origins
-from attnscope.tasks.text.lines import lines
-from attnscope.tasks.text.places import find
-from attnscope.tasks.text.task import TextTask
+from attnscope.tasks.text.rows import read_lines
+from attnscope.tasks.text.sources import corpus_fingerprint, find_corpus
+from attnscope.tasks.text.tasks import TextTask
 
 EXPECTED = "word vectors as .txt or .vec, plain or packed with gzip, or as .npz with a vocab.txt beside it"
 
@@ -34,7 +33,7 @@ class Vectors:
     fingerprint: str | None = None  # a checksum; if given, another file is refused
 
     def resolved(self) -> "Vectors":
-        return replace(self, fingerprint=origins.fingerprint(self.file, EXPECTED, self.fingerprint))
+        return replace(self, fingerprint=corpus_fingerprint(self.file, EXPECTED, self.fingerprint))
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> Initi
     A word that is not found as it is written is looked for in lower case.
     """
     wanted = {form for word in vocabulary.tokens[len(SPECIALS) :] for form in (word, word.lower())}
-    published = read_vectors(find(file, EXPECTED), wanted)
+    published = read_vectors(find_corpus(file, EXPECTED), wanted)
     rows = [published.get(word, published.get(word.lower())) for word in vocabulary.tokens]
     found = np.array([row is not None and i >= len(SPECIALS) for i, row in enumerate(rows)])
     if not found.any():
@@ -84,7 +83,7 @@ def from_npz(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
             vectors = np.asarray(file["vectors"], dtype=np.float32)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise Malformed(f"{path} is no .npz file with an array 'vectors': {error}") from error
-    words = [line for _, line in lines(find(str(path.with_name("vocab.txt")), EXPECTED))]
+    words = [line for _, line in read_lines(find_corpus(str(path.with_name("vocab.txt")), EXPECTED))]
     if vectors.shape[:1] != (len(words),) or vectors.ndim != 2:
         shape = " x ".join(map(str, vectors.shape))
         raise Malformed(f"{path} holds {shape} numbers, but vocab.txt beside it has {len(words)} words")
@@ -94,7 +93,7 @@ def from_npz(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
 def from_text(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     units = 0
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         if number == 1 and is_size(line):
             continue
         units = units or len(line.split(" ")) - 1

@@ -19,12 +19,12 @@ from attnscope.training.objectives import Objective
 from attnscope.training.settings import TrainingSettings
 
 Shape = tuple[torch.Size, torch.Size]
-EXACT = 8  # shapes that are recorded as they are; batches of other shapes are padded to one of a few widths
-MOST = 64  # shapes that are recorded at all: more of them would fill the memory
+EXACT_SHAPES = 8  # shapes that are recorded as they are; batches of other shapes are padded to one of a few widths
+MAX_SHAPES = 64  # shapes that are recorded at all: more of them would fill the memory
 
 
 @dataclass(frozen=True)
-class Recording:
+class CapturedStep:
     """A recorded step, the batch that it reads, and the loss that it writes."""
 
     graph: torch.cuda.CUDAGraph
@@ -37,7 +37,7 @@ class Recording:
         return self.loss
 
 
-class Descent:
+class TrainingStep:
     """A model and its optimiser."""
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
@@ -51,7 +51,7 @@ class Descent:
             self.parameters, rate, settings.betas, settings.epsilon, settings.weight_decay, settings.amsgrad,
             fused=True, capturable=self.on_gpu,
         )  # fmt: skip
-        self.recordings: dict[Shape, Recording | None] = {}
+        self.recordings: dict[Shape, CapturedStep | None] = {}
         self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two recordings run at once
 
     def trained_parameters(self) -> list[nn.Parameter]:
@@ -95,25 +95,25 @@ class Descent:
 
     def _recorded(self, batch: Batch) -> Tensor:
         """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
-        if shape_of(batch) not in self.recordings and len(self.recordings) >= EXACT:
-            batch = batch.widened(rounded(batch.source.shape[-1]), rounded(batch.target.shape[-1]))
+        if shape_of(batch) not in self.recordings and len(self.recordings) >= EXACT_SHAPES:
+            batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
         shape = shape_of(batch)
         if shape not in self.recordings:
-            if len(self.recordings) < MOST:
+            if len(self.recordings) < MAX_SHAPES:
                 self.recordings[shape] = None
             return self._descend(batch)
         recording = self.recordings[shape] or self._record(batch)
         self.recordings[shape] = recording
         return recording.replay(batch)
 
-    def _record(self, batch: Batch) -> Recording:
+    def _record(self, batch: Batch) -> CapturedStep:
         graph, own = torch.cuda.CUDAGraph(), batch.clone()
         for generator in self.generators():
             graph.register_generator_state(generator)
         self.adam.zero_grad()
         with torch.cuda.graph(graph, pool=self.memory):
             loss = self._descend(own)
-        return Recording(graph, own, loss)
+        return CapturedStep(graph, own, loss)
 
 
 @contextmanager
@@ -145,10 +145,10 @@ def shape_of(batch: Batch) -> Shape:
     return batch.source.shape, batch.target.shape
 
 
-def rounded(width: int) -> int:
+def padded_width(width: int) -> int:
     """The next of a few widths: in each doubling, four.
 
-    >>> [rounded(width) for width in (1, 7, 41, 230)]
+    >>> [padded_width(width) for width in (1, 7, 41, 230)]
     [1, 7, 48, 256]
     """
     step = 1 << max(0, (width - 1).bit_length() - 3)

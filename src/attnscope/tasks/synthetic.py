@@ -1,0 +1,226 @@
+"""Where to look when every letter comes from one letter? Translate it, translate and reverse, sort (aitken2021 §3)."""
+
+# TODO(docstring) join:
+#   Is attention learned when every sentence holds the same words? Copying, from several distributions (snell2021 §3.3).
+#   Where does a classifier keep what it knows of one word? Is the keyword in the sentence? (snell2021 §6.1)
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from string import ascii_uppercase
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnscope.errors import choose, require
+from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, Batch, Vocabulary
+from attnscope.tasks.task import SyntheticTask, check_lengths, lengths_between
+
+
+@dataclass(frozen=True)
+class OneToOne(SyntheticTask):
+    """Each letter becomes its number in the alphabet: B A C A becomes 2 1 3 1."""
+
+    num_words: int = 3
+    min_length: int = 15
+    max_length: int = 20  # "variable length ranging from 15 to 20"; the author's code stops at 19
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limit = len(ascii_uppercase)
+        require(1 <= self.num_words <= limit, f"num_words must be from 1 to {limit}, not {self.num_words}")
+        check_lengths(self.min_length, self.max_length)
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(ascii_uppercase[: self.num_words])
+
+    @cached_property
+    def target_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
+
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        lengths = lengths_between(self.min_length, self.max_length, random, size)
+        letters = torch.from_numpy(random.integers(0, self.num_words, (size, int(lengths.max()))))
+        order = self.order(letters, lengths)  # size x longest: which source position each target word comes from
+        return assemble(letters, order, lengths)
+
+    def order(self, letters: Tensor, lengths: Tensor) -> Tensor:
+        return torch.arange(letters.shape[1]).expand_as(letters)
+
+
+@dataclass(frozen=True)
+class ReversedOneToOne(OneToOne):
+    """The same, last letter first: B A C A becomes 1 3 1 2."""
+
+    def order(self, letters: Tensor, lengths: Tensor) -> Tensor:
+        return (lengths[:, None] - 1 - torch.arange(letters.shape[1])).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Sorting(OneToOne):
+    """The letters in alphabetical order: B C A D becomes A B C D."""
+
+    @cached_property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
+
+    def order(self, letters: Tensor, lengths: Tensor) -> Tensor:
+        beyond = torch.arange(letters.shape[1]) >= lengths[:, None]
+        return torch.argsort(letters.masked_fill(beyond, self.num_words), dim=1, stable=True)
+
+
+def assemble(letters: Tensor, order: Tensor, lengths: Tensor) -> Batch:
+    """Letters and where each target word comes from, as a batch in which the end token answers the end token."""
+    size, width = letters.shape
+    steps = torch.arange(width + 1)
+    mask = steps < lengths[:, None] + 1  # the end token counts
+    ends = steps == lengths[:, None]
+
+    def finish(numbers: Tensor) -> Tensor:
+        row = torch.cat([numbers + len(SPECIALS), torch.zeros(size, 1, dtype=numbers.dtype)], 1)
+        return row.masked_fill(~mask, PAD).masked_fill(ends, END)
+
+    guide = torch.cat([order, torch.zeros(size, 1, dtype=order.dtype)], 1)
+    guide = torch.where(ends, lengths[:, None], guide).masked_fill(~mask, NOWHERE)
+    return Batch(finish(letters), mask, finish(letters.gather(1, order)), mask.clone(), guide)
+
+
+Distribution = Callable[[np.random.Generator, int, int, int], np.ndarray]  # size, length, words -> size x length
+
+
+def distinct_words(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
+    """Some of the words in any order, none twice."""
+    return random.permuted(np.tile(np.arange(words), (size, 1)), axis=1)[:, :length]
+
+
+def permutations(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
+    """The same words in every sentence, as many as it is long: the first ones of the vocabulary."""
+    return distinct_words(random, size, length, length)
+
+
+def mixture(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
+    """A permutation of the first words, or of as many that follow them: two vocabularies without a common word."""
+    second = random.integers(0, 2, (size, 1))
+    return permutations(random, size, length, words) + length * second
+
+
+def independent_words(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
+    """Each word drawn on its own, so that some come twice."""
+    return random.integers(0, words, (size, length))
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "permutations": permutations,
+    "sampled": distinct_words,
+    "mixture": mixture,
+    "repeated": independent_words,
+}
+
+
+@dataclass(frozen=True)
+class Copying(SyntheticTask):
+    """The target is the source; with a `reordering`, its words in another order, the same for every sentence."""
+
+    distribution: str = "permutations"
+    num_words: int = 40  # snell2021 §3.3: 40, 60 for the control; A.3: 80 for the mixture
+    length: int = 40
+    evaluation_distribution: str | None = None  # the distribution that is measured on; None: the one of training
+    permutation_seed: int | None = (
+        None  # the seed of the fixed permutation π of positions (snell2021 §6.2); None: in order
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.length >= 1, f"a sentence needs at least one word: length is {self.length}")
+        require(
+            self.permutation_seed is None or self.permutation_seed >= 0,
+            f"permutation_seed must be a seed, not {self.permutation_seed}",
+        )
+        for distribution in (self.distribution, self.measured_on):
+            self._check(choose("distribution", distribution, DISTRIBUTIONS))
+
+    def _check(self, distribution: str) -> None:
+        least = {"mixture": 2 * self.length, "repeated": 1}.get(distribution, self.length)
+        require(
+            self.num_words >= least,
+            f"sentences of length {self.length} from the distribution {distribution!r} need at least {least} words; "
+            f"num_words is {self.num_words}",
+        )
+
+    @property
+    def measured_on(self) -> str:
+        return self.distribution if self.evaluation_distribution is None else self.evaluation_distribution
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """π: the source position that each target word comes from."""
+        if self.permutation_seed is None:
+            return np.arange(self.length)
+        return np.random.default_rng(self.permutation_seed).permutation(self.length)
+
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        drawn = DISTRIBUTIONS[self.distribution](random, size, self.length, self.num_words) + len(SPECIALS)
+        source = np.pad(drawn, ((0, 0), (0, 1)), constant_values=END)  # size x (length + 1)
+        order = np.append(self.order, self.length)  # the end answers the end
+        mask = torch.ones(source.shape, dtype=torch.bool)
+        guide = torch.from_numpy(np.tile(order, (size, 1)))
+        return Batch(torch.from_numpy(source), mask, torch.from_numpy(source[:, order]), mask.clone(), guide)
+
+    def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
+        return SyntheticTask.batches(replace(self, distribution=self.measured_on), split, size)
+
+
+KEYWORD = 0  # the first of the words, "1"
+
+
+@dataclass(frozen=True)
+class Keyword(SyntheticTask):
+    """A classification: the target is one word, `absent` or `present`, and has no end token.
+
+    The keyword "1" stands exactly once in a positive sentence, anywhere, and never in a negative one; all other words
+    are drawn uniformly. Half of the sentences are positive. The guide points at the keyword where there is one.
+    """
+
+    num_words: int = 40
+    length: int = 40
+    end: bool = True  # does an end token follow the words? Without it, the last position is a word, as in the paper
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.length >= 1, f"a sentence needs at least one word: length is {self.length}")
+        require(self.num_words >= 2, f"num_words must be at least 2, the keyword and another, not {self.num_words}")
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
+
+    @cached_property
+    def target_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(["absent", "present"])
+
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        present = balanced(random, size)
+        place = random.integers(0, self.length, size)
+        # Uniform words given their count of keywords: what the paper gets by rejecting draws.
+        words = random.integers(KEYWORD + 1, self.num_words, (size, self.length))
+        words[present, place[present]] = KEYWORD
+        source = torch.from_numpy(words + len(SPECIALS))
+        if self.end:
+            source = torch.nn.functional.pad(source, (0, 1), value=END)
+        target = torch.from_numpy(present[:, None] + len(SPECIALS))
+        guide = torch.from_numpy(np.where(present, place, NOWHERE)[:, None])
+        return Batch(source, torch.ones_like(source, dtype=torch.bool), target, torch.ones_like(target) > 0, guide)
+
+
+def balanced(random: np.random.Generator, size: int) -> np.ndarray:
+    """True and false equally often, in any order; where the size is odd, a coin decides which one is more frequent."""
+    return random.permuted((np.arange(size) + random.integers(2)) % 2 == 1)

@@ -1,0 +1,276 @@
+"""How does a corpus become a Task? Settings say which file and how; nothing is read before it is asked for."""
+
+# TODO(docstring) join:
+#   Which class is this text of? A translation into one word (snell2021 §2.4).
+#   What is this sentence in another language?
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from attnscope.errors import choose, require
+from attnscope.files import Malformed
+from attnscope.kinds import check_kinds
+from attnscope.tasks.batch import END, SPECIALS, START, Vocabulary
+from attnscope.tasks.finite import FiniteTask
+from attnscope.tasks.text.corpus import Corpus, Pair, Part, SpecialTokens, TokenizedSplit, as_text, tokenize_split
+from attnscope.tasks.text.preparation import PARTS, Preparation, Splits, split_rows
+from attnscope.tasks.text.rows import Row, format_name
+from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, Words
+
+CACHED_CORPORA = 8  # corpora in memory
+Text = TypeVar("Text", bound="TextTask")
+
+
+@dataclass(frozen=True)
+class TextTask(FiniteTask):
+    """A corpus of pairs. `file` is a complete path, or one below the folder that ATTNSCOPE_DATA names, or hf:name."""
+
+    file: str
+    columns: tuple[str, ...] = ()  # the names of the columns of a CSV or TSV file whose first line does not give them
+    splits: Splits = field(default_factory=Splits)
+    preparation: Preparation = field(default_factory=Preparation)
+    vocabulary: Words | Subwords = field(default_factory=Words)
+    fingerprint: str | None = None  # a checksum of the data; if given, other data are refused
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        require(bool(self.file), "a corpus needs a file")
+        require(
+            isinstance(self.vocabulary, Words) or not self.preparation.unknown_integers,
+            "unknown_integers needs a vocabulary of Words: Subwords know every integer by its digits",
+        )
+
+    @abstractmethod
+    def fields(self) -> tuple[str, ...]:
+        """The fields that a row must have."""
+
+    @abstractmethod
+    def pair(self, row: Row) -> Pair | None:
+        """Source and target of a row, or None if the settings leave it out."""
+
+    @abstractmethod
+    def cut(self, pair: Pair) -> tuple[list[str], list[str]]:
+        """The words of source and target."""
+
+    @abstractmethod
+    def coders(self, training: TokenizedSplit) -> tuple[Coder, Coder]:
+        """What turns the words of source and target into numbers."""
+
+    @property
+    @abstractmethod
+    def marks(self) -> tuple[SpecialTokens, SpecialTokens]:
+        """The special words around source and target."""
+
+    @property
+    def expected(self) -> str:
+        names = ", ".join(repr(name) for name in (*self.fields(), self.splits.field))
+        return f"{format_name(self.file)}, with the fields {names} (the last one may be missing)"
+
+    def resolved(self: Text) -> Text:
+        return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
+
+    @property
+    def corpus(self) -> Corpus:
+        return load_corpus(self._resolved)  # not kept here, so that a named corpus does not stay in memory for ever
+
+    def part(self, split: str) -> Part:
+        return self.corpus.parts[choose("split", split, PARTS)]
+
+    @property
+    def source_vocabulary(self) -> Vocabulary:
+        return self.corpus.source.vocabulary
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.corpus.target.vocabulary
+
+
+@lru_cache(maxsize=CACHED_CORPORA)
+def load_corpus(task: TextTask) -> Corpus:
+    """The corpus of these settings; equal settings share it."""
+    rows = read_corpus(task.file, task.columns, task.expected)
+    pairs = [pair for row in rows if (pair := task.pair(row))]
+    if not pairs:
+        raise Malformed(f"{task.file} has {len(rows)} rows, but the settings leave all of them out")
+    published = [pair.row.split(task.splits.field) for pair in pairs]
+    chosen = split_rows(published, [as_text(pair.source) for pair in pairs], task.splits, task.file)
+    sentences = {part: tokenize_split((pairs[i] for i in chosen[part]), task.cut, task.preparation) for part in PARTS}
+    for part, kept in sentences.items():
+        require(
+            bool(kept.sources),
+            f"the {part} split of {task.file} is empty: {kept.lost.dropped} sentences were too long or too short",
+        )
+    source, target = task.coders(sentences["training"])
+    parts = {part: encode_split(kept, source, target, task.marks) for part, kept in sentences.items()}
+    used = len(np.unique(np.concatenate(list(chosen.values()))))
+    return Corpus(parts, source, target, left_out=len(rows) - used)
+
+
+def encode_split(
+    kept: TokenizedSplit, source: Coder, target: Coder, marks: tuple[SpecialTokens, SpecialTokens]
+) -> Part:
+    sources = marks[0].around(source.encode(kept.sources))
+    targets = marks[1].around(target.encode(kept.targets))
+    rationales = marks[0].unmarked(kept.rationales)
+    return Part(sources, targets, rationale=rationales, references=kept.references, lost=kept.lost)
+
+
+SPECIAL_TOKENS = {
+    "none": SpecialTokens(),
+    "end": SpecialTokens(after=(END,)),
+    "both": SpecialTokens(before=(START,), after=(END,)),
+}
+
+
+@dataclass(frozen=True)
+class Classification(TextTask):
+    """Texts of two or more classes.
+
+    The target has length 1: the class, as a word of the target vocabulary. No end token follows it.
+    """
+
+    text: tuple[str, ...] = ("text",)  # fields that make up the source, one after the other; a list of words is kept
+    label: str = "label"
+    labels: tuple[str, ...] = ()  # the classes, in this order; if none are named, all those of the training split
+    exclude_labels: tuple[str, ...] = ()  # classes whose rows are passed over; 'null' for rows without a class
+    special: str = "end"  # the special words of the source: none, end, or both start and end
+    rationale: str | None = None  # a field with what people marked in the text: a number a word, or a list a person
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("set of special words", self.special, SPECIAL_TOKENS)
+        require(bool(self.text), "a classification needs at least one field of text")
+        require(len(set(self.labels)) == len(self.labels), f"a class is named twice in {', '.join(self.labels)}")
+        require(len(self.labels) != 1, f"a classification needs at least two classes, not only {self.labels}")
+        both = set(self.labels) & set(self.exclude_labels)
+        require(not both, f"{', '.join(sorted(both))} cannot be a class and left out as well")
+        if self.rationale is not None:
+            self._check_alignment()
+
+    def _check_alignment(self) -> None:
+        """A rationale marks the words as published, so each of them must stay one word."""
+        require(len(self.text) == 1, f"a rationale marks one field of text, not {', '.join(self.text)} together")
+        require(
+            isinstance(self.vocabulary, Words),
+            f"rationale={self.rationale!r} marks whole words; with Subwords its marks would lose their places",
+        )
+        require(
+            self.preparation.keeps_published_words,
+            f"rationale={self.rationale!r} marks the words as published, which the preparation would change: use the "
+            "tokeniser whitespace, spaces or trimmed, and strip or split nothing",
+        )
+
+    def fields(self) -> tuple[str, ...]:
+        return (*self.text, self.label, *((self.rationale,) if self.rationale is not None else ()))
+
+    @property
+    def marks(self) -> tuple[SpecialTokens, SpecialTokens]:
+        return SPECIAL_TOKENS[self.special], SpecialTokens()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; the target word of the first one is len(SPECIALS)."""
+        return self.target_vocabulary.tokens[len(SPECIALS) :]
+
+    def pair(self, row: Row) -> Pair | None:
+        label = row.label(self.label)
+        if label in self.exclude_labels:
+            return None
+        if self.labels and label not in self.labels:
+            raise row.wrong(f"there is no class {label!r}; the classes are {', '.join(self.labels)}")
+        rationale = None if self.rationale is None else row.rationale(self.rationale)
+        return Pair(join_fields([row.text(name) for name in self.text], row), [label], row, rationale)
+
+    def cut(self, pair: Pair) -> tuple[list[str], list[str]]:
+        words = self.preparation.words(pair.source)
+        if pair.rationale is not None and len(pair.rationale) != len(words):
+            marks = len(pair.rationale)
+            raise pair.row.wrong(f"{self.rationale!r} has marks for {marks} words, but the text has {len(words)}")
+        return words, list(pair.target)
+
+    def coders(self, training: TokenizedSplit) -> tuple[Coder, Coder]:
+        found = {label for (label,) in training.targets}
+        missing = [label for label in self.labels if label not in found]
+        if missing:
+            raise Malformed(f"no training sentence of {self.file} is of the class {', '.join(missing)}")
+        if len(found) < 2:
+            raise Malformed(f"all training sentences of {self.file} are of one class, {', '.join(found)}")
+        names = self.labels or tuple(sorted(found, key=lambda label: (len(label) if label.isdigit() else 0, label)))
+        return self.vocabulary.coder(training.sources), LabelCoder(Vocabulary.of(names), self.file)
+
+
+@dataclass(frozen=True)
+class LabelCoder(Coder):
+    """One number a class."""
+
+    file: str
+
+    def encode(self, sentences: TokenLists) -> list[np.ndarray]:
+        number = self.vocabulary.ids
+        unseen = {label for (label,) in sentences} - set(number)
+        if unseen:
+            known = ", ".join(self.vocabulary.tokens[len(SPECIALS) :])
+            raise Malformed(f"{self.file} is measured on classes never trained on: {', '.join(unseen)}, beside {known}")
+        return [np.array([number[label]], dtype=np.int32) for (label,) in sentences]
+
+    def text(self, numbers: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode(numbers))
+
+
+def join_fields(texts: Sequence[str | list[str]], row: Row) -> str | list[str]:
+    """Several fields as one text."""
+    raw = [text for text in texts if isinstance(text, str)]
+    if not raw:
+        return [word for text in texts for word in text]
+    if len(raw) < len(texts):
+        raise row.wrong("the fields of text must be all strings, or all lists of words")
+    return " ".join(raw)
+
+
+WITH_END = SpecialTokens(after=(END,))
+
+
+@dataclass(frozen=True)
+class Translation(TextTask):
+    """Pairs of sentences, each of which ends with the end token."""
+
+    source: str = "source"
+    target: str = "target"
+    skip_numeric: bool = False  # leave out pairs without a letter in the source (snell2021 A.5, News Commentary)
+
+    def fields(self) -> tuple[str, ...]:
+        return self.source, self.target
+
+    @property
+    def marks(self) -> tuple[SpecialTokens, SpecialTokens]:
+        return WITH_END, WITH_END
+
+    def pair(self, row: Row) -> Pair | None:
+        source, target = row.text(self.source), row.text(self.target)
+        if self.skip_numeric and not any(map(str.isalpha, as_text(source))):
+            return None
+        return Pair(source, target, row)
+
+    def cut(self, pair: Pair) -> tuple[list[str], list[str]]:
+        return self.preparation.words(pair.source), self.preparation.words(pair.target)
+
+    def coders(self, training: TokenizedSplit) -> tuple[Coder, Coder]:
+        if self.vocabulary.shared:
+            both = self.vocabulary.coder([*training.sources, *training.targets])
+            return both, both
+        return self.vocabulary.coder(training.sources), self.vocabulary.coder(training.targets)
+
+    def references(self, split: str = "test") -> list[str]:
+        """The target sentences as published, in the order of `batches`."""
+        part = self.part(split)
+        return [part.references[i] for i in part.order]
+
+    def sentence(self, numbers: list[int]) -> str:
+        """What these target words say, for people and for BLEU: up to the end token, without special words."""
+        stop = numbers.index(END) if END in numbers else len(numbers)
+        return self.corpus.target.text(numbers[:stop])

@@ -1,0 +1,169 @@
+"""How do the words of one side become numbers, and numbers text?"""
+
+# TODO(docstring) join:
+#   Which words are known? Those seen often enough in training; all others are one unknown word (snell2021 A.8).
+#   Which pieces are words made of? SentencePiece, trained on the training split and kept (snell2021 A.8).
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnscope.errors import AttnscopeError, choose, import_optional, require
+from attnscope.files import write_atomically
+from attnscope.tasks.batch import END, PAD, SPECIALS, START, Vocabulary
+from attnscope.tasks.text.sources import cache_folder
+
+TokenLists = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Coder(ABC):
+    """A vocabulary and the way from words to it."""
+
+    vocabulary: Vocabulary
+
+    @abstractmethod
+    def encode(self, sentences: TokenLists) -> list[np.ndarray]: ...
+
+    @abstractmethod
+    def text(self, numbers: Sequence[int]) -> str:
+        """A sentence to be read by people; special words are left out."""
+
+
+UNKNOWN_WORD = "<unknown>"
+UNKNOWN = len(SPECIALS)  # in vocabularies of text, the first word after the three special ones
+
+
+@dataclass(frozen=True)
+class Words:
+    """A vocabulary of whole words."""
+
+    min_count: int = 3  # words seen fewer times in the training split are unknown; snell2021 A.8
+    max_size: int | None = None  # only the most frequent words; the special ones and the unknown one are not counted
+    shared: bool = False  # one vocabulary for both sides of a translation
+
+    def __post_init__(self) -> None:
+        require(self.min_count >= 1, f"min_count must be at least 1, not {self.min_count}")
+        require(self.max_size is None or self.max_size > 0, f"max_size must be positive or None, not {self.max_size}")
+
+    def coder(self, training: Iterable[Sequence[str]]) -> "WordCoder":
+        """The most frequent word first; of equally frequent ones, the first in alphabetical order."""
+        counts: Counter[str] = Counter()
+        for words in training:
+            counts.update(words)
+        known = [word for word in counts if counts[word] >= self.min_count and word not in (*SPECIALS, UNKNOWN_WORD)]
+        known.sort(key=lambda word: (-counts[word], word))
+        return WordCoder(Vocabulary.of([UNKNOWN_WORD, *known[: self.max_size]]))
+
+
+@dataclass(frozen=True)
+class WordCoder(Coder):
+    """One number a word."""
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.vocabulary.tokens) if i >= UNKNOWN}
+
+    def encode(self, sentences: TokenLists) -> list[np.ndarray]:
+        number = self._numbers.get  # a word such as <pad> in the text itself is unknown, like any other
+        return [np.fromiter(map(number, words, repeat(UNKNOWN)), np.int32, len(words)) for words in sentences]
+
+    def text(self, numbers: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode([i for i in numbers if i >= UNKNOWN]))
+
+
+SUBWORD_MODELS = ("unigram", "bpe")  # of SentencePiece
+LONGEST_SENTENCE = 1 << 20  # bytes; SentencePiece would silently leave out sentences of more than 4192
+ERRORS_ONLY = 2  # its level of logging
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A vocabulary of pieces of words, which joins the words of a sentence with spaces before it cuts them."""
+
+    size: int = 8000  # of the vocabulary, special words included; snell2021 A.8
+    kind: str = "unigram"
+    shared: bool = True  # one vocabulary for both sides of a translation; snell2021 A.8
+
+    def __post_init__(self) -> None:
+        choose("kind of subwords", self.kind, SUBWORD_MODELS)
+        require(self.size > UNKNOWN + 1, f"size must be more than {UNKNOWN + 1}, not {self.size}")
+
+    def coder(self, training: Iterable[Sequence[str]]) -> "SubwordCoder":
+        return SubwordCoder.of(sentencepiece_model([" ".join(words) for words in training], self))
+
+
+@dataclass(frozen=True)
+class SubwordCoder(Coder):
+    """The pieces of a trained model; their numbers are those of the vocabulary."""
+
+    processor: Any
+
+    @classmethod
+    def of(cls, model: bytes) -> "SubwordCoder":
+        processor = sentencepiece().SentencePieceProcessor(model_proto=model)
+        return cls(Vocabulary(tuple(processor.id_to_piece(i) for i in range(processor.get_piece_size()))), processor)
+
+    def encode(self, sentences: TokenLists) -> list[np.ndarray]:
+        numbers = self.processor.encode([" ".join(words) for words in sentences], num_threads=1)
+        return [np.array(row, dtype=np.int32) for row in numbers]
+
+    def text(self, numbers: Sequence[int]) -> str:
+        pieces = [int(i) for i in numbers if i not in (PAD, END, START)]
+        return str(self.processor.decode(pieces))
+
+
+def sentencepiece() -> Any:
+    return import_optional("sentencepiece", "a vocabulary of subwords")
+
+
+def sentencepiece_model(sentences: list[str], settings: Subwords) -> bytes:
+    """The model for these sentences: from the cache if it was made before, trained and kept otherwise."""
+    path = cache_path(sentences, settings)
+    if path.is_file() and is_sentencepiece_model(model := path.read_bytes()):
+        return model
+    model = train_sentencepiece(sentences, settings)
+    write_atomically(path, model)
+    return model
+
+
+def is_sentencepiece_model(content: bytes) -> bool:
+    """A file in the cache may have been spoilt; it can always be made again."""
+    try:
+        return bool(sentencepiece().SentencePieceProcessor(model_proto=content).get_piece_size())
+    except RuntimeError:
+        return False
+
+
+def cache_path(sentences: list[str], settings: Subwords) -> Path:
+    """A file named by everything that the model follows from."""
+    content = hashlib.sha256(repr((sentencepiece().__version__, sorted(asdict(settings).items()))).encode())
+    for sentence in sentences:
+        content.update(sentence.encode() + b"\n")
+    return cache_folder() / "sentencepiece" / f"{content.hexdigest()[:32]}.model"
+
+
+def train_sentencepiece(sentences: list[str], settings: Subwords) -> bytes:
+    model = io.BytesIO()
+    pad, end, start = SPECIALS
+    try:
+        sentencepiece().SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences), model_writer=model, vocab_size=settings.size, model_type=settings.kind,
+            pad_id=PAD, eos_id=END, bos_id=START, unk_id=UNKNOWN,
+            pad_piece=pad, eos_piece=end, bos_piece=start, unk_piece=UNKNOWN_WORD,
+            max_sentence_length=LONGEST_SENTENCE, num_threads=1, minloglevel=ERRORS_ONLY,
+        )  # fmt: skip
+    except (RuntimeError, OSError) as error:
+        raise AttnscopeError(
+            f"SentencePiece cannot make {settings.size} pieces of {len(sentences)} sentences: {error}; "
+            "a smaller size may do"
+        ) from error
+    return model.getvalue()

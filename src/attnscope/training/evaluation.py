@@ -1,0 +1,188 @@
+"""How often are a model's predictions right?"""
+
+# TODO(docstring) join:
+#   How good are the decisions of a classifier? F1, accuracy, area under the curve. (tutek2020 §4)
+#   How good are a model's translations? BLEU of its greedy ones (snell2021 tables 4, 6 and 8).
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnscope.errors import import_optional, require
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, Generates, GivesTrace
+from attnscope.models.inference import Model, device_of, evaluating, module_of, traces
+from attnscope.models.trace import Interventions
+from attnscope.tasks import END, SPECIALS, Batch, Translation
+from attnscope.tasks.finite import by_length
+from attnscope.tasks.text.corpus import Part
+from attnscope.training.objectives import CrossEntropy
+
+
+def evaluate(
+    model: Model,
+    data: Iterable[Batch],
+    *,
+    attention: Interventions | None = None,
+    decoding: Decoding | None = None,
+    teacher_forcing: float | None = None,
+) -> dict[str, float]:
+    """Return the loss per token, and how many tokens, whole sequences and last words are predicted right.
+
+    Args:
+        model: What gives Traces.
+        data: Batches.
+        attention: Weights in place of the model's own, as in a forward pass, such as `uniform`.
+        decoding: "teacher_forced" or "greedy"; None: as the model's own `decoding` says.
+        teacher_forcing: The probability that the decoder is given the gold token, in place of a decoding.
+
+    Returns:
+        `loss`, `word_accuracy`, `sentence_accuracy`, and `final_accuracy`: the fraction of sequences whose last token,
+        the end token not counted, is right.
+    """
+    if teacher_forcing is None:
+        teacher_forcing = TEACHER_FORCING[decoding or decoding_of(model)]
+    price = CrossEntropy(total=True)
+    words = sentences = 0
+    loss = right = whole = final = 0.0
+    for batch, trace in traces(model, data, attention=attention, teacher_forcing=teacher_forcing):
+        mask = batch.target_mask
+        hit = trace.predictions == batch.target
+        loss += price(model, batch, trace).item()
+        right += hit[mask].sum().item()
+        whole += (hit | ~mask).all(1).sum().item()
+        final += hit.gather(1, last_words(batch)[:, None]).sum().item()
+        words, sentences = words + int(mask.sum()), sentences + len(batch)
+    return {
+        "loss": loss / words,
+        "word_accuracy": right / words,
+        "sentence_accuracy": whole / sentences,
+        "final_accuracy": final / sentences,
+    }
+
+
+def decoding_of(model: Model) -> Decoding:
+    """Return the decoding that a model declares; "greedy" where it declares none."""
+    module = module_of(model)
+    return module.decoding if isinstance(module, GivesTrace) else "greedy"
+
+
+def last_words(batch: Batch) -> Int[Tensor, " batch"]:
+    """Where each target ends: at its last word, the end token not counted, if there is any other."""
+    mask = batch.target_mask
+    ended = batch.target.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0] == END
+    return (mask.sum(1) - 1 - ended.long()).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The probability of every class for each text, and the class that it has."""
+
+    probabilities: Float[np.ndarray, "texts classes"]
+    gold: Int[np.ndarray, " texts"]
+
+    @property
+    def chosen(self) -> Int[np.ndarray, " texts"]:
+        return np.asarray(self.probabilities.argmax(1))
+
+    @property
+    def accuracy(self) -> float:
+        return float((self.chosen == self.gold).mean())
+
+    @property
+    def f1(self) -> float:
+        """Of the positive class, the second of two; of more classes, the mean over them."""
+        return self.f1_of(1) if self.probabilities.shape[1] == 2 else self.macro_f1
+
+    @property
+    def macro_f1(self) -> float:
+        return float(np.mean([self.f1_of(number) for number in range(self.probabilities.shape[1])]))
+
+    def f1_of(self, number: int) -> float:
+        """0 where the class is neither there nor chosen, as scikit-learn has it."""
+        chosen, gold = self.chosen == number, self.gold == number
+        both = chosen.sum() + gold.sum()
+        return float(2 * (chosen & gold).sum() / both) if both else 0.0
+
+    @property
+    def auc(self) -> float:
+        """The chance that a text of the positive class is given a higher probability than another; ties count half.
+
+        Of more than two classes, the mean over classes, each against the rest. NaN where one class is all there is.
+        """
+        classes = [1] if self.probabilities.shape[1] == 2 else range(self.probabilities.shape[1])
+        return float(np.mean([self.auc_of(number) for number in classes]))
+
+    def auc_of(self, number: int) -> float:
+        positive = self.gold == number
+        pairs = positive.sum() * (~positive).sum()
+        _, place, count = np.unique(self.probabilities[:, number], return_inverse=True, return_counts=True)
+        ranks = (count.cumsum() - (count - 1) / 2)[place]
+        above = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
+        return float(above / pairs) if pairs else float("nan")
+
+    def scores(self) -> dict[str, float]:
+        return {"f1": self.f1, "macro_f1": self.macro_f1, "accuracy": self.accuracy, "auc": self.auc}
+
+
+def decide(model: nn.Module, batches: Iterable[Batch], **forward: Any) -> Decisions:
+    """A classifier's decisions. What else is given, such as attention=uniform, goes to the forward pass."""
+    probabilities, gold = [], []
+    for batch, trace in traces(model, batches, **forward):
+        logits = trace.logits[:, 0, len(SPECIALS) :]
+        probabilities.append(logits.double().softmax(-1).cpu().numpy())
+        gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
+    return Decisions(np.concatenate(probabilities), np.concatenate(gold))
+
+
+SAMPLE_SEED = 0  # the seed of `most` sentences: those that task.draw gives
+SPARE_LENGTH = 10  # a translation has room for twice as many words as the longest source, and these
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """From 0 to 100. The signature says how it was counted: scores with another one are another measure."""
+
+    score: float
+    signature: str
+    sentences: int
+
+
+def bleu(
+    model: Generates, task: Translation, split: str = "validation", most: int | None = None, batch_size: int = 128
+) -> Bleu:
+    """BLEU of a split, or of so many sentences of it, drawn by seed, against the targets as published.
+
+    Where the task is in lower case, so is the comparison. Words that the vocabulary does not hold count as wrong.
+    """
+    require(most is None or most > 0, f"most must be positive or None, not {most}")
+    library = import_optional("sacrebleu", "BLEU")
+    part = task.part(split)
+    chosen = sample_sentences(part, most)
+    said = list(translate(model, task, part, chosen, batch_size))
+    # Forced: a text of words has spaces before its full stops, which sacrebleu would warn of.
+    metric = library.BLEU(lowercase=task.preparation.lower, force=True)
+    score = metric.corpus_score(said, [[part.references[i] for i in chosen]]).score
+    return Bleu(float(score), str(metric.get_signature()), len(chosen))
+
+
+def sample_sentences(part: Part, most: int | None) -> Int[np.ndarray, " chosen"]:
+    """All sentences of a split, or those of `task.draw`, the shortest first."""
+    if most is None:
+        return part.order
+    chosen = np.random.default_rng(SAMPLE_SEED).permutation(len(part))[:most]
+    return np.asarray(chosen[by_length(part.lengths[chosen])])
+
+
+def translate(
+    model: Generates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
+) -> Iterator[str]:
+    """What the model says, as text."""
+    device = device_of(model)
+    with evaluating(model):
+        for start in range(0, len(chosen), batch_size):
+            batch = part.batch(chosen[start : start + batch_size]).to(device)
+            said = model.generate(batch.source, batch.source_mask, 2 * batch.source.shape[1] + SPARE_LENGTH)
+            yield from (task.sentence(numbers) for numbers in said.tolist())

@@ -1,0 +1,276 @@
+"""What is an objective? A price; and the two that every study pays: wrong words, and large weights."""
+
+# TODO(docstring) join:
+#   Where should a model look? Attentive guidance tells it. (baan2019 §2.2)
+#   What keeps the state of a word close to the word? (tutek2020 §3.1)
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from attnscope.errors import BadSetting, require
+from attnscope.models import BagOfWords, Classifier, Trace
+from attnscope.models.recurrent import uniform_like
+from attnscope.tasks import NOWHERE, SPECIALS, Batch
+
+LEFT_OUT = -100
+
+
+class Objective(ABC):
+    """A price to be lowered, given a model, a batch and what the forward pass on it showed."""
+
+    @abstractmethod
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor: ...
+
+    def __add__(self, other: "Objective") -> "Objective":
+        return Sum((*self.terms, *other.terms))
+
+    @property
+    def terms(self) -> tuple["Objective", ...]:
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Sum(Objective):
+    """Several objectives at once."""
+
+    parts: tuple[Objective, ...]
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        return torch.stack([part(model, batch, trace) for part in self.parts]).sum()
+
+    @property
+    def terms(self) -> tuple[Objective, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Objective):
+    """The mean over target words, the end token included, padding not; or, as `total`, their sum."""
+
+    total: bool = False
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        if isinstance(model, BagOfWords) and trace.logits.stride(1) == 0:  # one guess for all words, so one softmax
+            total = model.total_loss(batch)
+            return total if self.total else total / batch.target_mask.sum()
+        # Padding is left out by number, not by indexing: its amount must not change the shape of the computation.
+        target = batch.target.masked_fill(~batch.target_mask, LEFT_OUT)
+        return cross_entropy(
+            trace.logits.flatten(0, 1),
+            target.flatten(),
+            ignore_index=LEFT_OUT,
+            reduction="sum" if self.total else "mean",
+        )
+
+
+@dataclass(frozen=True)
+class L2(Objective):
+    """The sum of squares of all parameters (aitken2021, author's code)."""
+
+    weight: float = 1e-5
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        squares = [parameter.square().sum() for parameter in model.parameters()]
+        return self.weight * torch.stack(squares).sum()
+
+
+POSITIONS = 1 << 20  # more than a sentence has
+HASH_LEVELS = 1 << 24  # a lot is one of so many, which single precision tells apart
+MIN_WEIGHT = 1e-20  # attention below it is priced as if it were this (baan2019, author's code)
+
+
+@dataclass(frozen=True)
+class Guidance(Objective):
+    """Attentive guidance: the cross entropy between attention and the place where it should be (baan2019).
+
+    Per target word it is −log of the weight at the guide, the mean over heads; where the guide is NOWHERE, nothing.
+    The mean over target words, guided or not, or, as `total`, the sum: just as CrossEntropy, so that the price of a
+    word and that of its attention stay in the same proportion. baan2019, whose batches are single sentences, adds
+    CrossEntropy(total=True) and Guidance(1.0, total=True).
+
+    With a `share` below 1 only so many words are guided, as if for the others nobody had said where to look: always
+    the same ones of a sentence, and those of a smaller share are among those of a larger one. `seed` chooses others.
+    """
+
+    weight: float = 1.0
+    total: bool = False
+    share: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.weight >= 0, f"the weight of guidance must not be negative, but is {self.weight}")
+        require(0 <= self.share <= 1, f"the share of guided words is from 0 to 1, not {self.share}")
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        if batch.gold_attention is None:
+            raise BadSetting("guidance needs a task that says where to look, such as lookup_tables; this one does not")
+        if not trace.layers:
+            raise BadSetting("guidance needs a model with attention; this one has none (attention='none')")
+        place = batch.gold_attention.clamp(min=0)[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
+        looked = trace.attention.gather(-1, place)[..., 0]  # batch x heads x target
+        price = -looked.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
+        return self.weight * price.sum() / (1 if self.total else batch.target_mask.sum())
+
+    def guided(self, batch: Batch) -> Bool[Tensor, "batch target"]:
+        """Which target words are."""
+        assert batch.gold_attention is not None
+        known = (batch.gold_attention != NOWHERE) & batch.target_mask
+        if self.share == 1:
+            return known
+        return known & (hash_uniform(batch, self.seed) < self.share)
+
+
+def hash_uniform(batch: Batch, seed: int) -> Float[Tensor, "batch target"]:
+    """A number from 0 to 1 for each target position, drawn by its source sentence, however much padding follows.
+
+    It follows from the sentence and not from a generator, so that it is the same in every epoch and on every device.
+    """
+    places, steps = (torch.arange(side.shape[1], device=side.device) for side in (batch.source, batch.target))
+    sentence = (splitmix64(batch.source * POSITIONS + places) * batch.source_mask).sum(1, keepdim=True)
+    drawn = splitmix64(sentence + splitmix64(steps + seed * POSITIONS))
+    return (drawn & (HASH_LEVELS - 1)) / HASH_LEVELS
+
+
+def splitmix64(numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+    """Numbers far apart for numbers close by, as splitmix64 makes them (Steele et al. 2014); they wrap around."""
+    mixed = numbers * -0x61C8864680B583EB  # constants beyond 2**63, as signed numbers
+    mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
+    mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
+    return mixed ^ (mixed >> 31)
+
+
+BLANK, OTHER = 0.8, 0.1  # of the chosen words, how many are blanked out, and how many replaced; the rest stays
+SPARE = 1.25  # room for more chosen words than are expected, so that a batch's shape says how many are looked at
+
+
+@dataclass(frozen=True)
+class Tying(Objective):
+    """δ times the squared distance between a word's state and its embedding, the mean over words (eq. 4).
+
+    `squared=False` takes the distance itself, as code that came after the paper does. With `per_number` the square is a
+    mean over the numbers of a vector, as torch's mse_loss has it, and not their sum: with 300 of them, δ weighs so much
+    less.
+    """
+
+    delta: float
+    squared: bool = True
+    per_dimension: bool = False
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        states, embedded = states_and_embeddings(trace)
+        apart = (states - embedded).square()
+        squares = apart.mean(-1) if self.per_dimension else apart.sum(-1)
+        distances = squares if self.squared else (squares + 1e-12).sqrt()  # a root has no slope at zero
+        return self.delta * masked_mean(distances, batch.source_mask)
+
+
+@dataclass(frozen=True)
+class MaskedWords(Objective):
+    """η times the cross entropy of words that are hidden from the encoder, told from their states (eq. 5).
+
+    A pass of its own over the sentence: of its words a share `p` is chosen, of which eight in ten are blanked out (a
+    zero vector), one is replaced by any other word, one stays (Devlin et al. 2019). The readout is the table of word
+    vectors, which this objective does not change. The mean over chosen words.
+    """
+
+    eta: float
+    p: float = 0.15
+
+    def __post_init__(self) -> None:
+        require(0 < self.p < 1, f"the share of hidden words is between 0 and 1, not {self.p}")
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        if not isinstance(model, Classifier):
+            raise BadSetting("masked words need a classifier, whose states have the size of its words")
+        states_and_embeddings(trace)
+        lots, ways, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
+        lots = lots.masked_fill(~real_words(batch), 1.0)
+        blank, replaced = (lots < self.p) & (ways < BLANK), (lots < self.p) & (ways >= BLANK) & (ways < BLANK + OTHER)
+        table = model.source_inputs.table.detach()
+        words = torch.where(replaced, random_token(others, len(table)), batch.source)
+        states = model.states(model.source_inputs(words) * ~blank[..., None], batch.source_mask)
+        places = self.chosen(lots.flatten())
+        told = states.flatten(0, 1)[places] @ table.mT
+        price = cross_entropy(told, batch.source.flatten()[places], reduction="none")
+        return self.eta * masked_mean(price, lots.flatten()[places] < self.p)
+
+    def chosen(self, lots: Float[Tensor, " words"]) -> Int[Tensor, " chosen"]:
+        """The places of the lots below p. On a GPU, and of replicas, of the smallest: all of these and some more."""
+        if not (lots.is_cuda or is_batchedtensor(lots)):
+            return (lots < self.p).nonzero()[:, 0]
+        return lots.topk(min(len(lots), math.ceil(SPARE * self.p * len(lots)) + 8), largest=False).indices
+
+
+@dataclass(frozen=True)
+class Conicity(Objective):
+    """How alike a sentence's states are: the mean cosine between a state and their mean (Mohankumar et al. 2020)."""
+
+    weight: float
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        mask = batch.source_mask[..., None]
+        mean = (trace.encoder * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        return self.weight * masked_mean(cosine_similarity(trace.encoder, mean, dim=-1), batch.source_mask)
+
+
+@dataclass(frozen=True)
+class Hiding(Objective):
+    """A price on attention to certain words, so that a model learns to use them unseen (Pruthi et al. 2020).
+
+    −log of the attention that stays off them, the mean over sentences: the known answer of a test of faithfulness.
+    """
+
+    weight: float
+    token_ids: tuple[int, ...]
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        hidden = (batch.source[..., None] == on_device(self.token_ids, batch.source.device)).any(-1)
+        shown = (trace.attention * hidden[:, None, None]).sum(-1)
+        price = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
+        return -self.weight * masked_mean(price, batch.target_mask)
+
+
+@cache
+def on_device(words: tuple[int, ...], device: torch.device) -> Int[Tensor, " words"]:
+    """Brought there once: while a step is being recorded on a GPU, nothing can be."""
+    return torch.tensor(words, device=device)
+
+
+def states_and_embeddings(trace: Trace) -> tuple[Tensor, Tensor]:
+    if trace.encoder.shape[-1] != trace.embedded.shape[-1]:
+        raise BadSetting(
+            f"states have {trace.encoder.shape[-1]} numbers and words {trace.embedded.shape[-1]}: this objective "
+            "compares them, so units (of both directions) must add up to input_size"
+        )
+    return trace.encoder, trace.embedded
+
+
+def real_words(batch: Batch) -> Bool[Tensor, "batch source"]:
+    return batch.source_mask & (batch.source >= len(SPECIALS))
+
+
+def random_token(lots: Float[Tensor, "batch source"], words: int) -> Int[Tensor, "batch source"]:
+    """A word by lot, no special one."""
+    return (lots * (words - len(SPECIALS))).long() + len(SPECIALS)
+
+
+def masked_mean(values: Tensor, mask: Bool[Tensor, "*any"]) -> Tensor:
+    return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "cross_entropy": CrossEntropy,
+    "l2": L2,
+    "guidance": Guidance,
+    "tying": Tying,
+    "masked_words": MaskedWords,
+    "conicity": Conicity,
+    "hiding": Hiding,
+}

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attnscope.auditing import audit
+    from attnscope.explanation import Explanation, explain
     from attnscope.loading import load
     from attnscope.models import MODELS, Attention, Trace, build, uniform
     from attnscope.models.adapters import Adapter, WordReader
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CORPORA", "MODELS", "TASKS", "Adapter", "Attention", "Batch", "IBMModel1", "LoadedModel", "Trace",
+    "CORPORA", "MODELS", "TASKS", "Adapter", "Attention", "Batch", "Explanation", "IBMModel1", "LoadedModel", "Trace",
     "TrainingSettings", "WordReader", "attention_scores", "audit", "build", "check_adapter", "decompose", "evaluate",
-    "fit", "fragility", "lexical", "load", "reproduce", "study", "uniform",
+    "explain", "fit", "fragility", "lexical", "load", "reproduce", "study", "uniform",
 ]  # fmt: skip
 
 # Modules are imported at first use, so that `import attnscope` and `attnscope --help` do not wait for torch.
@@ -59,6 +60,7 @@ FOLDERS = (
 )  # fmt: skip
 MODULES = {
     "auditing": ("audit",),
+    "explanation": ("Explanation", "explain"),
     "loading": ("load",),
     "models": ("MODELS", "Attention", "Trace", "build", "uniform"),
     "models.adapters": ("Adapter", "WordReader"),
@@ -136,10 +138,8 @@ def reproduce(
         choose("profile", profile, each.profiles)
     check_device(device)
     runner = engine_named(engine, workers, address)
-    return [
-        result
-        for each in studies
-        for result in run_study(
-            each, chosen or list(each.findings), profile, seeds, Path(store), runner, device, progress, first_seed
-        )
-    ]
+    results: list[Result] = []
+    for each in studies:
+        wanted = chosen or list(each.findings)
+        results += run_study(each, wanted, profile, seeds, Path(store), runner, device, progress, first_seed)
+    return results

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from attnscope.display import DataFrame
     from attnscope.studies.result import Result
 
@@ -252,6 +254,31 @@ def probe(
 
 
 @app.command()
+def explain(
+    model: ModelArgument,
+    text: Annotated[str, typer.Argument(help="One text.")],
+    target: Annotated[str | None, typer.Option(help="Its class or translation; by default the prediction.")] = None,
+    audited: Annotated[Path, typer.Option("--audit", help="Folder of an audit of this model.")] = Path("audit"),
+    out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
+    device: DeviceOption = "cpu",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Explain one prediction: tokens with attention, leave-one-out, gradient and β, and the audit's verdict."""
+    from rich.console import Console
+
+    from attnscope import explain as explain_text
+    from attnscope import load, plots
+
+    explanation = explain_text(load(model, device=device, store=store), text, target=target, audit=audited)
+    console = Console()
+    console.print(_rich_table(explanation.table()))
+    for sentence in explanation.sentences():
+        console.print(sentence, markup=False, highlight=False)
+    if out is not None:
+        typer.echo(f"figure: {plots.save(explanation.figure(), out)}")
+
+
+@app.command()
 def audit(
     model: ModelArgument,
     data: Annotated[
@@ -288,6 +315,24 @@ def audit(
     for test in found.tests:
         typer.echo(f"  {test.label:<9} {test.sentence}")
     typer.echo(f"page: {out / 'audit.html'}")
+
+
+def _rich_table(table: "DataFrame") -> "Table":
+    """Return a table of numbers for the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from attnscope.display import format_number
+
+    shown = Table()
+    for name in table.index.names:
+        shown.add_column(str(name))
+    for name in table.columns:
+        shown.add_column(str(name), justify="right")
+    for index, *values in table.itertuples():
+        names = index if isinstance(index, tuple) else (index,)
+        shown.add_row(*(Text(str(name)) for name in names), *map(format_number, values))
+    return shown
 
 
 def _printed(table: "DataFrame") -> str:

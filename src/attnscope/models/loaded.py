@@ -77,7 +77,9 @@ class LoadedModel(WrapsModel, ReadsTexts):
         read = self.read(texts, targets)
         teacher_forcing = None if decoding is None else TEACHER_FORCING[decoding]
         with evaluating(self):
-            return module_of(self)(read.batch.to(device_of(self)), attention=attention, teacher_forcing=teacher_forcing)
+            batch = read.batch.to(device_of(self))
+            trace: Trace = module_of(self)(batch, attention=attention, teacher_forcing=teacher_forcing)
+        return trace.with_tokens(read.source.pieces, read.target.pieces)
 
     def read(self, texts: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
         """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
@@ -88,9 +90,11 @@ class LoadedModel(WrapsModel, ReadsTexts):
     def predict(self, texts: Sequence[Text]) -> list[str]:
         """Return the predicted class of each text, or its translation."""
         batch = self.read(texts).batch
-        if self.classes:
-            return [self.classes[i] for i in (batch.target[:, 0] - len(SPECIALS)).tolist()]
-        return [self.reader.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
+        return [self.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
+
+    def text(self, target: Int[Tensor, " target"]) -> str:
+        """Return target token ids as the name of a class, or as text."""
+        return self.classes[int(target[0]) - len(SPECIALS)] if self.classes else self.reader.text(target)
 
     def to(self, device: str | torch.device) -> "LoadedModel":
         """Move the model to a device."""

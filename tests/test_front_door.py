@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from models.adapter_examples import foreign, tokenizer_for
 
 import attnscope
 from attnscope.errors import AttnscopeError, BadSetting
@@ -20,6 +19,7 @@ from attnscope.models.adapters import WordReader
 from attnscope.models.loaded import LoadedModel
 from attnscope.tasks import Classification, Splits, Words
 from attnscope.training import TrainingSettings
+from models.adapter_examples import foreign, tokenizer_for
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 WORDS = ["a", "fine", "dull", "film", "not"]

@@ -18,7 +18,7 @@ WORDS = ("<pad>", "<unk>", "a", "dull", "film", "fine", "not")  # word i has row
 class Network(nn.Module):
     """A classifier that knows nothing of attnscope: a GRU with attention over its states."""
 
-    def __init__(self, words=len(WORDS), classes=2):
+    def __init__(self, words, classes):
         super().__init__()
         self.embedding, self.rnn = nn.Embedding(words, 6), nn.GRU(6, 5, batch_first=True)
         self.score, self.output = nn.Linear(5, 1), nn.Linear(5, classes)
@@ -53,4 +53,4 @@ class NetworkAdapter(Adapter, EmbedsSource, ReadsOut, ReadsTexts):
 
 def model():
     torch.manual_seed(0)
-    return NetworkAdapter(Network())
+    return NetworkAdapter(Network(len(WORDS), classes=2))

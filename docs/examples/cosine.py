@@ -1,4 +1,4 @@
-"""Does the length of a state matter to attention? Here it does not: a = sharpness · cos(s, h)."""
+"""Cosine attention, which ignores the norm of states: a = sharpness · cos(s, h)."""
 
 import torch
 from torch import Tensor
@@ -12,12 +12,12 @@ from attnscope.testing import check_adapter
 
 
 class Cosine(AttentionLayer):
-    """Queries and keys of length 1; how sharp their softmax may become is learned, from 5 on."""
+    """Queries and keys of norm 1; the sharpness of the softmax is learned, starting at 5."""
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
         require(units == states, f"cosine attention compares states of one size, not {units} and {states}")
-        # A network draws all of its parameters anew (`initialisation`), vectors and numbers mostly as 0: 0 must do.
+        # A network initialises all of its parameters again (`initialisation`), vectors and scalars mostly as 0.
         self.log_sharpness = torch.nn.Parameter(torch.tensor(0.0))
 
     def queries(self, decoder: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     settings = EncoderDecoderSettings(attention="cosine", units=16, heads=2)
     model = EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
-    check_adapter(model, task.batches("test"))  # an AssertionError lists whatever does not hold
+    check_adapter(model, task.batches("test"))  # raises an AssertionError that lists broken clauses
     trace = model(next(task.batches("test")), attention=uniform)
     print("scores:", trace.scores[0, 0, 0].tolist())
-    print("weights that were put in place of its own:", trace.attention[0, 0, 0].tolist())
+    print("weights in place of its own:", trace.attention[0, 0, 0].tolist())

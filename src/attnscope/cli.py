@@ -68,7 +68,7 @@ def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool | None) -> None:
     if wanted:
         from attnscope import __version__
 
@@ -79,10 +79,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = None,
 ) -> None:
-    pass
+    """Options of the command itself."""
 
 
 @app.command("list")

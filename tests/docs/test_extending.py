@@ -1,4 +1,4 @@
-"""Every file that docs/extending.md shows is complete, short, and does what the page says of it."""
+"""Every file that docs/extending.md and docs/own-model.md show is complete, short, and does what the page says."""
 
 import re
 import runpy
@@ -29,7 +29,7 @@ from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 FILES = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "examples").glob("*.py")}
-PAGE = (DOCS / "extending.md").read_text(encoding="utf-8")
+PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("extending.md", "own-model.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,8 @@ def model_for(task, **settings):
     return EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def test_the_page_shows_every_file_as_it_is():
-    assert dict(re.findall(r'```python title="examples/(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL)) == FILES
+def test_the_pages_show_every_file_as_it_is():
+    assert dict(re.findall(r'```python title="examples/(\w+\.py)"\n(.*?)```', PAGES, re.DOTALL)) == FILES
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -75,7 +75,7 @@ def test_a_file_runs_as_it_stands(name, capsys):
 # The task ---------------------------------------------------------------------------------------------------------
 
 
-def test_doubling_says_every_letter_twice_and_its_guide_points_at_it():
+def test_doubling_repeats_every_letter_and_its_gold_attention_points_at_it():
     batch = import_module("doubling").Doubling(max_length=3).training_batch(seed=0, step=0, size=20)
     for source, mask, target, there in zip(
         batch.source, batch.source_mask, batch.target, batch.target_mask, strict=True
@@ -96,7 +96,7 @@ def test_a_stored_run_of_the_task_is_found_again(tmp_path):
 
 
 def test_a_setting_of_the_task_that_cannot_work_is_refused():
-    with pytest.raises(BadSetting, match="longest is 0"):
+    with pytest.raises(BadSetting, match="max_length is 0"):
         import_module("doubling").Doubling(max_length=0)
 
 
@@ -172,24 +172,24 @@ def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
 
 def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(engines, "LocalEngine", partial(engines.LocalEngine, 1))
-    run_as_it_stands("looking.py")
+    run_as_it_stands("guided.py")
     assert capsys.readouterr().out.count("holds: ") == 2
     assert verify(tmp_path / "runs" / "results") == []
-    result = Result.read(tmp_path / "runs" / "results" / "looking" / "looked.json")
-    assert studies.study("looking").finding("looked").draw(result.figure).axes
-    assert [result.finding for result in cli._results(tmp_path / "runs")] == ["looked"]
+    result = Result.read(tmp_path / "runs" / "results" / "guided" / "on_gold.json")
+    assert studies.study("guided").finding("on_gold").draw(result.figure).axes
+    assert [result.finding for result in cli._results(tmp_path / "runs")] == ["on_gold"]
 
 
-@pytest.mark.parametrize("name", ["lookin", "spread", "looking.py", "../looking", "", "no.such.module"])
+@pytest.mark.parametrize("name", ["guide", "spread", "guided.py", "../guided", "", "no.such.module"])
 def test_a_name_without_a_study_says_where_one_is_looked_for(name):
     with pytest.raises(BadSetting, match=re.escape(f"there is no study {name!r}; choose one of aitken2021, ")):
         studies.study(name)
 
 
 def test_a_study_has_the_name_of_its_module(tmp_path, monkeypatch):
-    (tmp_path / "renamed.py").write_text("from looking import STUDY")
+    (tmp_path / "renamed.py").write_text("from guided import STUDY")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(BadSetting, match="the study in the module renamed is named 'looking'"):
+    with pytest.raises(BadSetting, match="the study in the module renamed is named 'guided'"):
         studies.study("renamed")
 
 
@@ -209,5 +209,5 @@ def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
         run_as_it_stands("mine.py")
     assert not left.value.code
     shown = capsys.readouterr().out
-    for name in ("study looking", "looked", "doubling", "cosine", "spread"):
+    for name in ("study guided", "on_gold", "doubling", "cosine", "spread"):
         assert name in shown

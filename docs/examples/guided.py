@@ -22,7 +22,7 @@ QUANTITIES = {"on_gold": "attention on the translated token", "accuracy": "token
 def experiments(profile):  # by label, what is trained; each is trained with several seeds
     task, model = OneToOne(min_length=3, max_length=5, test_size=100), replace(PRESETS["ao"], units=32, input_size=16)
     steps = {"quick": 80, "long": 1000}[profile.name]
-    training = TrainingSettings(steps, batch_size=32, teacher_forcing=1.0, decoding="teacher_forced")
+    training = TrainingSettings(steps, batch_size=32, teacher_forcing=1.0)
     baseline = Experiment(task, model, training)
     return {"guided": replace(baseline, objective=CrossEntropy() + Guidance()), "baseline": baseline}
 

@@ -85,24 +85,6 @@ def command(*words, cwd):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_lines_of_the_readme_work_as_written(kind, at_home, tmp_path):
-    texts = [row["text"] for row in rows(6)]
-    model = attnscope.load(name_of(kind, at_home))
-    trace = model.trace(["a fine film"])
-    assert "fine" in "".join(trace.source_tokens[0]).replace("##", "")
-    assert trace.attention.shape[-1] == len(trace.source_tokens[0])
-    assert len(attnscope.saliency(model, texts, method="leave_one_out").table())
-    assert len(attnscope.fragility(model, texts).table())
-    assert len(attnscope.decompose(model, texts).table())
-    assert len(attnscope.agreement(model, texts, "attention", "lexical").table())
-    report = attnscope.audit(model, data_of(kind), out=tmp_path / "audit", quick=True)
-    assert report.answer in ("yes", "partly", "no", "unclear")
-    assert len(report.table()) == len(report.tests)
-    assert report.plot().axison
-    assert "<html" in Path(report.save(tmp_path / "page.html")).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_model_predicts_a_class_of_its_own(kind, at_home):
     model = attnscope.load(name_of(kind, at_home))
     assert model.kind == "classifier"

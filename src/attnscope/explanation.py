@@ -128,7 +128,7 @@ def explain(
     return Explanation(
         model=loaded.name,
         prediction=predicted,
-        target=loaded.text(trace.target[0]),
+        target=loaded.reader.text(trace.target[0]),
         probability=chosen,
         source_tokens=read.source.pieces[0],
         target_tokens=read.target.pieces[0],

@@ -110,9 +110,12 @@ def from_module(model: nn.Module, tokenizer: object | None) -> LoadedModel:
             f"{name} gives no Traces: wrap it in a class that inherits attnscope.models.adapters.Adapter and returns "
             "one (docs/own-model.md has a short example), or give a Hugging Face model"
         )
-    reader = tokenizer if tokenizer is not None else model.reader if isinstance(model, ReadsTexts) else None
-    if reader is not None and not isinstance(reader, Reader):
-        raise BadSetting(f"the tokenizer of an adapter is a reader, such as WordReader, not a {type(reader).__name__}")
+    reader = model.reader if tokenizer is None and isinstance(model, ReadsTexts) else tokenizer
+    if not isinstance(reader, Reader):
+        raise BadSetting(
+            f"{name} has no reader, so it takes no texts: give it one, such as attnscope.WordReader, or load it with "
+            "tokenizer=WordReader(…); probes take the model as it is with Batches"
+        )
     return LoadedModel(model, reader, name)
 
 

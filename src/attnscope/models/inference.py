@@ -106,7 +106,7 @@ def traces(
         decoding: "teacher_forced" or "greedy"; None: as the model's own `decoding` says.
         forward: Further keywords of the forward pass.
     """
-    from attnscope.models.inputs import as_batches  # which builds on this module
+    from attnscope.models.inputs import as_batches, with_tokens  # which build on this module
 
     module = module_of(model)
     if attention is not None:
@@ -116,4 +116,4 @@ def traces(
     for batch in on_device_of(module, as_batches(model, data)):
         with evaluating(module):
             trace = module(batch, **forward)
-        yield batch, trace
+        yield batch, with_tokens(model, trace)

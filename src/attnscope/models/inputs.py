@@ -23,10 +23,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, require
 from attnscope.files import Malformed
-from attnscope.models.adapters.readers import NO_WORD, Label, Pieced, Text, Texts, Words
-from attnscope.models.capabilities import Generates, ReadsTexts, WrapsModel
-from attnscope.models.inference import Model, device_of, evaluating, module_of
-from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary
+from attnscope.models.adapters.readers import NO_WORD, Pieced, Reader, Target, Text, Texts, Words
+from attnscope.models.capabilities import ReadsTexts
+from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
+from attnscope.models.trace import Trace
+from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
 from attnscope.tasks.finite import FiniteTask
 from attnscope.tasks.task import Task, trimmed
 from attnscope.tasks.text.rows import UNSPLIT, Row, read_lines
@@ -39,7 +40,6 @@ TARGETS = ("target", "translation")
 RATIONALES, ALIGNMENT, POSSIBLE = ("rationale", "rationales"), "alignment", "possible"
 PREFERRED = ("test", "val", "dev", UNSPLIT, "train")  # the split that is used, by how its name begins
 MAX_SAMPLED = 1000  # texts of a corpus that a probe is run on
-MAX_GENERATED = 128  # tokens of an output that a model generates
 EXPECTED = (
     "JSON lines, JSON, CSV or TSV with a text ('text', 'tokens', 'sentence' or 'source') and its label ('label') or "
     "translation ('target')"
@@ -53,10 +53,10 @@ LINK = re.compile(r"(\d+)([-p])(\d+)")
 
 
 @runtime_checkable
-class TextReader(Protocol):
-    """Turns texts into Batches for one model."""
+class HasTask(Protocol):
+    """A model that knows the task it was trained on, as a LoadedModel of a run does."""
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts: ...
+    task: Task | None
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ class HuggingFaceDataset(Protocol):
 Table = pd.DataFrame | HuggingFaceDataset | Mapping[str, HuggingFaceDataset]
 if TYPE_CHECKING:
     Examples: TypeAlias = (
-        "Sequence[Text] | Sequence[tuple[Text, Label | Text]] | Sequence[Mapping[str, object]] | Sequence[Example]"
+        "Sequence[Text] | Sequence[tuple[Text, Target]] | Sequence[Mapping[str, object]] | Sequence[Example]"
     )
     Batches: TypeAlias = Batch | Iterable[Batch] | Callable[[], Iterable[Batch]]
     Data: TypeAlias = "Examples | Batches | Task | Inputs | str | Path | Table | None"
@@ -91,7 +91,7 @@ class Example:
     """
 
     source: Text
-    target: Label | Text | None = None
+    target: Target | None = None
     rationale: Float[np.ndarray, " words"] | None = None
     alignment: tuple[Links, Links] | None = None
 
@@ -146,7 +146,7 @@ class Inputs(ABC):
         task = own_task(model) if data is None else data
         if isinstance(task, Task):
             return of_task(model, task, split or "test", max_texts, seed or 0)
-        examples, origin = read_examples(task, split, bool(classes_of(model)), needs_targets)
+        examples, origin = read_examples(task, split, bool(reader_of(model).classes), needs_targets)
         require(bool(examples), f"there is no text in {origin.name}")
         order = range(len(examples)) if seed is None else np.random.default_rng(seed).permutation(len(examples))
         chosen = [examples[i] for i in islice(order, max_texts)]
@@ -257,62 +257,46 @@ def is_table(data: object) -> TypeGuard[Table]:
 # Models --------------------------------------------------------------------------------------------------------------
 
 
-def reader_of(model: Model) -> TextReader:
+def reads_texts(model: Model) -> bool:
+    return isinstance(model, ReadsTexts) or isinstance(module_of(model), ReadsTexts)
+
+
+def reader_of(model: Model) -> Reader:
     """Return what turns texts into Batches for this model."""
-    if isinstance(model, ReadsTexts):
-        return model.reader
-    module = module_of(model)
-    if not isinstance(module, ReadsTexts):
-        raise BadSetting(
-            f"{type(module).__name__} has no reader, so it takes Batches but no texts: give it one, such as "
-            "attnscope.models.adapters.WordReader, or load it with attnscope.load"
-        )
-    return module.reader
-
-
-def classes_of(model: Model) -> tuple[str, ...]:
-    """Return the names of a classifier's classes; none for a translator."""
-    return tuple(getattr(reader_of(model), "classes", ()))
+    for one in (model, module_of(model)):
+        if isinstance(one, ReadsTexts):
+            return one.reader
+    raise BadSetting(
+        f"{type(module_of(model)).__name__} has no reader, so it takes Batches but no texts: give it one, such as "
+        "attnscope.models.adapters.WordReader, or load it with attnscope.load"
+    )
 
 
 def own_task(model: Model) -> Task:
     """Return the task of a run; other models have none."""
-    task = getattr(model, "task", None) if isinstance(model, WrapsModel) else None
-    if not isinstance(task, Task):
-        name = getattr(model, "name", type(model).__name__)
+    if not isinstance(model, HasTask) or model.task is None:
+        name = getattr(model, "name", type(module_of(model)).__name__)
         raise BadSetting(f"{name} needs texts: give data ({TAKEN}); only a run has a test set of its own")
-    return task
+    return model.task
 
 
 def with_predictions(model: Model, texts: Texts) -> Texts:
     """Return the texts with the model's own output as the target."""
-    batch, module, classes = texts.batch.to(device_of(model)), module_of(model), classes_of(model)
-    if classes:
-        with evaluating(module):
-            target = module(batch).predictions
-        mask = torch.ones_like(target, dtype=torch.bool)
-        words = words_of(target, mask, Vocabulary.of(classes))
-    elif isinstance(module, Generates):
-        target, mask = until_end(module.generate(batch.source, batch.source_mask, max_generated(model)))
-        words = reader_of(model).said(target, mask)
+    batch, reader = texts.batch.to(device_of(model)), reader_of(model)
+    if reader.classes:
+        with evaluating(model):
+            batch = replace(batch, target=module_of(model)(batch).predictions)
     else:
-        raise BadSetting(f"{type(module).__name__} generates no outputs, so give each text with its translation")
-    return replace(texts, batch=replace(batch, target=target, target_mask=mask), target=words)
+        batch = with_predicted_target(model, batch)
+    return replace(texts, batch=batch, target=reader.said(batch.target, batch.target_mask))
 
 
-def max_generated(model: Model) -> int:
-    """Return the number of tokens that the model may generate: few enough for its positions."""
-    return min(MAX_GENERATED, getattr(reader_of(model), "max_length", MAX_GENERATED))
-
-
-def until_end(
-    generated: Int[Tensor, "batch generated"],
-) -> tuple[Int[Tensor, "batch target"], Bool[Tensor, "batch target"]]:
-    """Return generated token ids up to and with their first END, padded, and the mask of what is no padding."""
-    is_end = (generated == END).long()
-    mask = is_end.cumsum(1) <= is_end
-    longest = int(mask.sum(1).max())
-    return generated.masked_fill(~mask, PAD)[:, :longest], mask[:, :longest]
+def with_tokens(model: Model, trace: Trace) -> Trace:
+    """Return the trace with its tokens as strings, where the model has a reader."""
+    if not reads_texts(model):
+        return trace
+    reader = reader_of(model)
+    return trace.with_tokens(reader.source_vocabulary, reader.target_vocabulary)
 
 
 # Tasks ---------------------------------------------------------------------------------------------------------------
@@ -329,9 +313,8 @@ def of_task(model: Model, task: Task, split: str, max_texts: int | None, seed: i
 
 def check_vocabulary(model: Model, task: Task) -> None:
     """Refuse a task for a model with a tokenizer of its own."""
-    reads_texts = isinstance(model if isinstance(model, WrapsModel) else module_of(model), ReadsTexts)
     require(
-        not reads_texts or isinstance(getattr(reader_of(model), "task", None), Task),
+        not reads_texts(model) or (isinstance(model, HasTask) and model.task is not None),
         f"a {type(task).__name__} has token ids of its own, which this model's reader does not know; give its texts",
     )
 
@@ -422,8 +405,9 @@ def as_example(given: object, number: int, classifier: bool) -> Example:
     raise BadSetting(f"text {number} is {given!r:.60}; give a string, a list of words, a (text, label) pair or a dict")
 
 
-def as_text(given: str | Sequence[str]) -> Text:
-    return given if isinstance(given, str) else tuple(given)
+def as_text(given: Target) -> Text:
+    """Return a text or the words of one, hashable; a number is written out."""
+    return tuple(given) if not isinstance(given, str | int) else str(given)
 
 
 def rows_of_table(data: Table) -> list[Row]:
@@ -481,7 +465,7 @@ def example_of(row: Row, classifier: bool) -> Example:
     )
 
 
-def target_of(row: Row, classifier: bool) -> Label | Text | None:
+def target_of(row: Row, classifier: bool) -> Target | None:
     names = LABELS if classifier else TARGETS
     found = next((name for name in names if name in row.fields), None)
     if found is None:

@@ -11,10 +11,20 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from attnscope.errors import BadSetting, require
-from attnscope.models.adapters.readers import NO_WORD, Label, Pieced, Text, Texts, Words, check_pairs, class_number
+from attnscope.models.adapters.readers import (
+    NO_WORD,
+    Pieced,
+    Reader,
+    Target,
+    Text,
+    Texts,
+    Words,
+    check_pairs,
+    class_number,
+)
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, ReadsTexts, WrapsModel
 from attnscope.models.inference import device_of, evaluating, module_of
-from attnscope.models.inputs import TextReader, classes_of, with_predictions, words_of
+from attnscope.models.inputs import as_text, with_predictions, words_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.task import Task
@@ -39,7 +49,7 @@ class LoadedModel(WrapsModel, ReadsTexts):
     """
 
     module: nn.Module
-    reader: TextReader
+    reader: Reader
     name: str
     task: Task | None = None
     fixed_attention: bool = False
@@ -47,7 +57,7 @@ class LoadedModel(WrapsModel, ReadsTexts):
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes; none for a translator."""
-        return classes_of(self)
+        return self.reader.classes
 
     @property
     def kind(self) -> str:
@@ -62,7 +72,7 @@ class LoadedModel(WrapsModel, ReadsTexts):
     def trace(
         self,
         texts: Sequence[Text],
-        targets: Sequence[Label | Text] | None = None,
+        targets: Sequence[Target] | None = None,
         attention: Interventions | None = None,
         decoding: Decoding | None = None,
     ) -> Trace:
@@ -79,9 +89,9 @@ class LoadedModel(WrapsModel, ReadsTexts):
         with evaluating(self):
             batch = read.batch.to(device_of(self))
             trace: Trace = module_of(self)(batch, attention=attention, teacher_forcing=teacher_forcing)
-        return trace.with_tokens(read.source.pieces, read.target.pieces)
+        return read.label(trace)
 
-    def read(self, texts: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
+    def read(self, texts: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
         """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
         require(not isinstance(texts, str), f"give a list of texts: [{texts!r:.60}]")
         read = self.reader.read(texts, targets)
@@ -90,11 +100,7 @@ class LoadedModel(WrapsModel, ReadsTexts):
     def predict(self, texts: Sequence[Text]) -> list[str]:
         """Return the predicted class of each text, or its translation."""
         batch = self.read(texts).batch
-        return [self.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
-
-    def text(self, target: Int[Tensor, " target"]) -> str:
-        """Return target token ids as the name of a class, or as text."""
-        return self.classes[int(target[0]) - len(SPECIALS)] if self.classes else self.reader.text(target)
+        return [self.reader.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
 
     def to(self, device: str | torch.device) -> "LoadedModel":
         """Move the model to a device."""
@@ -113,14 +119,18 @@ class LoadedModel(WrapsModel, ReadsTexts):
         return f"<{self.name}: {self.kind}{classes}, {type(self.module).__name__}>"
 
 
-@dataclass(frozen=True)
-class TaskReader:
+class TaskReader(Reader):
     """Reads raw texts into the vocabularies of a task, so that a run of the store takes texts.
 
     A corpus prepares and encodes them as it did for training; words of a synthetic task stand between white space.
+    Targets of one token are classes.
     """
 
-    task: Task
+    def __init__(self, task: Task):
+        self.task = task
+        self.example = next(task.batches("test", 1))  # shows the special tokens around a source
+        one_token = self.example.target.shape[1] == 1
+        self.classes = task.target_vocabulary.tokens[len(SPECIALS) :] if one_token else ()
 
     @property
     def source_vocabulary(self) -> Vocabulary:
@@ -129,16 +139,6 @@ class TaskReader:
     @property
     def target_vocabulary(self) -> Vocabulary:
         return self.task.target_vocabulary
-
-    @cached_property
-    def classes(self) -> tuple[str, ...]:
-        """The target words of a task whose targets are one word; none for a task of translation."""
-        return self.target_vocabulary.tokens[len(SPECIALS) :] if self.example.target.shape[1] == 1 else ()
-
-    @cached_property
-    def example(self) -> Batch:
-        """One sentence of the test set, which shows the special tokens around a source."""
-        return next(self.task.batches("test", 1))
 
     @cached_property
     def sides(self) -> "tuple[Side, Side]":
@@ -152,27 +152,25 @@ class TaskReader:
             Side(self.target_vocabulary, SpecialTokens(after=(END,)), corpus.target, preparation),
         )
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Label | Text] | None = None) -> Texts:
+    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
         """Return one batch; without targets, they are the first class or empty."""
         check_pairs(sources, targets)
         source_side, target_side = self.sides
         source, mask, words, cut = padded([source_side.encode(text) for text in sources])
         given = targets or [0 if self.classes else ""] * len(sources)
-        rows = [self.encode_class(one) if self.classes else target_side.encode(one) for one in given]
+        rows = [self.encode_class(one) if self.classes else target_side.encode(as_text(one)) for one in given]
         target, target_mask, target_words, _ = padded(rows)
         return Texts(Batch(source, mask, target, target_mask), words, target_words, cut)
 
-    def encode_class(self, label: Label) -> "Encoded":
+    def encode_class(self, label: Target) -> "Encoded":
         number = class_number(label, self.classes)
         name = (self.classes[number],)
         return Encoded([number + len(SPECIALS)], Pieced(name, name, (0,)), cut=False)
 
     def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
-        """Return the words of a generated target."""
         return words_of(token_ids, mask, self.target_vocabulary)
 
     def text(self, token_ids: Tensor) -> str:
-        """Return what target token ids say, without special tokens."""
         kept = [i for i in token_ids.tolist() if i >= len(SPECIALS)]
         return self.sides[1].text(kept)
 

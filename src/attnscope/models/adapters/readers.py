@@ -191,6 +191,11 @@ class Reader(ABC):
 
     @property
     @abstractmethod
+    def source_vocabulary(self) -> Vocabulary:
+        """The source tokens by their ids in a Batch."""
+
+    @property
+    @abstractmethod
     def target_vocabulary(self) -> Vocabulary:
         """The target tokens by their ids in a Batch."""
 

@@ -14,7 +14,7 @@ from lexical_examples import encoder_decoder
 
 from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_task, fit_diagnostic, last_tokens, splits
 from attnscope.probes.functional_group import functional_group, overlap, shapley_values
-from attnscope.probes.information import entropy, mutual_information, shuffled_information
+from attnscope.probes.information import label_entropy, mutual_information, shuffled_information
 from attnscope.probes.occurrences import cluster_vectors, sample_words, word_counts
 from attnscope.probes.transplant import COMPONENTS, keep_neurons, transplant_component
 from attnscope.probes.weight_graph import pooled_threshold, weight_graph
@@ -40,18 +40,18 @@ def test_labels_that_are_put_together_never_tell_more_and_a_constant_tells_nothi
     shared, order = mutual_information(one, other), np.random.default_rng(seed).permutation(len(one))
     assert mutual_information(one // 2, other) <= shared + 1e-12
     assert mutual_information(np.zeros_like(one), other) == pytest.approx(0, abs=1e-12)
-    assert mutual_information(one, one) == pytest.approx(entropy(one), abs=1e-12)
+    assert mutual_information(one, one) == pytest.approx(label_entropy(one), abs=1e-12)
     assert mutual_information(one[order], other[order]) == pytest.approx(shared, abs=1e-12)
     assert mutual_information(np.tile(one, 3), np.tile(other, 3)) == pytest.approx(shared, abs=1e-12)
-    assert 0 <= shuffled_information(one, other) <= min(entropy(one), entropy(other)) + 1e-12
+    assert 0 <= shuffled_information(one, other) <= min(label_entropy(one), label_entropy(other)) + 1e-12
 
 
 @few
 @given(LABELS)
 def test_two_labels_together_are_as_uncertain_as_both_apart_less_what_they_share(pairs):
     one, other = columns(pairs)
-    assert entropy(10 * one + other) == pytest.approx(
-        entropy(one) + entropy(other) - mutual_information(one, other), abs=1e-12
+    assert label_entropy(10 * one + other) == pytest.approx(
+        label_entropy(one) + label_entropy(other) - mutual_information(one, other), abs=1e-12
     )
 
 

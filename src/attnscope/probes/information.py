@@ -56,10 +56,10 @@ def mutual_information(one: Labels, other: Labels) -> float:
     return max(0.0, float(joint @ (np.log(joint) - independent) / len(a)))  # rounding may leave −1e-16
 
 
-def entropy(labels: Labels) -> float:
+def label_entropy(labels: Labels) -> float:
     """Return the entropy of labels in nats: no other labels can tell more about them.
 
-    >>> round(entropy(np.array([3, 1, 4, 5])), 4)  # log 4
+    >>> round(label_entropy(np.array([3, 1, 4, 5])), 4)  # log 4
     1.3863
     """
     require(len(labels) > 0, "there are no labels to take the entropy of")
@@ -188,5 +188,7 @@ def compute_information(
 
 def shared_information(one: Labels, other: Labels, seed: int) -> SharedInformation:
     return SharedInformation(
-        mutual_information(one, other), shuffled_information(one, other, seed=seed), min(entropy(one), entropy(other))
+        mutual_information(one, other),
+        shuffled_information(one, other, seed=seed),
+        min(label_entropy(one), label_entropy(other)),
     )

@@ -18,8 +18,8 @@ from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
 from attnscope.probes.information import (
     compute_information,
-    label_entropy,
     information,
+    label_entropy,
     mutual_information,
     shuffled_information,
 )

@@ -13,14 +13,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
+from attnscope.models.capabilities import Decoding, GivesTrace, needs
+from attnscope.models.inference import Model, traces
+from attnscope.models.inputs import Data
+from attnscope.models.trace import Trace
 from attnscope.probes.linear_classifier import PENALTIES, LinearClassifier, fit_linear
 
 SPLITS = ("sequence", "token")
+FEATURES = ("token", "position")
+STATES = ("encoder", "decoder")
+MAX_CLASSES = 20  # of a feature, the most frequent values
 MAX_ATTEMPTS = 1000  # to sample a control task that has two labels
 
 
@@ -62,6 +70,11 @@ class Samples:
             np.concatenate([part.sequences + first for part, first in zip(parts, firsts, strict=True)]),
             np.concatenate(types) if types else None,
         )
+
+    def where(self, chosen: Bool[np.ndarray, " steps"]) -> "Samples":
+        """Return some of the steps."""
+        types = None if self.types is None else self.types[chosen]
+        return Samples(self.states[chosen], self.labels[chosen], self.sequences[chosen], types)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -195,6 +208,48 @@ def fit_diagnostic(samples: Samples, settings: DiagnosticSettings | None = None)
         for classifier, split in zip(classifiers, chosen, strict=True)
     )
     return DiagnosticResult(samples, settings, chosen, classifiers, accuracies)
+
+
+def diagnostic(
+    model: Model,
+    data: Data = None,
+    feature: str = "token",
+    states: str = "encoder",
+    max_classes: int = MAX_CLASSES,
+    settings: DiagnosticSettings | None = None,
+    decoding: Decoding | None = None,
+) -> DiagnosticResult:
+    """Return how well a linear classifier decodes a feature from hidden states; see also `functional_group`.
+
+    Args:
+        model: What gives Traces.
+        data: As of `as_batches`.
+        feature: "token": its id; "position": counted from 0.
+        states: "encoder" or "decoder".
+        max_classes: Only the most frequent values of the feature are decoded.
+        settings: Of the classifiers.
+        decoding: As of `traces`.
+    """
+    choose("feature", feature, FEATURES)
+    choose("states", states, STATES)
+    needs(model, GivesTrace, by="the diagnostic probe")
+    parts = [samples_of(trace, feature, states) for _, trace in traces(model, data, decoding=decoding)]
+    samples = Samples.joined(parts)
+    values, counts = np.unique(samples.labels, return_counts=True)
+    frequent = values[np.argsort(-counts, kind="stable")[:max_classes]]
+    return fit_diagnostic(samples.where(np.isin(samples.labels, frequent)), settings)
+
+
+def samples_of(trace: Trace, feature: str, states: str) -> Samples:
+    """Return the states of a trace with their token ids or positions; types, for control tasks, are token ids."""
+    if states == "encoder":
+        values, tokens, mask = trace.encoder, trace.source, trace.batch.word_mask
+    elif trace.decoder is None:
+        raise BadSetting("this model has no decoder states; choose states='encoder'")
+    else:
+        values, tokens, mask = trace.decoder, trace.target, trace.target_mask
+    positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    return Samples.of(values, tokens if feature == "token" else positions, mask, tokens)
 
 
 def fit_and_test(

@@ -17,10 +17,12 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
+from attnscope.models.inference import Model
+from attnscope.models.inputs import Data, as_batches
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
 from attnscope.tasks.batch import Batch
@@ -91,7 +93,7 @@ class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
 
 
 def probability_drops(
-    model: nn.Module,
+    model: Model,
     batch: Batch,
     score: Score,
     removal: str = "text",
@@ -245,7 +247,7 @@ class FlipAccumulator(ScoreAccumulator[Flips]):
 
 
 def erase_until_flip(
-    model: nn.Module,
+    model: Model,
     batch: Batch,
     score: Score,
     removal: str = "attention",
@@ -285,3 +287,37 @@ def first_flip(texts: ErasedTexts, counts: Int[Tensor, "texts steps"]) -> Int[Te
             each = some[rows].gather(1, flips.long().argmax(1, keepdim=True))[:, 0]
             first[rows] = each.where(flips.any(1), 0)
     return first
+
+
+@dataclass(frozen=True)
+class Erasure(Displayed):
+    """Comprehensiveness and sufficiency, and decision flips, of attention and of random scores."""
+
+    comprehensiveness: Comprehensiveness
+    flips: DecisionFlips
+
+    def table(self) -> pd.DataFrame:
+        """One row per score: means over texts of all measures."""
+        flips = self.flips.table().add_prefix("flip_")
+        return self.comprehensiveness.table()[MEASURES].join(flips)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the share of predictions flipped against the share of words removed."""
+        return self.flips.plot(ax)
+
+
+def erasure(model: Model, data: Data = None, removal: str = "text", draws: int = 5, seed: int = 0) -> Erasure:
+    """Return whether the most attended tokens decide: comprehensiveness, sufficiency and decision flips.
+
+    Args:
+        model: A classifier.
+        data: As of `as_batches`.
+        removal: "text": tokens are deleted and the rest is read again; "attention": their attention is set to zero.
+        draws: Random scores per text, for comparison.
+        seed: Random seed.
+    """
+    drops, flips = ComprehensivenessAccumulator(removal, draws, seed), FlipAccumulator(removal, draws, seed)
+    for batch in as_batches(model, data):
+        drops.update(model, batch)
+        flips.update(model, batch)
+    return Erasure(drops.result(), flips.result())

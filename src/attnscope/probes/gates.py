@@ -16,6 +16,9 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, require
+from attnscope.models.capabilities import Decoding, GivesTrace, needs
+from attnscope.models.inference import Model, traces
+from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
 
@@ -142,3 +145,22 @@ class SaturationAccumulator:
     def result(self) -> Saturations:
         require(bool(self.gates), "nothing has come by yet; give at least one trace before asking for a result")
         return Saturations({name: gate.total.result() for name, gate in self.gates.items()})
+
+
+def gates(
+    model: Model, data: Data = None, low: float = LOW, high: float = HIGH, decoding: Decoding | None = None
+) -> Saturations:
+    """Return how often each gate of a recurrent model is closed and open.
+
+    Args:
+        model: A model with gated recurrent cells.
+        data: As of `as_batches`.
+        low: A gate below it is closed.
+        high: A gate above it is open.
+        decoding: As of `traces`.
+    """
+    needs(model, GivesTrace, by="the gate probe")
+    accumulator = SaturationAccumulator(low, high)
+    for _, trace in traces(model, data, decoding=decoding, gates=True):
+        accumulator.update(trace)
+    return accumulator.result()

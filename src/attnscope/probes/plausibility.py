@@ -8,7 +8,7 @@ the same share of every text. Ties are broken at random, by text and seed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import torch
@@ -17,6 +17,10 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
+from attnscope.models.capabilities import EmbedsSource
+from attnscope.models.inference import Model, module_of, traces
+from attnscope.models.inputs import Data
+from attnscope.probes.counterfactual import check_classifier
 from attnscope.probes.removal import (
     RecordAccumulator,
     Score,
@@ -25,6 +29,8 @@ from attnscope.probes.removal import (
     rank_by_score,
     score_values,
 )
+from attnscope.probes.saliency import influence
+from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import Batch
 
 MIN_VOTES = 0.5  # a token belongs to the rationale if at least half of the annotators marked it
@@ -106,6 +112,28 @@ class PlausibilityAccumulator(RecordAccumulator[TextPlausibility]):
     def result(self) -> Plausibility:
         records = self.gathered()
         return Plausibility(dict(records), len(next(iter(records.values()))), self.left_out)
+
+
+def plausibility(
+    model: Model, data: Data = None, share: float | None = None, draws: int = 20, seed: int = 0
+) -> Plausibility:
+    """Return the agreement of attention, and of |Δ| where the model declares EmbedsSource, with human rationales.
+
+    Args:
+        model: A classifier.
+        data: As of `as_batches`, with rationales.
+        share: As of `PlausibilityAccumulator`; so are the rest.
+    """
+    accumulator, module = PlausibilityAccumulator(share, draws, seed), module_of(model)
+    for batch, trace in traces(model, data):
+        rationale_mask(batch)
+        check_classifier(trace)
+        scores: dict[str, Score] = {"attention": attention_scores(trace)}
+        if isinstance(module, EmbedsSource):
+            gradient = influence(module, batch)
+            scores["gradient"] = replace(gradient, values=gradient.values.abs())
+        accumulator.update(batch, scores)
+    return accumulator.result()
 
 
 def text_plausibility(

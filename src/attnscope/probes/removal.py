@@ -13,10 +13,10 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.inference import device_of, evaluating
+from attnscope.models.inference import Model, device_of, evaluating
 from attnscope.probes.counterfactual import CounterfactualAttention, class_probabilities
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.tasks.batch import PAD, Batch
@@ -160,7 +160,7 @@ class ErasedTexts:
     @classmethod
     def of(
         cls,
-        model: nn.Module,
+        model: Model,
         batch: Batch,
         score: Score,
         removal: str,
@@ -282,7 +282,7 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
         require(draws > 0, f"draws={draws}: chance needs at least one random score")
         self.removal, self.draws, self.seed = choose("way to remove tokens", removal, REMOVALS), draws, seed
 
-    def update(self, model: nn.Module, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
+    def update(self, model: Model, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
         reading = CounterfactualAttention.of_classifier(model, batch)
         given: dict[str, Score] = {"attention": attention_scores(reading.trace)} | dict(scores or {})
         require(RANDOM not in given, f"random scores are added here; give your score another name than {RANDOM!r}")

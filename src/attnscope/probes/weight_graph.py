@@ -15,7 +15,11 @@ from scipy.sparse.csgraph import connected_components
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.weights import Matrices, Matrix
+from attnscope.models import EncoderDecoder
+from attnscope.models.capabilities import MissingCapability
+from attnscope.models.inference import Model, module_of
+from attnscope.models.inputs import Data
+from attnscope.probes.weights import Matrices, Matrix, gate_matrices
 
 THRESHOLDS = {"encoder": 0.2, "decoder": 0.17}  # baan2019 §3
 STRONGEST_WEIGHTS = 0.01  # the share above these thresholds, on average over baseline and guided models
@@ -105,6 +109,27 @@ class WeightGraphs(Displayed):
 
         edges = self.table().pivot_table(index="matrix", columns="model", values="edges", sort=False)
         return plots.bars(edges, ax=ax, ylabel="connections above the threshold")
+
+
+def weights(
+    model: Model,
+    data: Data = None,
+    threshold: float | Mapping[str, float] | None = None,
+    share: float = STRONGEST_WEIGHTS,
+) -> WeightGraphs:
+    """Return the strong connections within each gate of a recurrent encoder-decoder.
+
+    Args:
+        model: An EncoderDecoder of gru or lstm cells.
+        data: Unused: weights do not depend on texts.
+        threshold: As of `weight_graphs`; so is the rest.
+    """
+    module = module_of(model)
+    if not isinstance(module, EncoderDecoder):
+        raise MissingCapability(
+            f"the weights probe needs a recurrent EncoderDecoder, whose gates have names, not a {type(module).__name__}"
+        )
+    return weight_graphs({"model": gate_matrices(module)}, threshold, share)
 
 
 def weight_graph(matrix: Matrix, threshold: float) -> WeightGraph:

@@ -1,8 +1,8 @@
 """How does each layer and head attend, and which heads are faithful? For models with one or many of them.
 
-    head_formation(model, data).table()                  shares of time, word and rest; entropy, offset, special tokens
-    head_ranking(model, data, max_sentences=100).table() alignment error, ablation, uniform attention, saliency, ranks
-    head_ranking(model, data).agreement_between()        the rank correlation of the rankings
+head_formation(model, data).table()                  shares of time, word and rest; entropy, offset, special tokens
+head_ranking(model, data, max_sentences=100).table() alignment error, ablation, uniform attention, saliency, ranks
+head_ranking(model, data).agreement_between()        the rank correlation of the rankings
 """
 
 from attnscope.probes.heads.formation import AttentionProfile, HeadFormation, ScoreShares, head_formation

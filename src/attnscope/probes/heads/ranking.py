@@ -1,17 +1,16 @@
-"""What becomes of the output when a head adds nothing, or looks at all positions alike?
+"""Which heads are faithful, and do different criteria rank them alike? (beyond the papers)
 
-The output is the gold one, or the model's own said again; the decoder hears the same words as before. A loss is what
-the log-probability of an output word loses on average: positive where the head helped. `changed` is the share of output
-words, or of a classifier's decisions, for which another word becomes the likeliest.
+Four rankings, in each of which rank 1 is the best:
+
+- alignment: the word alignment error of each head's strongest source word, against gold alignments or the likeliest
+  alignments of IBM Model 1, which knows co-occurrence alone and needs many sentences;
+- ablation and uniform: the log-probability that an output token loses on average when the head adds nothing, or attends
+  uniformly. The decoder is given the same tokens as before;
+- saliency: Kendall's τ of the head's attention with a saliency (snell2021 §3.1 and §5.1), special tokens left out.
 """
 
-# TODO(docstring) join:
-#   Which head points at the words that influence the output? (snell2021 §3.1 and §5.1, head by head)
-#   Which head finds the words that translate each other? Alignment error, of each layer and head.
-#   Which heads are to be believed, and do the ways to tell agree? (beyond the papers)
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import pandas as pd
 import torch
@@ -25,22 +24,22 @@ from attnscope.models.adapters.layers import Change
 from attnscope.models.attention import uniform
 from attnscope.models.capabilities import Decoding, EmbedsSource
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.models.inference import evaluating
+from attnscope.models.inference import Model, evaluating, module_of
+from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
-from attnscope.probes.accumulator import Accumulator, Model, Stream, Sums
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.counterfactual import CounterfactualAttention
-from attnscope.probes.heads.stream import (
-    Heads,
-    Item,
+from attnscope.probes.heads.sentences import (
+    HeadValues,
     PerHead,
     Sentences,
-    by_head,
-    grid,
-    grids,
-    is_special,
-    replayed,
-    taken,
+    SpecialTokens,
+    head_table,
+    plot_columns,
+    plot_heads,
+    read_sentences,
+    with_own_output,
 )
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores
@@ -48,295 +47,278 @@ from attnscope.probes.word_alignment import Alignment, AlignmentAccumulator, Gol
 from attnscope.tasks.batch import NOWHERE, Batch
 
 CHANGES: dict[str, Change] = {"ablated": ablated, "uniform": uniform}
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Of one change, made to each head alone."""
-
-    loss: Heads  # log-probability lost, per output word
-    error: Heads  # its standard error, over sentences
-    changed: Heads  # share of output words
-
-
-@dataclass(frozen=True)
-class EffectSums(Sums):
-    """Totals over sentences, of what each lost and how many words it has; standard errors need squares."""
-
-    loss: Float[Tensor, "changes layers heads"]
-    squares: Float[Tensor, "changes layers heads"]
-    products: Float[Tensor, "changes layers heads"]  # loss times words
-    changed: Int[Tensor, "changes layers heads"]
-    words: Int[Tensor, ""]
-    squared_words: Int[Tensor, ""]
-    sentences: int
-
-    def effects(self) -> dict[str, Effect]:
-        mean = self.loss / self.words
-        # The mean is a ratio of two sums over sentences: its variance, to first order.
-        around = self.squares - 2 * mean * self.products + mean**2 * self.squared_words
-        small = self.sentences / (self.sentences - 1) if self.sentences > 1 else torch.nan
-        error = (around.clamp_min(0) * small).sqrt() / self.words
-        changed = self.changed / self.words
-        return {name: Effect(*of_all) for name, *of_all in zip(CHANGES, mean, error, changed.double(), strict=True)}
-
-
-def effect_sums(counterfactual: CounterfactualAttention) -> EffectSums:
-    """The totals of one batch: a pass for each change and head."""
-    trace = counterfactual.trace
-    own = said(trace)
-    shape = len(CHANGES), len(trace.layers), trace.last.weights.shape[1]
-    changes = [
-        said(counterfactual.change_head(layer, head, change))
-        for change in CHANGES.values() for layer in range(shape[1]) for head in range(shape[2])
-    ]  # fmt: skip
-    lost = torch.stack([own.by_sentence - made.by_sentence for made in changes])  # changes x batch
-    flipped = torch.stack([(own.likeliest != made.likeliest).sum() for made in changes])
-    words = trace.target_mask.sum(1).cpu()
-    return EffectSums(
-        loss=lost.sum(1).view(shape), squares=(lost**2).sum(1).view(shape),
-        products=(lost @ words.double()).view(shape),
-        changed=flipped.cpu().view(shape), words=words.sum(), squared_words=(words**2).sum(), sentences=len(words),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Said:
-    """How likely each sentence of the output is, as a logarithm, and the likeliest word at each of its places."""
-
-    by_sentence: Float[Tensor, " batch"]
-    likeliest: Int[Tensor, " words"]
-
-
-def said(trace: Trace) -> Said:
-    mask: Bool[Tensor, "batch target"] = trace.target_mask
-    logits = trace.logits[mask]  # words x vocabulary
-    gold = logits.gather(1, trace.target[mask][:, None])[:, 0] - logits.logsumexp(1)
-    each = gold.new_zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, gold.double())
-    return Said(each.sum(1).cpu(), logits.argmax(1))
-
-
-@dataclass(frozen=True)
-class SaliencyAgreement:
-    """Means over output words."""
-
-    kendall: Heads
-    top: Heads
-    chance: float  # of `top`; that of τ is zero
-    saliency: str  # its name
-
-
-class SaliencyAgreementAccumulator:
-    """Agreement of every layer and head with a saliency, over a stream."""
-
-    def __init__(self) -> None:
-        self.agree = PerHead(AgreementAccumulator)
-        self.name = ""
-
-    @torch.no_grad()
-    def update(
-        self,
-        weights: Float[Tensor, "layers batch heads target source"],
-        saliency: TokenScores,
-        batch: Batch,
-        special: Bool[Tensor, "batch source"],
-    ) -> None:
-        self.name = saliency.name
-        words = replace(batch, source_mask=batch.source_mask & ~special)
-        for agree, head in self.agree.beside(layer.unbind(1) for layer in weights):
-            agree.update(head, saliency.values, words)
-
-    def merge(self, other: "SaliencyAgreementAccumulator") -> None:
-        self.name = self.name or other.name
-        self.agree.merge(other.agree)
-
-    def result(self) -> SaliencyAgreement:
-        kendall = self.agree.numbers(lambda agree: agree.result().kendall)
-        top = self.agree.numbers(lambda agree: agree.result().top)
-        return SaliencyAgreement(kendall, top, self.agree.layers[0][0].result().chance, self.name)
-
-
-Reference = Callable[[Sentences], Sequence[GoldAlignment]]
-
-
-@dataclass(frozen=True)
-class Special:
-    """What is no word on either side."""
-
-    source: Bool[Tensor, "batch source"]
-    target: Bool[Tensor, "batch target"]
-
-    @classmethod
-    def of(cls, model: Model, batch: Batch) -> "Special":
-        return cls(is_special(model, batch), is_special(model, batch, "target"))
-
-
-class HeadAlignmentAccumulator:
-    """Counts the links of every layer and head against a reference."""
-
-    def __init__(self, reference: Reference):
-        self.reference = reference
-        self.counts = PerHead(AlignmentAccumulator)
-
-    @torch.no_grad()
-    def update(
-        self, weights: Float[Tensor, "layers batch heads target source"], sentences: Sentences, special: Special
-    ) -> None:
-        gold = self.reference(sentences)
-        for count, head in self.counts.beside(links(weights, sentences, special)):
-            for found, reference in zip(head, gold, strict=True):
-                count.update(found, reference)
-
-    def merge(self, other: "HeadAlignmentAccumulator") -> None:
-        self.counts.merge(other.counts)
-
-    def result(self) -> Heads:
-        return self.counts.numbers(lambda count: count.result().error_rate)
-
-
-def links(
-    weights: Float[Tensor, "layers batch heads target source"], sentences: Sentences, special: Special
-) -> list[list[list[Alignment]]]:
-    """Of each layer, head and sentence."""
-    batch = sentences.batch
-    if sentences.source is None or sentences.target is None:
-        words = batch.target_mask & ~special.target
-        return [
-            [argmax_alignment(head, batch.source_mask, words, special.source) for head in layer.unbind(1)]
-            for layer in weights
-        ]
-    return [between_words(by_word(layer, sentences.source, sentences.target), sentences.source, sentences.target)
-            for layer in weights]  # fmt: skip
-
-
-def between_words(
-    weights: Float[Tensor, "batch heads target_units source_units"], source: Words, target: Words
-) -> list[list[Alignment]]:
-    """Of each head and sentence, by the numbers of the words in their texts."""
-    found = [
-        argmax_alignment(head, source.mask, target.real, unlinked=source.mask & ~source.real)
-        for head in weights.cpu().unbind(1)
-    ]
-    names = list(zip(source.places.tolist(), target.places.tolist(), strict=True))
-    return [
-        [frozenset((s[i], t[j]) for i, j in sentence) for sentence, (s, t) in zip(head, names, strict=True)]
-        for head in found
-    ]
-
-
-def gold_reference(gold: Sequence[GoldAlignment]) -> Reference:
-    """Gold links in the order of the sentences: between words, or between positions where nothing is known of words."""
-    place = 0
-
-    def following(sentences: Sentences) -> Sequence[GoldAlignment]:
-        nonlocal place
-        place += len(sentences)
-        require(place <= len(gold), f"there are gold links for {len(gold)} sentences only; more sentences came by")
-        return gold[place - len(sentences) : place]
-
-    return following
-
-
-def model_1_reference(model: Model, sentences: Sequence[Sentences], aligner: IBMModel1 | None = None) -> Reference:
-    """The likeliest links of IBM Model 1, with a NULL word, fitted to these sentences where none is given."""
-    fitted = fitted_model_1(model, [some.batch for some in sentences]) if aligner is None else aligner
-
-    def likeliest(some: Sentences) -> Sequence[GoldAlignment]:
-        origins = fitted.viterbi(words_only(model, some.batch)).cpu()
-        return [GoldAlignment.of(row) for row in origin_links(origins, some)]
-
-    return likeliest
-
-
-def fitted_model_1(model: Model, batches: Sequence[Batch]) -> IBMModel1:
-    source, target = (1 + max(int(getattr(batch, side).max()) for batch in batches) for side in ("source", "target"))
-    return IBMModel1.fitted(Bags.of([words_only(model, batch) for batch in batches], source, target, null=True))
-
-
-def words_only(model: Model, batch: Batch) -> Batch:
-    """Special tokens masked like padding: they translate nothing."""
-    special = Special.of(model, batch)
-    return replace(
-        batch, source_mask=batch.source_mask & ~special.source, target_mask=batch.target_mask & ~special.target
-    )
-
-
-def origin_links(origins: Int[Tensor, "batch target"], sentences: Sentences) -> list[Alignment]:
-    """From the source position of each target position; as links between words where these are known."""
-    pairs = [frozenset((origin, j) for j, origin in enumerate(row) if origin != NOWHERE) for row in origins.tolist()]
-    if sentences.source is None or sentences.target is None:
-        return pairs
-    source, target = word_numbers(sentences.source), word_numbers(sentences.target)
-    return [frozenset((s[i], t[j]) for i, j in links) for links, s, t in zip(pairs, source, target, strict=True)]
-
-
-def word_numbers(words: Words) -> list[list[int]]:
-    """Of each position, the number of its word in the text."""
-    found: list[list[int]] = words.places.gather(1, words.unit.clamp(min=0)).tolist()
-    return found
-
-
-Method = Callable[[EmbedsSource, Batch], TokenScores]
-OF = ("gold", "own")
+OUTPUTS = ("gold", "own")
 CORRELATIONS = ("kendall", "spearman")
-# Each way to rank: its column, and whether less is better.
+# Each ranking: its column, and whether smaller is better.
 RANKINGS = {
     "alignment": ("alignment error", True),
     "ablation": ("loss if ablated", False),
     "uniform": ("loss if uniform", False),
     "saliency": ("τ with saliency", False),
 }
+SaliencyMethod = Callable[..., TokenScores]  # of a model, a batch and decoding=
+Reference = Callable[[Sentences], Sequence[GoldAlignment]]
+AllWeights = Float[Tensor, "layers batch heads target source"]
+
+
+# Ablation and uniform attention --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadEffect:
+    """The effect of one change, made to each head alone."""
+
+    loss: HeadValues  # log-probability lost, per output token
+    error: HeadValues  # its standard error, over sentences
+    changed: HeadValues  # the share of output tokens with another prediction
+
+
+@dataclass(frozen=True)
+class EffectSums(Sums):
+    """Totals over sentences, of what each lost and how many tokens it has; standard errors need squares."""
+
+    loss: Float[Tensor, "changes layers heads"]
+    squares: Float[Tensor, "changes layers heads"]
+    products: Float[Tensor, "changes layers heads"]  # loss times tokens
+    changed: Int[Tensor, "changes layers heads"]
+    tokens: Int[Tensor, ""]
+    squared_tokens: Int[Tensor, ""]
+    sentences: int
+
+    def effects(self) -> dict[str, HeadEffect]:
+        mean = self.loss / self.tokens
+        # The mean is a ratio of two sums over sentences: its variance, to first order.
+        deviation = self.squares - 2 * mean * self.products + mean**2 * self.squared_tokens
+        unbiased = self.sentences / (self.sentences - 1) if self.sentences > 1 else torch.nan
+        error = (deviation.clamp_min(0) * unbiased).sqrt() / self.tokens
+        changed = self.changed / self.tokens
+        return {name: HeadEffect(*each) for name, *each in zip(CHANGES, mean, error, changed.double(), strict=True)}
+
+
+def effect_sums(counterfactual: CounterfactualAttention) -> EffectSums:
+    """Return the totals of one batch, from one pass per change and head."""
+    trace = counterfactual.trace
+    log_likelihood, predictions = likelihood_and_predictions(trace)
+    shape = len(CHANGES), len(trace.layers), trace.last.weights.shape[1]
+    others = [
+        likelihood_and_predictions(counterfactual.change_head(layer, head, change))
+        for change in CHANGES.values() for layer in range(shape[1]) for head in range(shape[2])
+    ]  # fmt: skip
+    lost = torch.stack([log_likelihood - other for other, _ in others])  # changes x batch
+    changed = torch.stack([(predictions != other).sum() for _, other in others])
+    tokens = trace.target_mask.sum(1).cpu()
+    return EffectSums(
+        loss=lost.sum(1).view(shape), squares=(lost**2).sum(1).view(shape),
+        products=(lost @ tokens.double()).view(shape), changed=changed.cpu().view(shape),
+        tokens=tokens.sum(), squared_tokens=(tokens**2).sum(), sentences=len(tokens),
+    )  # fmt: skip
+
+
+def likelihood_and_predictions(trace: Trace) -> tuple[Float[Tensor, " batch"], Int[Tensor, " tokens"]]:
+    """Return the log-likelihood of each target sentence, and the prediction at each of its tokens."""
+    mask: Bool[Tensor, "batch target"] = trace.target_mask
+    logits = trace.logits[mask]  # tokens x vocabulary
+    gold = logits.gather(1, trace.target[mask][:, None])[:, 0] - logits.logsumexp(1)
+    each = gold.new_zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, gold.double())
+    return each.sum(1).cpu(), logits.argmax(1)
+
+
+# Saliency ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SaliencyAgreement:
+    """The agreement of each head with a saliency: means over output tokens."""
+
+    kendall: HeadValues
+    top: HeadValues  # whether the most attended token is among the 5 % most salient
+    chance: float  # of `top`; that of τ is zero
+    saliency: str  # its name
+
+
+class SaliencyAgreementAccumulator:
+    """Agreement of every layer and head with a saliency, over several batches."""
+
+    def __init__(self) -> None:
+        self.agreements = PerHead(AgreementAccumulator)
+        self.name = ""
+
+    @torch.no_grad()
+    def update(self, weights: AllWeights, saliency: TokenScores, batch: Batch, special: SpecialTokens) -> None:
+        self.name = saliency.name
+        words = replace(batch, source_mask=batch.source_mask & ~special.source)
+        for agreement, head in self.agreements.zip(layer.unbind(1) for layer in weights):
+            agreement.update(head, saliency.values, words)
+
+    def merge(self, other: "SaliencyAgreementAccumulator") -> None:
+        self.name = self.name or other.name
+        self.agreements.merge(other.agreements)
+
+    def result(self) -> SaliencyAgreement:
+        kendall = self.agreements.values(lambda agreement: agreement.result().kendall)
+        top = self.agreements.values(lambda agreement: agreement.result().top)
+        return SaliencyAgreement(kendall, top, self.agreements.layers[0][0].result().chance, self.name)
+
+
+# Word alignment ------------------------------------------------------------------------------------------------------
+
+
+class HeadAlignmentAccumulator:
+    """The alignment error of every layer and head against a reference, over several batches."""
+
+    def __init__(self, reference: Reference):
+        self.reference = reference
+        self.counts = PerHead(AlignmentAccumulator)
+
+    @torch.no_grad()
+    def update(self, weights: AllWeights, sentences: Sentences, special: SpecialTokens) -> None:
+        gold = self.reference(sentences)
+        for count, head in self.counts.zip(head_alignments(weights, sentences, special)):
+            for alignment, reference in zip(head, gold, strict=True):
+                count.update(alignment, reference)
+
+    def merge(self, other: "HeadAlignmentAccumulator") -> None:
+        self.counts.merge(other.counts)
+
+    def result(self) -> HeadValues:
+        return self.counts.values(lambda count: count.result().error_rate)
+
+
+def head_alignments(weights: AllWeights, sentences: Sentences, special: SpecialTokens) -> list[list[list[Alignment]]]:
+    """Return the alignment of each layer, head and sentence: each output word with its most attended source word.
+
+    Where tokens are subwords, their weights are joined first. A word whose most attended token is special is unaligned.
+    """
+    batch, source, target = sentences.batch, sentences.source, sentences.target
+    if source is None or target is None:
+        tokens = batch.target_mask & ~special.target
+        return [
+            [argmax_alignment(head, batch.source_mask, tokens, special.source) for head in layer.unbind(1)]
+            for layer in weights
+        ]
+    return [word_alignments(by_word(layer, source, target), source, target) for layer in weights]
+
+
+def word_alignments(
+    weights: Float[Tensor, "batch heads target_units source_units"], source: Words, target: Words
+) -> list[list[Alignment]]:
+    """Return the alignment of each head and sentence, by the positions of words in their texts."""
+    by_unit = [
+        argmax_alignment(head, source.mask, target.real, unlinked=source.mask & ~source.real)
+        for head in weights.cpu().unbind(1)
+    ]
+    places = list(zip(source.places.tolist(), target.places.tolist(), strict=True))
+    return [
+        [frozenset((s[i], t[j]) for i, j in sentence) for sentence, (s, t) in zip(head, places, strict=True)]
+        for head in by_unit
+    ]
+
+
+def gold_reference(gold: Sequence[GoldAlignment]) -> Reference:
+    """Return gold alignments in the order of the sentences: between words, or tokens where words are not known."""
+    place = 0
+
+    def following(sentences: Sentences) -> Sequence[GoldAlignment]:
+        nonlocal place
+        place += len(sentences)
+        require(place <= len(gold), f"there are gold alignments for {len(gold)} sentences only; the data have more")
+        return gold[place - len(sentences) : place]
+
+    return following
+
+
+def model_1_reference(model: Model, sentences: Sequence[Sentences], aligner: IBMModel1 | None = None) -> Reference:
+    """Return the likeliest alignments of IBM Model 1, with a NULL word, fitted to these sentences unless given."""
+    aligner = fit_model_1(model, [some.batch for some in sentences]) if aligner is None else aligner
+
+    def likeliest(some: Sentences) -> Sequence[GoldAlignment]:
+        origins = aligner.viterbi(without_special(model, some.batch)).cpu()
+        return [GoldAlignment.of(row) for row in alignments_from_origins(origins, some)]
+
+    return likeliest
+
+
+def fit_model_1(model: Model, batches: Sequence[Batch]) -> IBMModel1:
+    source = 1 + max(int(batch.source.max()) for batch in batches)
+    target = 1 + max(int(batch.target.max()) for batch in batches)
+    return IBMModel1.fitted(Bags.of([without_special(model, batch) for batch in batches], source, target, null=True))
+
+
+def without_special(model: Model, batch: Batch) -> Batch:
+    """Return the batch with special tokens masked like padding: they translate nothing."""
+    special = SpecialTokens.of(model, batch)
+    return replace(
+        batch, source_mask=batch.source_mask & ~special.source, target_mask=batch.target_mask & ~special.target
+    )
+
+
+def alignments_from_origins(origins: Int[Tensor, "batch target"], sentences: Sentences) -> list[Alignment]:
+    """Return alignments from the source position of each target position; between words where these are known."""
+    pairs = [frozenset((origin, j) for j, origin in enumerate(row) if origin != NOWHERE) for row in origins.tolist()]
+    if sentences.source is None or sentences.target is None:
+        return pairs
+    source, target = word_positions(sentences.source), word_positions(sentences.target)
+    return [frozenset((s[i], t[j]) for i, j in links) for links, s, t in zip(pairs, source, target, strict=True)]
+
+
+def word_positions(words: Words) -> list[list[int]]:
+    """Return, for each token, the position of its word in the text."""
+    positions: list[list[int]] = words.places.gather(1, words.unit.clamp(min=0)).tolist()
+    return positions
+
+
+# All rankings --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class HeadRanking(Displayed):
-    """What each criterion says of each layer and head."""
+    """The value of each criterion for each layer and head, and the rankings that follow."""
 
-    ablated: Effect
-    uniform: Effect
-    alignment_error: Heads | None  # None for a classifier
-    reference: str | None  # what the links were held against
-    pointing: SaliencyAgreement | None  # None where a saliency was not asked for, or the embeddings cannot be reached
-    of: str  # whose output: "gold" or the model's "own"
+    ablated: HeadEffect
+    uniform: HeadEffect
+    alignment_error: HeadValues | None  # None for a classifier
+    reference: str | None  # what the alignments were compared with
+    saliency: SaliencyAgreement | None  # None where it was left out, or the embeddings cannot be reached
+    of: str  # the output: "gold", or the model's "own"
     sentences: int
-    words: int
+    tokens: int
 
-    def columns(self) -> dict[str, Heads]:
-        found = {} if self.alignment_error is None else {"alignment error": self.alignment_error}
+    def columns(self) -> dict[str, HeadValues]:
+        columns = {} if self.alignment_error is None else {"alignment error": self.alignment_error}
         for name, effect in {"ablated": self.ablated, "uniform": self.uniform}.items():
-            found |= {f"loss if {name}": effect.loss, f"± if {name}": effect.error}
-            found |= {f"changed if {name}": effect.changed}
-        if self.pointing is not None:
-            found |= {"τ with saliency": self.pointing.kendall, "top 5 % of saliency": self.pointing.top}
-        return found
+            columns |= {f"loss if {name}": effect.loss, f"± if {name}": effect.error}
+            columns |= {f"changed if {name}": effect.changed}
+        if self.saliency is not None:
+            columns |= {"τ with saliency": self.saliency.kendall, "top 5 % of saliency": self.saliency.top}
+        return columns
 
     def ranks(self) -> pd.DataFrame:
-        """A row a layer and head, a column a ranking; equals share the better rank, and NaN has none."""
-        table = by_head(self.columns())
+        """Return one row per layer and head, one column per ranking; ties share the better rank, and NaN has none."""
+        table = head_table(self.columns())
         known = {name: how for name, how in RANKINGS.items() if how[0] in table}
         return pd.DataFrame(
-            {name: table[column].rank(method="min", ascending=less) for name, (column, less) in known.items()}
+            {name: table[column].rank(method="min", ascending=smaller) for name, (column, smaller) in known.items()}
         )
 
     def table(self) -> pd.DataFrame:
-        """A row a layer and head: what was measured, then the rank by each criterion."""
-        return by_head(self.columns()).join(self.ranks().add_prefix("rank by "))
+        """Return one row per layer and head: the measured values, then the rank by each criterion."""
+        return head_table(self.columns()).join(self.ranks().add_prefix("rank by "))
 
     def agreement_between(self, correlation: str = "kendall") -> pd.DataFrame:
-        """The rank correlation of every two rankings, Kendall's τ-b or Spearman's ρ; NaN where one ties all heads."""
+        """Return the rank correlation of every two rankings, Kendall's τ-b or Spearman's ρ; NaN where one ties all."""
         choose("rank correlation", correlation, CORRELATIONS)
         return self.ranks().corr(method="kendall" if correlation == "kendall" else "spearman", min_periods=2)
 
-    def plot(self, column: str = "loss if ablated", ax: Axes | None = None) -> Axes:
-        """One column of the table, a layer a row, a head a column."""
-        return grid(self.table(), column, ax)
+    def plot(self, ax: Axes | None = None, column: str = "loss if ablated") -> Axes:
+        """Draw one column of the table, one row per layer, one column per head."""
+        return plot_heads(self.table(), column, ax)
 
-    def pictures(self) -> Figure:
-        """Small multiples of what the rankings go by."""
-        return grids(self.table(), [RANKINGS[str(name)][0] for name in self.ranks()])
+    def plot_all(self) -> Figure:
+        """Draw small multiples of the columns that the rankings go by."""
+        return plot_columns(self.table(), [RANKINGS[str(name)][0] for name in self.ranks()])
 
-    def plot_between(self, correlation: str = "kendall", ax: Axes | None = None) -> Axes:
-        """How far the rankings agree."""
+    def plot_between(self, ax: Axes | None = None, correlation: str = "kendall") -> Axes:
+        """Draw how far the rankings agree."""
         from attnscope import plots
 
         table = self.agreement_between(correlation)
@@ -347,86 +329,92 @@ class HeadRanking(Displayed):
 
 
 class HeadRankingAccumulator:
-    """Everything behind the rankings of one model's heads, over a stream of sentences."""
+    """All criteria of one model's heads, over several batches."""
 
     def __init__(
         self,
         model: Model,
         reference: Reference | None = None,
-        saliency: Method | None = influence,
+        saliency: SaliencyMethod | None = influence,
         of: str = "gold",
         named: str | None = None,
         decoding: Decoding | None = None,
     ):
-        self.model, self.of, self.named, self.decoding = model, of, named, decoding
-        self.saliency = saliency if isinstance(model, EmbedsSource) else None
+        self.model, self.of, self.named, self.decoding = module_of(model), of, named, decoding
+        self.method = saliency if isinstance(self.model, EmbedsSource) else None
         self.effects = Accumulator[EffectSums]()
-        self.align = None if reference is None else HeadAlignmentAccumulator(reference)
-        self.point = None if self.saliency is None else SaliencyAgreementAccumulator()
+        self.alignments = None if reference is None else HeadAlignmentAccumulator(reference)
+        self.saliency = None if self.method is None else SaliencyAgreementAccumulator()
 
     def update(self, sentences: Sentences) -> None:
-        batch, special = sentences.batch, Special.of(self.model, sentences.batch)
+        batch, special = sentences.batch, SpecialTokens.of(self.model, sentences.batch)
         with evaluating(self.model):
             counterfactual = CounterfactualAttention.of(self.model, batch, self.decoding)
             self.effects.add(effect_sums(counterfactual))
         weights = counterfactual.layer_weights
-        if self.align is not None:
-            self.align.update(weights, sentences, special)
-        if self.point is not None and self.saliency is not None:
+        if self.alignments is not None:
+            self.alignments.update(weights, sentences, special)
+        if self.saliency is not None and self.method is not None:
             forward = {} if self.decoding is None else {"decoding": self.decoding}
-            found = self.saliency(cast(EmbedsSource, self.model), batch, **forward)
-            self.point.update(weights, found, batch, special.source)
+            self.saliency.update(weights, self.method(self.model, batch, **forward), batch, special)
 
     def merge(self, other: "HeadRankingAccumulator") -> None:
-        """Take in what was gathered of another part of the stream, in the same way."""
+        """Add what was accumulated over other batches, with the same settings."""
         self.effects.merge(other.effects)
-        if self.align is not None and other.align is not None:
-            self.align.merge(other.align)
-        if self.point is not None and other.point is not None:
-            self.point.merge(other.point)
+        if self.alignments is not None and other.alignments is not None:
+            self.alignments.merge(other.alignments)
+        if self.saliency is not None and other.saliency is not None:
+            self.saliency.merge(other.saliency)
 
     def result(self) -> HeadRanking:
         total = self.effects.total
         effects = total.effects()
         return HeadRanking(
             ablated=effects["ablated"], uniform=effects["uniform"],
-            alignment_error=None if self.align is None else self.align.result(), reference=self.named,
-            pointing=None if self.point is None else self.point.result(),
-            of=self.of, sentences=total.sentences, words=int(total.words),
+            alignment_error=None if self.alignments is None else self.alignments.result(), reference=self.named,
+            saliency=None if self.saliency is None else self.saliency.result(),
+            of=self.of, sentences=total.sentences, tokens=int(total.tokens),
         )  # fmt: skip
 
 
 def head_ranking(
     model: Model,
-    batches: Stream[Item],
+    data: Data,
     gold: Sequence[GoldAlignment] | None = None,
-    most: int | None = None,
+    max_sentences: int | None = None,
     of: str = "gold",
     aligner: IBMModel1 | None = None,
-    saliency: Method | None = influence,
+    saliency: SaliencyMethod | None = influence,
     decoding: Decoding | None = None,
 ) -> HeadRanking:
-    """Order all heads by the first `most` sentences; for each batch, two passes of the model for each layer and head.
+    """Return rankings of all heads; for each batch, two passes of the model per layer and head.
 
-    `gold` are links in the order of the sentences: between words where the stream gives texts, between positions where
-    it gives batches. Without them a translation is held against IBM Model 1: `aligner`, or one fitted to these very
-    sentences. of="own" asks about what the model itself says. saliency=None leaves that ranking out: it takes a pass
-    back for each output word. `decoding` is that of the model unless it is given.
+    Args:
+        model: A LoadedModel, or any model that gives Traces.
+        data: Texts, a path, a table, a Task or Batches.
+        gold: Word alignments in the order of the sentences: between words where the data are texts, between tokens
+            where they are Batches. Without them, alignments are compared with those of IBM Model 1.
+        max_sentences: How many sentences to read; None: all.
+        of: Which output is probed: "gold", or the model's "own".
+        aligner: IBM Model 1; None: one fitted to these very sentences.
+        saliency: A method of attnscope.probes.saliency; None leaves that ranking out, which takes a backward pass per
+            output token.
+        decoding: "teacher_forced" or "greedy"; None: as the model says.
     """
-    choose("output", of, OF)
-    require(gold is None or of == "gold", "gold links are between gold sentences; with of='own' there are none to give")
-    stream = taken(batches, model, most)
+    choose("output", of, OUTPUTS)
+    require(gold is None or of == "gold", "gold alignments are between gold sentences; with of='own' there are none")
+    sentences = read_sentences(model, data, max_sentences)
     if of == "own":
-        stream = (replayed(model, sentences) for sentences in stream)
+        sentences = (with_own_output(model, some) for some in sentences)
     reference, named = None, None
     if gold is not None:
-        reference, named = gold_reference(gold), "gold links"
+        reference, named = gold_reference(gold), "gold alignments"
     else:
-        held = list(stream)  # numbers of words only
-        stream = iter(held)
-        if any(sentences.batch.target.shape[1] > 1 for sentences in held):  # a classifier says one word
-            reference, named = model_1_reference(model, held, aligner), "IBM Model 1"
-    rank = HeadRankingAccumulator(model, reference, saliency, of, named, decoding)
-    for sentences in stream:
-        rank.update(sentences)
-    return rank.result()
+        kept = list(sentences)  # token ids only
+        sentences = iter(kept)
+        if any(some.batch.target.shape[1] > 1 for some in kept):  # a classifier outputs one token
+            reference, named = model_1_reference(model, kept, aligner), "IBM Model 1"
+    ranking = HeadRankingAccumulator(model, reference, saliency, of, named, decoding)
+    for some in sentences:
+        ranking.update(some)
+    return ranking.result()

@@ -139,6 +139,7 @@ def reproduce(
     """Train, measure and judge a study, some of its findings, or all studies; then write the report of the store."""
     from attnscope import reproduce as reproduce_study
     from attnscope.progress import counting
+    from attnscope.studies.result import load_results
 
     _use(data)
     with counting(f"{study}, {profile}") as progress:
@@ -147,7 +148,7 @@ def reproduce(
             address=address, device=device, progress=progress, first_seed=first_seed,
         )  # fmt: skip
     _show(results)
-    typer.echo(f"report: {_report(_results(store), store / 'report.html')}")
+    typer.echo(f"report: {_report(load_results(store), store / 'report.html')}")
 
 
 @app.command()
@@ -156,7 +157,9 @@ def report(
     out: Annotated[Path | None, typer.Option(help="A .html or .md file; by default report.html in the store.")] = None,
 ) -> None:
     """Write the report of stored results: a page (.html), or tables in Markdown (.md)."""
-    results = _results(store)
+    from attnscope.studies.result import load_results
+
+    results = load_results(store)
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
 
 
@@ -168,13 +171,15 @@ def site(
 ) -> None:
     """Write all studies as a folder of static pages: figures, claims, published numbers beside ours."""
     from attnscope.report.site import write_site
+    from attnscope.studies.result import load_results
 
-    typer.echo(f"site: {write_site(_results(store), out, store / 'audits', project)}")
+    typer.echo(f"site: {write_site(load_results(store), out, store / 'audits', project)}")
 
 
 @app.command()
 def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, such as results/.")]) -> None:
     """Check that every result file is well formed; exit code 1 if one is not."""
+    from attnscope.studies.result import result_files
     from attnscope.studies.result import verify as problems_under
 
     problems = problems_under(folder)
@@ -182,7 +187,7 @@ def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, suc
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(1)
-    typer.echo(f"{len(list(folder.rglob('*.json')))} result files are well formed")
+    typer.echo(f"{len(result_files(folder))} result files are well formed")
 
 
 @app.command()
@@ -363,20 +368,6 @@ def _use(data: Path | None) -> None:
         os.environ[DATA] = str(data.resolve())
 
 
-def _results(folder: Path) -> "list[Result]":
-    """Return the results of a store or folder, in the order in which the studies name their findings."""
-    from attnscope.errors import AttnscopeError
-    from attnscope.studies import STUDIES, study
-    from attnscope.studies.result import Result
-
-    root = folder / "results" if (folder / "results").is_dir() else folder
-    order = {(name, f.name): place for name in STUDIES for place, f in enumerate(study(name).findings)}
-    paths = [path for name in STUDIES for path in (root / name).glob("*.json")]
-    if not paths:
-        raise AttnscopeError(f"there are no results (<study>/<finding>.json) in {folder}")
-    return sorted((Result.read(path) for path in paths), key=lambda r: (r.study, order.get((r.study, r.finding), 0)))
-
-
 def _report(results: "list[Result]", path: Path) -> Path:
     from attnscope.errors import require
     from attnscope.report import write_markdown, write_report
@@ -392,13 +383,13 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console
 
     from attnscope.report import claims_table
-    from attnscope.studies.judging import FAILED
+    from attnscope.studies.result import RUNS_FAILED
 
     console = Console()
     for result in results:
         console.print(claims_table(result))
         for note in result.notes:
-            if note.startswith(FAILED):
+            if note.startswith(RUNS_FAILED):
                 console.print(_shortened(note), markup=False, highlight=False)
 
 

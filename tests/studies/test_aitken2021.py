@@ -11,7 +11,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
 from attnscope.studies import study
 from attnscope.studies.aitken2021.experiments import PROFILES
-from attnscope.studies.questions import Training, carry_out
+from attnscope.studies.jobs import TrainingJob, run_training
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.training import TrainingDiverged
@@ -81,13 +81,13 @@ def test_a_ray_cluster_gives_the_same_numbers(reproduced, tmp_path, monkeypatch)
 
 def test_a_node_that_does_not_see_the_store_says_so(tmp_path):
     with pytest.raises(AttnscopeError, match="must be on a disk that all nodes share"):
-        carry_out(Training("aitken2021", (), str(tmp_path / "elsewhere")))
+        run_training(TrainingJob("aitken2021", (), str(tmp_path / "elsewhere")))
 
 
 def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatch):
     """A network that diverges is reported; the finding is written all the same."""
     monkeypatch.setitem(PROFILES, "tiny", TINY)
-    monkeypatch.setattr("attnscope.studies.questions.train_all", diverge)
+    monkeypatch.setattr("attnscope.studies.jobs.train_all", diverge)
     monkeypatch.setenv("ATTNSCOPE_DATA", str(write_corpus(tmp_path)))
     finding = study("aitken2021").finding("fig5a")
     (result,) = reproduce(study("aitken2021"), [finding], "tiny", 2, tmp_path, LocalEngine(0))

@@ -15,8 +15,7 @@ from attnscope.models import EncoderDecoderSettings
 from attnscope.report import write_report
 from attnscope.studies.claims import at_least
 from attnscope.studies.finding import Finding, Profile, Study
-from attnscope.studies.judging import Unjudged
-from attnscope.studies.reproduce import reproduce
+from attnscope.studies.reproduce import FindingError, reproduce
 from attnscope.studies.result import Result
 from attnscope.tasks import OneToOne
 from attnscope.training import TrainingSettings
@@ -81,7 +80,7 @@ def test_a_finding_that_cannot_be_judged_is_named_when_the_others_are_written(ou
     message = (
         rf"^the {part} of {STUDY.name}/wrong could not be judged: KeyError: 'mooved' \({STUDY.name}.py, line \d+\)$"
     )
-    with pytest.raises(Unjudged, match=message) as raised:
+    with pytest.raises(FindingError, match=message) as raised:
         outcome(wrong, RIGHT)
     assert isinstance(raised.value.__cause__, KeyError)
     assert written(tmp_path) == ["right"]
@@ -92,7 +91,7 @@ def test_a_finding_without_a_picture_is_judged_and_reported(outcome, tmp_path):
     assert [claim.word for claim in result.claims] == ["undecided"]
     assert result.figure is None
     assert result.display_figure() is None
-    page = write_report([result], Result.shown_figure, tmp_path / "report.html").read_text(encoding="utf-8")
+    page = write_report([result], Result.display_figure, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "It moves" in page
     assert "it moves" in page
     assert "<img" not in page
@@ -101,7 +100,7 @@ def test_a_finding_without_a_picture_is_judged_and_reported(outcome, tmp_path):
 def test_every_finding_that_cannot_be_judged_is_named(outcome):
     first = replace(RIGHT, name="first", claims=misspelt)
     second = replace(RIGHT, name="second", claims=lambda measured: None)
-    with pytest.raises(Unjudged) as raised:
+    with pytest.raises(FindingError) as raised:
         outcome(first, second)
     said = str(raised.value)
     assert "'mooved' was not measured of 'small'; what was measured is moved, picture" in said
@@ -119,7 +118,7 @@ def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome)
 def test_a_finding_that_cannot_tell_its_seeds_is_named_when_the_others_are_written(outcome, tmp_path):
     wrong = replace(RIGHT, name="wrong", seeds=lambda profile: int(profile.sedes))
     with pytest.raises(
-        Unjudged, match=f"the seeds of {STUDY.name}/wrong could not be made: .*has no attribute 'sedes'"
+        FindingError, match=f"the seeds of {STUDY.name}/wrong could not be made: .*has no attribute 'sedes'"
     ):
         outcome(wrong, RIGHT)
     assert written(tmp_path) == ["right"]
@@ -139,7 +138,7 @@ def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_wri
     outcome, tmp_path, part, given, why
 ):
     wrong = replace(RIGHT, name="wrong", **{part: lambda *_: given})
-    with pytest.raises(Unjudged, match=rf"^the {part} of {STUDY.name}/wrong could not be made: {why}$"):
+    with pytest.raises(FindingError, match=rf"^the {part} of {STUDY.name}/wrong could not be made: {why}$"):
         outcome(wrong, RIGHT)
     assert written(tmp_path) == ["right"]
 
@@ -148,7 +147,7 @@ def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_wri
 def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_written(outcome, tmp_path, part):
     wrong = replace(RIGHT, name="wrong", **{part: lambda profile, *measured: {}[profile.name]})
     message = rf"^the {part} of {STUDY.name}/wrong could not be made: KeyError: 'quick' \({STUDY.name}.py, line \d+\)$"
-    with pytest.raises(Unjudged, match=message) as raised:
+    with pytest.raises(FindingError, match=message) as raised:
         outcome(wrong, RIGHT)
     assert isinstance(raised.value.__cause__, KeyError)
     assert written(tmp_path) == ["right"]
@@ -157,7 +156,7 @@ def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_wr
 def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_trained(tmp_path):
     told = []
     wrong = replace(RIGHT, name="wrong", experiments=lambda profile: None)
-    with pytest.raises(Unjudged):
+    with pytest.raises(FindingError):
         reproduce(
             STUDY, (RIGHT, wrong), "quick", None, tmp_path, LocalEngine(0), progress=lambda *news: told.append(news)
         )
@@ -168,7 +167,7 @@ def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_t
 def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
     first = replace(RIGHT, name="first", experiments=lambda profile: profile.no_such_size)
     second = replace(RIGHT, name="second", claims=misspelt)
-    with pytest.raises(Unjudged) as raised:
+    with pytest.raises(FindingError) as raised:
         outcome(first, second)
     said = str(raised.value)
     assert "the experiments of test_reproduce_mistakes/first could not be made: AttributeError" in said

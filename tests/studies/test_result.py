@@ -8,11 +8,15 @@ import statistics
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from attnscope.cli import app
+from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed
+from attnscope.report import write_report
 from attnscope.studies import result as module
 from attnscope.studies.claims import at_least, untested
-from attnscope.studies.result import Result, labels_of, problems, provenance, row, verify
+from attnscope.studies.result import Result, labels_of, load_results, problems, provenance, row, verify
 
 
 @pytest.fixture
@@ -134,6 +138,34 @@ def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
     assert "should lie at aitken2021/fig5a.json" in said[0]
     assert "not JSON" in said[1]
     assert "should be a dictionary, but is []" in said[2]
+
+
+def test_a_store_with_a_study_of_ones_own_is_verified_and_reported(result, tmp_path, monkeypatch):
+    """Its module is not there: everything but the figure is."""
+    monkeypatch.chdir(tmp_path)
+    own = Result(**{**vars(result), "study": "looking", "finding": "looked"})
+    own.write(tmp_path / "runs" / "results")
+    (tmp_path / "runs" / "measurements").mkdir()
+    (tmp_path / "runs" / "measurements" / "key.json").write_text("{}")  # is no result
+    assert verify(tmp_path / "runs") == []
+    assert verify(tmp_path / "runs" / "results") == []
+    (loaded,) = load_results(tmp_path / "runs")
+    assert loaded == own
+    assert loaded.display_figure() is None
+    page = write_report([loaded], Result.display_figure, tmp_path / "page.html")
+    assert "looking" in page.read_text(encoding="utf-8")
+    outcome = CliRunner().invoke(app, ["verify", "runs"], catch_exceptions=False)
+    assert (outcome.exit_code, outcome.output.split()[0]) == (0, "1")
+    assert CliRunner().invoke(app, ["report", "runs"]).exit_code == 0
+    assert (tmp_path / "runs" / "report.html").exists()
+
+
+def test_results_are_in_the_order_of_the_studies_findings(result, tmp_path):
+    for finding in ("cells", "fig5a", "fig2-ao"):
+        Result(**{**vars(result), "finding": finding}).write(tmp_path)
+    assert [each.finding for each in load_results(tmp_path)] == ["fig2-ao", "fig5a", "cells"]
+    with pytest.raises(AttnscopeError, match="there are no results"):
+        load_results(tmp_path / "aitken2021")
 
 
 def test_a_folder_without_results_is_a_problem(tmp_path):

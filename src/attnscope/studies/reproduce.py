@@ -1,20 +1,59 @@
-"""Does a paper's finding reproduce? Train what it needs, measure, judge, and write down the result."""
+"""Reproduce findings: train what they need, measure, judge the claims, and write the results."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attnscope.errors import require
+from attnscope.errors import AttnscopeError, require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
+from attnscope.lab.engines.worker import error_message
 from attnscope.lab.experiment import Experiment, group_for_workers
-from attnscope.studies.finding import Case, ExperimentOrCase, Finding, Label, Study, seeded
-from attnscope.studies.judging import Plan, unjudged, written
-from attnscope.studies.questions import SHARED, Answer, Question, Training, answer, carry_out, name_or_failure
-from attnscope.studies.result import Result
+from attnscope.studies.finding import (
+    Case,
+    ExperimentOrCase,
+    FigureData,
+    Finding,
+    Label,
+    Measurement,
+    Measurements,
+    Profile,
+    SeedMeasurements,
+    Study,
+    UnknownMeasurement,
+    plain,
+    seeded,
+    shortened,
+)
+from attnscope.studies.jobs import (
+    SHARED,
+    JobResult,
+    MeasurementJob,
+    TrainingJob,
+    key_or_failure,
+    run_measurement,
+    run_training,
+)
+from attnscope.studies.result import RUNS_FAILED, JSONObject, Result, SeedRecord, provenance
 
-Progress = Callable[[int, int, str], None]  # pieces of work done, in all, what failed last
+Progress = Callable[[int, int, str], None]  # jobs done, jobs in all, and the last failure
+TRAINING_PARTS = ("seeds", "experiments", "follow_up")  # parts of a finding that say what is trained
+
+
+class FindingError(AttnscopeError):
+    """A part of a finding that raises: what is trained, its table, its claims or its figure."""
+
+
+def finding_error(part: str, study: Study, finding: Finding, error: Exception) -> FindingError:
+    """Return an error that names the part and the finding."""
+    if isinstance(error, FindingError):
+        return error
+    cannot = "made" if part in TRAINING_PARTS else "judged"
+    named = FindingError(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {error_message(error)}")
+    named.__cause__ = error
+    return named
 
 
 def reproduce(
@@ -28,49 +67,198 @@ def reproduce(
     progress: Progress | None = None,
     first_seed: int | None = None,
 ) -> list[Result]:
-    """Run the findings and write `<store>/results/<study>/<finding>.json` for each.
+    """Run findings and write `<store>/results/<study>/<finding>.json` for each.
 
-    Seeds count from `first_seed`; by default from that of the finding, or else of the profile.
+    Args:
+        study: The study.
+        findings: Findings of this study.
+        profile: The name of one of its profiles.
+        seeds: The number of seeds; by default the finding's.
+        store: The folder of runs, measurements and results.
+        engine: Runs the jobs.
+        device: "cpu" or "cuda".
+        progress: Is called after each job.
+        first_seed: Where seeds begin; by default that of the finding, or else of the profile.
+
+    Returns:
+        One result per finding.
     """
     settings = study.profiles[profile]
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     work = Reproduction(study, store.resolve(), engine, device, progress)
-    plans = [work.begun(finding, seeds, first_seed, settings) for finding in findings]
-    plans = work.carried_out(plans, "experiments", lambda plan: plan.finding.experiments(settings))
+    runs = [work.start(finding, seeds, first_seed, settings) for finding in findings]
+    runs = work.run_part(runs, "experiments", lambda run: run.finding.experiments(settings))
     if any(finding.follow_up for finding in findings):
-        plans = work.carried_out(plans, "follow_up", lambda plan: follow_up(plan, settings))
-    return written(plans, study, settings, device, store / "results")
+        runs = work.run_part(runs, "follow_up", lambda run: follow_up(run, settings))
+    return write_results(runs, study, settings, device, store / "results")
 
 
-def follow_up(plan: Plan, settings: Any) -> Any:
-    """What is to be trained next, where that depends on what was measured."""
-    return {} if plan.finding.follow_up is None else plan.finding.follow_up(settings, plan.measured)
+def follow_up(run: "FindingRun", settings: Profile) -> Mapping[Label, Any]:
+    """Return what is trained next, where that depends on what was measured."""
+    return {} if run.finding.follow_up is None else run.finding.follow_up(settings, run.measured)
 
 
-def by_label(wanted: Any) -> Mapping[Label, Any]:
-    """What a finding wants to be trained; refused if it has no labels."""
-    require(
-        isinstance(wanted, Mapping),
-        "they should be a dictionary, by label what is trained, such as {'told': Experiment(…)}, but are of type "
-        f"{type(wanted).__name__}",
-    )
-    return wanted  # type: ignore[no-any-return]
+# One finding ---------------------------------------------------------------------------------------------------------
 
 
-def for_seed(label: Label, what: Any, seed: int) -> ExperimentOrCase:
-    """What is to be trained of a label; refused if it is nothing that can be."""
-    wanted: ExperimentOrCase = what(seed) if callable(what) else what
-    require(
-        isinstance(wanted, Experiment | Case),
-        f"{str(label)!r} should be an Experiment, a Case, or a function that gives one for a seed, but is of type "
-        f"{type(wanted).__name__}",
-    )
-    return wanted
+@dataclass(frozen=True)
+class FindingRun:
+    """A finding with its jobs, one per label and seed, and their outcomes."""
+
+    finding: Finding
+    seeds: Sequence[int]
+    jobs: Mapping[Label, Sequence[MeasurementJob]] = field(default_factory=dict)
+    outcomes: Mapping[Label, Sequence[Outcome[JobResult]]] = field(default_factory=dict)
+    error: FindingError | None = None  # in what it trains; then nothing more is run
+
+    def with_jobs(self, jobs: Mapping[Label, Sequence[MeasurementJob]]) -> "FindingRun":
+        """Return the run with more jobs; a label that comes again loses its outcomes."""
+        outcomes = {label: group for label, group in self.outcomes.items() if label not in jobs}
+        return replace(self, jobs={**self.jobs, **jobs}, outcomes=outcomes)
+
+    @property
+    def open_jobs(self) -> dict[Label, Sequence[MeasurementJob]]:
+        return {label: group for label, group in self.jobs.items() if label not in self.outcomes}
+
+    def with_outcomes(self, outcomes: Mapping[Label, Sequence[Outcome[JobResult]]]) -> "FindingRun":
+        known = {**self.outcomes, **outcomes}
+        return replace(self, outcomes={label: known[label] for label in self.jobs})
+
+    def results(self, label: Label) -> dict[int, JobResult]:
+        """Return the results of a label by seed, without those that failed."""
+        outcomes = zip(self.seeds, self.outcomes[label], strict=True)
+        return {seed: outcome.value for seed, outcome in outcomes if outcome.value is not None}
+
+    @property
+    def measured(self) -> Measurements:
+        groups = {label: self.results(label) for label in self.outcomes}
+        return Measurements(
+            {
+                label: SeedMeasurements((result.measurement for result in group.values()), group)
+                for label, group in groups.items()
+            }
+        )
+
+    def result(self, study: Study, profile: Profile, device: str) -> Result:
+        """Return the judged result; a run that failed is named in a note."""
+        finding, measured = self.finding, self.measured
+        seconds = sum(result.seconds for label in self.outcomes for result in self.results(label).values())
+        return Result(
+            finding=finding.name,
+            study=study.name,
+            title=finding.title,
+            section=finding.section,
+            profile=profile.name,
+            seeds=list(self.seeds),
+            settings={"profile": asdict(profile), "experiments": self.configs()},
+            table=self.evaluate("table", study, measured),
+            claims=self.evaluate("claims", study, measured),
+            notes=[*finding.notes, *self.failures()],
+            seconds=round(seconds, 1),
+            figure=self.figure(study, measured),
+            by_seed=self.by_seed(),
+            **provenance(device),
+        )
+
+    def evaluate(self, part: str, study: Study, measured: Measurements) -> Any:
+        """Return the table, claims or figure data of the measurements."""
+        finding = self.finding
+        parts = {"table": finding.table_rows, "claims": finding.claims, "figure": finding.figure_data}
+        try:
+            return parts[part](measured)
+        except Exception as error:
+            raise finding_error(part, study, finding, error) from error
+
+    def figure(self, study: Study, measured: Measurements) -> FigureData:
+        """Return the figure data of the labels that were measured; None if the figure needs those that failed."""
+        present = Measurements({label: measured[label] for label in measured if measured[label]})
+        if not present.by_label:
+            return None
+        try:
+            return shortened(plain(self.evaluate("figure", study, present)))
+        except FindingError as error:
+            if present == measured or not isinstance(error.__cause__, KeyError | UnknownMeasurement):
+                raise
+            return None
+
+    def by_seed(self) -> list[SeedRecord]:
+        """Return the numbers of each label and seed, and with what they were made."""
+        return [
+            {
+                "label": str(label),
+                "seed": seed,
+                "values": numbers(result.measurement),
+                "seconds": round(result.seconds, 1),
+                **result.origin,
+            }
+            for label in self.outcomes
+            for seed, result in self.results(label).items()
+        ]
+
+    def failures(self) -> list[str]:
+        """Return one note per reason why runs failed."""
+        by_reason: dict[str, dict[Label, list[int]]] = {}
+        for label, group in self.outcomes.items():
+            for seed, outcome in zip(self.seeds, group, strict=True):
+                if outcome.failure:
+                    by_reason.setdefault(outcome.failure, {}).setdefault(label, []).append(seed)
+        return [
+            f"{RUNS_FAILED}: {'; '.join(name_seeds(*pair) for pair in by_label.items())}: {reason}"
+            for reason, by_label in by_reason.items()
+        ]
+
+    def configs(self) -> JSONObject:
+        """Return the complete configuration of the first seed of each label."""
+        return {str(label): jobs[0].config for label, jobs in self.jobs.items() if key_or_failure(jobs[0])[1] is None}
+
+
+def numbers(measurement: Measurement) -> dict[str, float | bool | None]:
+    """Return the single numbers of a measurement, and NaN, which JSON does not have, as null.
+
+    >>> numbers({"accuracy": 0.5, "step": float("nan"), "picture": {"x": [1]}})
+    {'accuracy': 0.5, 'step': None}
+    """
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in measurement.items()
+        if isinstance(value, bool | int | float)
+    }
+
+
+def name_seeds(label: Label, seeds: Sequence[int]) -> str:
+    """
+    >>> name_seeds("sst, base", [0, 2])
+    'sst, base, seeds 0, 2'
+    """
+    return f"{label}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+
+
+def write_results(
+    runs: Sequence[FindingRun], study: Study, profile: Profile, device: str, folder: Path
+) -> list[Result]:
+    """Write each result as soon as it is judged; errors are raised together after all others are written."""
+    results: list[Result] = []
+    errors: list[FindingError] = []
+    for run in runs:
+        try:
+            if run.error:
+                raise run.error
+            result = run.result(study, profile, device)
+            result.write(folder)
+            results.append(result)
+        except Exception as error:
+            errors.append(finding_error("result", study, run.finding, error))
+    if errors:
+        raise FindingError("; ".join(map(str, errors))) from errors[0].__cause__
+    return results
+
+
+# All findings together -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where and with whose hands a study is reproduced."""
+    """The study, store, engine and device of a reproduction."""
 
     study: Study
     store: Path
@@ -78,63 +266,69 @@ class Reproduction:
     device: str
     progress: Progress | None
 
-    def begun(self, finding: Finding, seeds: int | None, first_seed: int | None, settings: Any) -> Plan:
+    def start(self, finding: Finding, seeds: int | None, first_seed: int | None, settings: Profile) -> FindingRun:
+        """Return the run of a finding with its seeds."""
         try:
-            chosen = (first_seed, finding.first_seed, settings.first_seed)
-            first = next(seed for seed in chosen if seed is not None)
-            return Plan(finding, range(first, first + (seeds or finding.seeds(settings))))
+            choices = (first_seed, finding.first_seed, settings.first_seed)
+            first = next(seed for seed in choices if seed is not None)
+            return FindingRun(finding, range(first, first + (seeds or finding.seeds(settings))))
         except Exception as error:
-            return self.refused(Plan(finding, ()), "seeds", error)
+            return self.refuse(FindingRun(finding, ()), "seeds", error)
 
-    def carried_out(self, plans: Sequence[Plan], part: str, wanted: Callable[[Plan], Any]) -> list[Plan]:
-        """The plans with the questions of one more part of their findings, each asked."""
-        plans = [self.planned(plan, part, wanted) for plan in plans]
-        questions = [question for plan in plans for group in plan.unanswered.values() for question in group]
-        names = {question: name_or_failure(question) for question in questions}
-        failed = {name: Outcome[Answer](failure=failure) for name, failure in names.values() if failure}
-        answers = failed | self.answered([question for question in questions if names[question][1] is None])
+    def run_part(
+        self, runs: Sequence[FindingRun], part: str, subjects: Callable[[FindingRun], Any]
+    ) -> list[FindingRun]:
+        """Return the runs with the jobs of one more part of their findings, done."""
+        runs = [self.add_jobs(run, part, subjects) for run in runs]
+        jobs = [job for run in runs for group in run.open_jobs.values() for job in group]
+        keys = {job: key_or_failure(job) for job in jobs}
+        outcomes = {key: Outcome[JobResult](failure=failure) for key, failure in keys.values() if failure}
+        outcomes |= self.run_jobs([job for job in jobs if keys[job][1] is None])
         return [
-            plan.answered({label: [answers[names[q][0]] for q in group] for label, group in plan.unanswered.items()})
-            for plan in plans
+            run.with_outcomes(
+                {label: [outcomes[keys[job][0]] for job in jobs] for label, jobs in run.open_jobs.items()}
+            )
+            for run in runs
         ]
 
-    def planned(self, plan: Plan, part: str, wanted: Callable[[Plan], Any]) -> Plan:
-        """The plan with more questions; where they cannot be made, with what is wrong."""
-        if plan.wrong:
-            return plan
+    def add_jobs(self, run: FindingRun, part: str, subjects: Callable[[FindingRun], Any]) -> FindingRun:
+        """Return the run with more jobs; where they cannot be made, with the error."""
+        if run.error:
+            return run
         try:
-            return plan.asking(
+            by_label = check_labels(subjects(run))
+            return run.with_jobs(
                 {
-                    label: [self.question(plan.finding, for_seed(label, what, seed), seed) for seed in plan.seeds]
-                    for label, what in by_label(wanted(plan)).items()
+                    label: [self.job(run.finding, for_seed(label, subject, seed), seed) for seed in run.seeds]
+                    for label, subject in by_label.items()
                 }
             )
         except Exception as error:
-            return self.refused(plan, part, error)
+            return self.refuse(run, part, error)
 
-    def refused(self, plan: Plan, part: str, error: Exception) -> Plan:
-        """The plan with what is wrong, which is told at once."""
-        wrong = unjudged(part, self.study, plan.finding, error)
+    def refuse(self, run: FindingRun, part: str, error: Exception) -> FindingRun:
+        """Return the run with the error, which is also reported at once."""
+        named = finding_error(part, self.study, run.finding, error)
         if self.progress:
-            self.progress(0, 0, str(wrong))
-        return replace(plan, wrong=wrong)
+            self.progress(0, 0, str(named))
+        return replace(run, error=named)
 
-    def question(self, finding: Finding, wanted: ExperimentOrCase, seed: int) -> Question:
+    def job(self, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
         ready = (
-            seeded(wanted, seed, self.device) if isinstance(wanted, Experiment) else wanted.seeded(seed, self.device)
+            seeded(subject, seed, self.device) if isinstance(subject, Experiment) else subject.seeded(seed, self.device)
         )
-        return Question(self.study.name, finding.name, ready, seed, self.device, str(self.store))
+        return MeasurementJob(self.study.name, finding.name, ready, seed, self.device, str(self.store))
 
-    def answered(self, questions: Iterable[Question]) -> dict[str, Outcome[Answer]]:
-        """Train first, then measure; what two findings need is done once, and what is measured needs no training."""
-        distinct = {question.key: question for question in questions}
-        by_seed = sorted(distinct.values(), key=lambda question: question.seed)
-        experiments = {e.key: e for q in by_seed if not q.path.exists() for e in q.experiments}
+    def run_jobs(self, jobs: Iterable[MeasurementJob]) -> dict[str, Outcome[JobResult]]:
+        """Train, then measure, by key; what two findings need is done once, and what is measured is not trained."""
+        by_key = {job.key: job for job in jobs}
+        by_seed = sorted(by_key.values(), key=lambda job: job.seed)
+        experiments = {e.key: e for job in by_seed if not job.path.exists() for e in job.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
-        groups = [Training(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]
-        count = Tally(self.progress, len(groups) + len(distinct))
-        trained = self.engine.map(carry_out, groups, count.done)
+        groups = [TrainingJob(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]
+        count = JobCounter(self.progress, len(groups) + len(by_key))
+        trained = self.engine.map(run_training, groups, count.done)
         failures = {
             experiment.key: outcome.failure
             for group, outcome in zip(groups, trained, strict=True)
@@ -142,19 +336,39 @@ class Reproduction:
             if outcome.failure
         }
         reasons = {
-            name: next((failures[e.key] for e in question.experiments if e.key in failures), None)
-            for name, question in distinct.items()
-            if not question.path.exists()  # what is measured stays so, whatever became of a run that it shared
+            key: next((failures[e.key] for e in job.experiments if e.key in failures), None)
+            for key, job in by_key.items()
+            if not job.path.exists()  # a measurement stays valid, whatever became of a run that it shared
         }
-        ready = [name for name in distinct if reasons.get(name) is None]
-        measured = self.engine.map(answer, [distinct[name] for name in ready], count.done)
-        return {name: Outcome(failure=reason) for name, reason in reasons.items() if reason} | dict(
-            zip(ready, measured, strict=True)
-        )
+        ready = [key for key in by_key if reasons.get(key) is None]
+        measured = self.engine.map(run_measurement, [by_key[key] for key in ready], count.done)
+        failed = {key: Outcome[JobResult](failure=reason) for key, reason in reasons.items() if reason}
+        return failed | dict(zip(ready, measured, strict=True))
 
 
-class Tally:
-    """Tells of each piece of work that is done."""
+def check_labels(subjects: Any) -> Mapping[Label, Any]:
+    """Return what a finding trains, by label; refuse anything but a mapping."""
+    require(
+        isinstance(subjects, Mapping),
+        "they should be a dictionary, by label what is trained, such as {'told': Experiment(…)}, but are of type "
+        f"{type(subjects).__name__}",
+    )
+    return subjects  # type: ignore[no-any-return]
+
+
+def for_seed(label: Label, subject: Any, seed: int) -> ExperimentOrCase:
+    """Return what is trained of a label for a seed; refuse what cannot be trained."""
+    found: ExperimentOrCase = subject(seed) if callable(subject) else subject
+    require(
+        isinstance(found, Experiment | Case),
+        f"{str(label)!r} should be an Experiment, a Case, or a function that gives one for a seed, but is of type "
+        f"{type(found).__name__}",
+    )
+    return found
+
+
+class JobCounter:
+    """Reports each job that is done."""
 
     def __init__(self, progress: Progress | None, total: int):
         self.progress, self.total, self.count = progress, total, 0

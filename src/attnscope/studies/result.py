@@ -1,4 +1,4 @@
-"""What does a finding leave behind? One JSON file, `<study>/<finding>.json`, that the report is drawn from."""
+"""The result of a finding: one JSON file, `<study>/<finding>.json`, from which reports are made."""
 
 from __future__ import annotations
 
@@ -11,19 +11,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
+from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed, read_json, write_json
 from attnscope.studies.claims import ClaimVerdict, Number, Values, finite, mean_and_sd, with_spread
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any]  # label columns (text), `published`, `published_text`, `mean`, `sd` and `n`
+JSONObject: TypeAlias = dict[str, Any]
+RUNS_FAILED = "Runs failed"  # how a note begins that says which, and why
+
+
+class SeedRecord(TypedDict, total=False):
+    """The numbers of one label and seed, and with what they were made."""
+
+    label: str
+    seed: int
+    values: Mapping[str, float | bool | None]
+    seconds: float
+    commit: str | None
+    device: str
+    torch: str
+    tf32: bool
 
 
 @dataclass(frozen=True)
 class Result(Displayed):
-    """One table or figure of a paper, measured again: the numbers, the verdicts, and where they come from."""
+    """A finding reproduced: its table, verdicts and figure data, and their provenance."""
 
     finding: str
     study: str
@@ -31,7 +47,7 @@ class Result(Displayed):
     section: str
     profile: str
     seeds: Sequence[int]
-    settings: Mapping[str, Any]
+    settings: JSONObject
     table: Sequence[Row]
     claims: Sequence[ClaimVerdict]
     notes: Sequence[str]
@@ -40,18 +56,18 @@ class Result(Displayed):
     versions: Mapping[str, str]
     commit: str | None
     figure: Any = None
-    by_seed: Sequence[Mapping[str, Any]] | None = None  # what each seed gave; older results have means only
+    by_seed: Sequence[SeedRecord] | None = None  # older results have means only
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain lists and dictionaries; refused if a field is not what a reader of the file will expect."""
-        plain: dict[str, Any] = {**vars(self), "claims": [asdict(claim) for claim in self.claims]}
+    def to_json(self) -> JSONObject:
+        """Return the result as lists and dictionaries; refuse a field that is malformed."""
+        plain: JSONObject = {**vars(self), "claims": [asdict(claim) for claim in self.claims]}
         plain |= {name: list(plain[name]) for name in ("seeds", "table", "notes")}
         _refuse(problems(plain), f"{self.study}/{self.finding}")
         return plain
 
     @classmethod
     def from_json(cls, plain: Any, where: str = "result") -> Result:
-        """The other way round; `where` names the file in what is said if a field is wrong."""
+        """Return the result of this JSON; `where` names the file in an error message."""
         _refuse(problems(plain), where)
         return cls(**{**plain, "claims": [ClaimVerdict(**claim) for claim in plain["claims"]]})
 
@@ -72,7 +88,7 @@ class Result(Displayed):
         return [f"{claim.word}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
 
     def display_tables(self) -> list[DataFrame]:
-        """Published against ours."""
+        """Return one table, published numbers beside ours."""
         import pandas as pd
 
         return [
@@ -88,7 +104,7 @@ class Result(Displayed):
         ]
 
     def display_figure(self) -> Figure | None:
-        """As in the report; none where a finding has none, or is not of a study that is known here."""
+        """Return the figure of the report; None where a finding has none, or its study is not known here."""
         from attnscope.studies import STUDIES, study
 
         if not self.figure or self.study not in STUDIES:
@@ -98,40 +114,41 @@ class Result(Displayed):
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:
-    """A row of the table: what it is about, the published number, and ours over the seeds that gave one.
+    """Return a row of the table: label columns, the published number, and the mean and sd of ours that are finite.
 
     >>> row(task="escan", model="AED", values=[0.75, 0.95], published=0.77, published_text="> 0.77")["mean"]
     0.85
     """
-    kept = finite(values)
-    mean, sd = (number if math.isfinite(number) else None for number in mean_and_sd(kept))
-    stated = {} if published_text is None else {"published_text": published_text}
-    return {**labels, "published": published, **stated, "mean": mean, "sd": sd, "n": len(kept)}
+    ours = finite(values)
+    mean, sd = (number if math.isfinite(number) else None for number in mean_and_sd(ours))
+    text = {} if published_text is None else {"published_text": published_text}
+    return {**labels, "published": published, **text, "mean": mean, "sd": sd, "n": len(ours)}
 
 
 def labels_of(line: Row) -> dict[str, str]:
-    """The columns of a row that say what it is about."""
+    """Return the label columns of a row."""
     return {name: value for name, value in line.items() if name not in NUMBERS}
 
 
-# What a file must hold -------------------------------------------------------------------------------------------
-
-Check = tuple[str, Callable[[Any], bool]]
+# The form of a result file -------------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
+class Check(NamedTuple):
+    """What a field should be, in words, and the test."""
+
+    expected: str
+    test: Callable[[object], bool]
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
-
-
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -140,27 +157,29 @@ def _is_plain(value: Any) -> bool:
 
 
 def _or_null(check: Check) -> Check:
-    return f"{check[0]} or null", lambda value: value is None or check[1](value)
+    return Check(f"{check.expected} or null", lambda value: value is None or check.test(value))
 
 
 def _all(what: str, check: Check) -> Check:
-    return f"a list of {what}", lambda value: isinstance(value, list) and all(map(check[1], value))
+    return Check(f"a list of {what}", lambda value: isinstance(value, list) and all(map(check.test, value)))
 
 
-TEXT: Check = ("text", lambda value: isinstance(value, str))
-NAME: Check = ("a name of letters, digits, '-', '_' and '.'", _is_name)
-NUMBER: Check = ("a finite number", _is_number)
-COUNT: Check = ("a whole number that is not negative", _is_count)
-LIST: Check = ("a list", lambda value: isinstance(value, list))
-PLAIN: Check = ("numbers, text, lists and dictionaries, without NaN", _is_plain)
-OBJECT: Check = (f"a dictionary of {PLAIN[0]}", lambda value: isinstance(value, Mapping) and _is_plain(value))
-TEXTS: Check = (
+TEXT = Check("text", lambda value: isinstance(value, str))
+NAME = Check(
+    "a name of letters, digits, '-', '_' and '.'",
+    lambda value: isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None,
+)
+NUMBER = Check("a finite number", _is_number)
+COUNT = Check("a whole number that is not negative", _is_count)
+LIST = Check("a list", lambda value: isinstance(value, list))
+PLAIN = Check("numbers, text, lists and dictionaries, without NaN", _is_plain)
+OBJECT = Check(f"a dictionary of {PLAIN.expected}", lambda value: isinstance(value, Mapping) and _is_plain(value))
+TEXTS = Check(
     "a dictionary of texts",
     lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair),
 )
-TRUTH: Check = ("true, false or null", lambda value: value is None or isinstance(value, bool))
-
-BY_SEED: Check = ("a list with the numbers of each label and seed", lambda v: isinstance(v, list) and _is_plain(v))
+TRUTH = Check("true, false or null", lambda value: value is None or isinstance(value, bool))
+BY_SEED = Check("a list with the numbers of each label and seed", lambda v: isinstance(v, list) and _is_plain(v))
 
 FIELDS: dict[str, Check] = {
     "finding": NAME, "study": NAME, "title": TEXT, "section": TEXT, "profile": TEXT,
@@ -175,21 +194,20 @@ NUMBERS: dict[str, Check] = {
 }  # fmt: skip
 
 
-def problems(plain: Any) -> list[str]:
-    """What is wrong with the content of a result file, a sentence a field; nothing if it is well formed."""
+def problems(plain: object) -> list[str]:
+    """Return what is wrong with the content of a result file, one sentence per field; empty if it is well formed."""
     if not isinstance(plain, dict):
         return [f"should be a dictionary, but is {_shown(plain)}"]
-    found = list(_wrong(plain, FIELDS, ""))
-    lines = plain["table"] if isinstance(plain.get("table"), list) else []
-    claims = plain["claims"] if isinstance(plain.get("claims"), list) else []
-    for number, line in enumerate(lines, start=1):
-        found += _wrong_row(line, lines[0], f"table row {number}, ")
+    found = list(_field_problems(plain, FIELDS, ""))
+    rows, claims = (plain[part] if isinstance(plain.get(part), list) else [] for part in ("table", "claims"))
+    for number, line in enumerate(rows, start=1):
+        found += _row_problems(line, rows[0], f"table row {number}, ")
     for number, claim in enumerate(claims, start=1):
-        found += _wrong_claim(claim, f"claim {number}, ")
+        found += _claim_problems(claim, f"claim {number}, ")
     return found
 
 
-def _wrong(plain: Any, fields: Mapping[str, Check], place: str) -> Iterator[str]:
+def _field_problems(plain: object, fields: Mapping[str, Check], place: str) -> Iterator[str]:
     if not isinstance(plain, Mapping):
         yield f"{place}should be a dictionary, but is {_shown(plain)}"
         return
@@ -199,30 +217,29 @@ def _wrong(plain: Any, fields: Mapping[str, Check], place: str) -> Iterator[str]
     for name, value in plain.items():
         if name not in fields:
             yield f"{place}field '{name}' is unknown; the fields are {', '.join(fields)}"
-        elif not fields[name][1](value):
-            yield f"{place}field '{name}' should be {fields[name][0]}, but is {_shown(value)}"
+        elif not fields[name].test(value):
+            yield f"{place}field '{name}' should be {fields[name].expected}, but is {_shown(value)}"
 
 
-def _wrong_row(line: Any, first: Any, place: str) -> Iterator[str]:
+def _row_problems(line: object, first: object, place: str) -> Iterator[str]:
+    labels = labels_of(line) if isinstance(line, Mapping) else {}
+    yield from _field_problems(line, {**NUMBERS, **dict.fromkeys(labels, TEXT)}, place)
     if not isinstance(line, Mapping):
-        yield f"{place}should be a dictionary, but is {_shown(line)}"
         return
-    labels = labels_of(line)
-    yield from _wrong(line, {**NUMBERS, **dict.fromkeys(labels, TEXT)}, place)
     if isinstance(first, Mapping) and labels.keys() != labels_of(first).keys():
         yield f"{place}the label columns are {', '.join(labels)}, but {', '.join(labels_of(first))} in row 1"
-    n: Any = line.get("n")
-    if _is_count(n) and (line.get("mean") is None, line.get("sd") is None) != (n == 0, n < 2):
+    n = line.get("n")
+    if isinstance(n, int) and _is_count(n) and (line.get("mean") is None, line.get("sd") is None) != (n == 0, n < 2):
         yield f"{place}'mean' should be null only if n = 0 and 'sd' only if n < 2, but n = {n}"
 
 
-def _wrong_claim(claim: Any, place: str) -> Iterator[str]:
-    yield from _wrong(claim, CLAIM, place)
+def _claim_problems(claim: object, place: str) -> Iterator[str]:
+    yield from _field_problems(claim, CLAIM, place)
     if isinstance(claim, Mapping) and claim.get("holds", True) is None and claim.get("why") == "":
         yield f"{place}field 'why' should say why the claim is undecided, but is empty"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -232,11 +249,38 @@ def _refuse(found: Sequence[str], where: str) -> None:
         raise Malformed(f"{where}: {'; '.join(found)}")
 
 
+# A folder of results -------------------------------------------------------------------------------------------------
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Return the result files of a folder, or of a store's `results`: `<study>/<finding>.json`, of any study."""
+    root = folder / "results" if (folder / "results").is_dir() else folder
+    return sorted(path for path in root.rglob("*.json") if path.name != "audit.json")  # that is no finding
+
+
+def load_results(folder: Path) -> list[Result]:
+    """Return the results of a folder or store, by study, in the order in which the study names its findings.
+
+    A study of one's own is loaded if its module lies in the current folder; without it, its results have no figures.
+    """
+    from attnscope.studies import STUDIES, study
+
+    root = folder / "results" if (folder / "results").is_dir() else folder
+    results = [Result.read(path) for path in sorted(root.glob("*/*.json"))]
+    if not results:
+        raise AttnscopeError(f"there are no results (<study>/<finding>.json) in {folder}")
+    order: dict[tuple[str, str], int] = {}
+    for name in {result.study for result in results}:
+        if name in STUDIES or Path(f"{name}.py").is_file():
+            order |= {(name, finding.name): place for place, finding in enumerate(study(name).findings)}
+    return sorted(results, key=lambda result: (result.study, order.get((result.study, result.finding), 0)))
+
+
 def verify(folder: Path) -> list[str]:
-    """What is wrong with the result files under a folder; nothing if every one can be read and lies in its place."""
+    """Return what is wrong with the result files of a folder or store; empty if all are well formed and in place."""
     if not folder.is_dir():
         return [f"there is no folder {folder}"]
-    paths = sorted(path for path in folder.rglob("*.json") if path.name != "audit.json")  # that is no finding
+    paths = result_files(folder)
     if not paths:
         return [f"there is no result file (<study>/<finding>.json) under {folder}"]
     return [f"{path.relative_to(folder).as_posix()}: {problem}" for path in paths for problem in _problems_of(path)]
@@ -254,11 +298,11 @@ def _problems_of(path: Path) -> list[str]:
     return found
 
 
-# Where numbers come from -----------------------------------------------------------------------------------------
+# Provenance ----------------------------------------------------------------------------------------------------------
 
 
 class Provenance(TypedDict):
-    """On what, with what, and from which commit; no host names, no paths."""
+    """Machine, versions and commit; no host names, no paths."""
 
     machine: str
     versions: dict[str, str]
@@ -270,7 +314,7 @@ def provenance(device: str = "cpu") -> Provenance:
 
 
 def machine(device: str = "cpu") -> str:
-    """The processor, its cores, and the GPU if it was used."""
+    """Return the processor, its cores, and the GPU if it was used."""
     parts = [_processor(), f"{os.cpu_count()} cores"]
     if device == "cuda":
         import torch
@@ -297,9 +341,9 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that the package runs from, `+changes` if the package differs from it.
+    """Return the commit of the checkout that the package runs from, `+changes` if the package differs from it.
 
-    Elsewhere the one that the environment variable ATTNSCOPE_COMMIT states, or None.
+    Elsewhere return that of the environment variable ATTNSCOPE_COMMIT, or None.
     """
     package = Path(attnscope.__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:  # installed, or inside another project

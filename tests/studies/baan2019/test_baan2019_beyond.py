@@ -61,6 +61,7 @@ def study(corpora):
     with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_DATA", str(corpora))
         patch.setattr(experiments, "task", lambda sizes: TABLES)
+        patch.setitem(matched.EPOCHS, "tiny", 2 * TINY.epochs)
         patch.setitem(dose.DOSES, "tiny", dose.DOSES["quick"])
         patch.setitem(small.WIDTHS, "tiny", (12,))
         patch.setitem(guided_scan.SIZES, "tiny", scan)

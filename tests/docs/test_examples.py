@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from attnscope.cli import _results
 from attnscope.models import ATTENTIONS
 from attnscope.report.text import MARK, tables
+from attnscope.studies.result import load_results
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -40,4 +40,4 @@ def test_links_between_pages_lead_somewhere(page):
 
 def test_the_tables_on_the_results_page_are_those_of_the_result_files():
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page.partition(MARK)[2].strip() == tables(_results(ROOT / "results")).strip()
+    assert page.partition(MARK)[2].strip() == tables(load_results(ROOT / "results")).strip()

@@ -55,7 +55,7 @@ without  # noqa: B018
 # attended to, and asks how likely the right answer is then (as log-odds: above 0 is likelier than not).
 
 # %%
-attnscope.lexical(model, trace)
+attnscope.lexical(model, batch)
 
 # %% [markdown]
 # Red wherever the right letter stands, at whichever place. So the letter says *what* to answer, and attention says

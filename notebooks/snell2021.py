@@ -19,7 +19,7 @@ import torch
 import attnscope
 from attnscope import plots
 from attnscope.models import PRESETS
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.tasks import Copying
 
 LENGTH, UNITS = 20, 64
@@ -72,7 +72,7 @@ attnscope.attention_scores(traces["permutations"]).plot()
 
 # %%
 even = {name: trained(task, "uniform")[0] for name, task in TASKS.items()}
-known = {name: lexical_of(model, batches[name], attention=attnscope.uniform) for name, model in even.items()}
+known = {name: batch_lexical_scores(model, batches[name], attention=attnscope.uniform) for name, model in even.items()}
 
 
 def picture(found):

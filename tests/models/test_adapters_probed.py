@@ -9,7 +9,7 @@ from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.erasure import ComprehensivenessAccumulator
 from attnscope.probes.fragility import fragility
-from attnscope.probes.lexical import lexical_of, log_odds
+from attnscope.probes.lexical import batch_lexical_scores, log_odds
 from attnscope.probes.saliency import METHODS, influence
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import SPECIALS
@@ -22,7 +22,7 @@ KINDS = ("marian", "t5", "bert", "roberta")
 def test_the_lexical_probe_is_a_pass_with_all_attention_of_the_last_layer_on_one_word(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    probe = lexical_of(model, batch)
+    probe = batch_lexical_scores(model, batch)
     for place in (0, 1):
         alone = torch.zeros(batch.source.shape).index_fill(1, torch.tensor([place]), 1.0)
         with torch.no_grad():

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 from attnscope.errors import BadSetting
 from attnscope.models import PRESETS, EncoderDecoder, uniform
 from attnscope.models.attention import MLP, Memory
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.tasks import START, LookupTables
 
 TASK = LookupTables(end=False)
@@ -158,7 +158,7 @@ def test_the_readout_sees_the_state_only_so_that_all_positions_say_the_same(batc
     model = build()
     trace = model(batch)
     torch.testing.assert_close(model.readout(torch.randn_like(trace.context), trace.decoder), trace.logits)
-    odds = lexical_of(model, batch).log_odds
+    odds = batch_lexical_scores(model, batch).log_odds
     real = batch.source_mask[:, None].expand_as(odds) & batch.target_mask[..., None]
     spread = torch.where(real, odds, odds[..., :1]).std(-1)
     torch.testing.assert_close(spread[batch.target_mask], torch.zeros_like(spread[batch.target_mask]))

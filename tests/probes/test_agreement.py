@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement import Agreement, AgreementAccumulator, agreement, chance, in_top, kendall
+from attnscope.probes.agreement import Agreement, AgreementAccumulator, chance_agreement, in_top, kendall, top_agreement
 from attnscope.probes.learning_curve import (
     LearningCurve,
     OverTraining,
@@ -54,7 +54,7 @@ def scored(rows: int, places: int, seed: int, levels: int = 6) -> tuple[torch.Te
 @pytest.mark.parametrize("places", [1, 5, 19, 20, 21, 40, 41, 130])
 def test_it_is_equation_10_with_ties_and_masks(places):
     u, v, mask = scored(50, places, seed=places, levels=max(2, places // 2))
-    found, by_chance = agreement(u, v, mask), chance(v, mask)
+    found, by_chance = top_agreement(u, v, mask), chance_agreement(v, mask)
     for i in range(50):
         kept_u, kept_v = u[i, mask[i]].tolist(), v[i, mask[i]].tolist()
         assert found[i].item() == pytest.approx(slow_agreement(kept_u, kept_v))
@@ -71,23 +71,23 @@ def test_the_top_holds_the_positions_with_20_k_less_than_the_length(length, size
 def test_a_tied_highest_position_is_averaged_over():
     v = torch.tensor([3.0, 1.0, 2.0, 0.0])
     everywhere = torch.ones(4, dtype=torch.bool)
-    assert agreement(torch.tensor([1.0, 1.0, 0.0, 0.0]), v, everywhere) == 0.5
-    assert agreement(torch.zeros(4), v, everywhere) == 0.25
+    assert top_agreement(torch.tensor([1.0, 1.0, 0.0, 0.0]), v, everywhere) == 0.5
+    assert top_agreement(torch.zeros(4), v, everywhere) == 0.25
 
 
 def test_a_constant_score_agrees_with_everything_and_so_does_chance():
     u, _, mask = scored(20, 30, seed=0)
     v = torch.zeros_like(u)
-    assert (agreement(u, v, mask) == 1).all()
-    assert (chance(v, mask) == 1).all()
+    assert (top_agreement(u, v, mask) == 1).all()
+    assert (chance_agreement(v, mask) == 1).all()
 
 
 def test_chance_is_the_mean_over_all_orders_of_v():
     u, v = torch.tensor([0.1, 0.5, 0.5, 0.2, 0.0]), [2.0, 1.0, 2.0, 0.0, 1.0]
     orders = torch.tensor(list(permutations(v)))
     everywhere = torch.ones_like(orders, dtype=torch.bool)
-    mean = agreement(u.expand_as(orders), orders, everywhere).mean()
-    torch.testing.assert_close(mean, chance(torch.tensor(v), everywhere[0]))
+    mean = top_agreement(u.expand_as(orders), orders, everywhere).mean()
+    torch.testing.assert_close(mean, chance_agreement(torch.tensor(v), everywhere[0]))
 
 
 finite = st.floats(-1e6, 1e6, width=32)
@@ -97,16 +97,16 @@ finite = st.floats(-1e6, 1e6, width=32)
 @given(st.lists(finite, min_size=1, max_size=60, unique=True))
 def test_a_score_with_one_highest_position_agrees_with_itself(values):
     v = torch.tensor(values)
-    assert agreement(v, v, torch.ones_like(v, dtype=torch.bool)) == 1
+    assert top_agreement(v, v, torch.ones_like(v, dtype=torch.bool)) == 1
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 45), st.integers(0, 10_000))
 def test_agreement_lies_between_0_and_1_and_only_the_order_counts(places, seed):
     u, v, mask = scored(5, places, seed)
-    found = agreement(u, v, mask)
+    found = top_agreement(u, v, mask)
     assert ((found >= 0) & (found <= 1)).all()
-    torch.testing.assert_close(agreement(u.exp(), v**3 - 7, mask), found)
+    torch.testing.assert_close(top_agreement(u.exp(), v**3 - 7, mask), found)
 
 
 # Kendall's τ-b

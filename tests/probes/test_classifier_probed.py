@@ -7,7 +7,7 @@ import torch
 
 from attnscope.models import ClassifierSettings, build
 from attnscope.probes.agreement import AgreementAccumulator
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Keyword
@@ -49,6 +49,6 @@ def test_attention_and_lexical_probe_agree_better_than_chance(trained, positives
     agree = AgreementAccumulator()
     with torch.no_grad():
         attention = attention_scores(trained(positives)).values
-    agree.update(attention, lexical_of(trained, positives).values, positives)
+    agree.update(attention, batch_lexical_scores(trained, positives).values, positives)
     result = agree.result()
     assert result.top > 2 * result.chance

@@ -23,9 +23,9 @@ from attnscope.probes.fragility import fragility
 from attnscope.probes.gates import SaturationAccumulator
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
 from attnscope.probes.heads import head_formation, head_ranking
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
-from attnscope.probes.optimal import optimal
+from attnscope.probes.optimal import solve_optimal_attention
 from attnscope.probes.plausibility import PlausibilityAccumulator
 from attnscope.probes.saliency import METHODS
 from attnscope.probes.scores import attention_scores
@@ -54,7 +54,10 @@ def salient(method, batch, **more):
 
 def agreed(batch):
     return told(
-        AgreementAccumulator(), attention_scores(TRANSLATOR(batch)).values, lexical_of(TRANSLATOR, batch).values, batch
+        AgreementAccumulator(),
+        attention_scores(TRANSLATOR(batch)).values,
+        batch_lexical_scores(TRANSLATOR, batch).values,
+        batch,
     )
 
 
@@ -90,8 +93,10 @@ OF_SENTENCES = {
     "gates": lambda batch: told(SaturationAccumulator(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(columns="gate"),
     "heads, formed": lambda batch: head_formation(TRANSLATOR, [batch]).table(),
     "heads, ranked": lambda batch: head_ranking(TRANSLATOR, [batch]).table(),
-    "lexical": lambda batch: total(lexical_of(TRANSLATOR, batch)),
-    "optimal": lambda batch: optimal(TRANSLATOR, TRANSLATOR(batch), 1e-9).table()[["loss", "own loss"]].sum(),
+    "lexical": lambda batch: total(batch_lexical_scores(TRANSLATOR, batch)),
+    "optimal": lambda batch: (
+        solve_optimal_attention(TRANSLATOR, TRANSLATOR(batch), 1e-9).table()[["loss", "own loss"]].sum()
+    ),
     "adversary of words": lambda batch: search_token_adversaries(TRANSLATOR, batch, batch.target_mask, SHORT).jsd.sum(),
     **{name: partial(salient, method, **POINTS.get(name, {})) for name, method in METHODS.items()},
 }

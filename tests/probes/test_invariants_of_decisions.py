@@ -32,7 +32,7 @@ from attnscope.probes.erasure import (
 )
 from attnscope.probes.fragility import fragility, permute_weights
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
-from attnscope.probes.optimal import as_problem, optimal
+from attnscope.probes.optimal import as_problem, solve_optimal_attention
 from attnscope.probes.removal import ErasedTexts, random_score, rank_by_score
 from attnscope.probes.scores import attention_scores
 
@@ -194,14 +194,14 @@ def test_the_only_word_of_a_text_speaks_for_the_decision_as_the_text_does():
 def test_the_optimum_follows_its_words_and_no_mixture_costs_more_than_its_parts(seed):
     model, batch = Added(seed=seed), random_batch(3, seed=seed, longest=4)
     trace = model(batch)
-    found, problem = optimal(model, trace, tolerance=1e-9), as_problem(model, trace)
+    found, problem = solve_optimal_attention(model, trace, tolerance=1e-9), as_problem(model, trace)
     assert_close(found.weights.sum(-1)[:, 0][batch.target_mask], torch.ones(int(batch.target_mask.sum())).double())
     assert not found.weights[(~batch.source_mask)[:, None, None].expand_as(found.weights)].any()
     assert (found.loss <= found.own_loss + 1e-9)[batch.target_mask].all()
     one, other = (torch.randn(*found.loss.shape, batch.source.shape[1]).double().softmax(-1) for _ in range(2))
     mixed = problem.loss((one + other) / 2)
     assert (mixed <= (problem.loss(one) + problem.loss(other)) / 2 + 1e-12).all()
-    raised = replace(problem, held=problem.held + 5)
+    raised = replace(problem, fixed=problem.fixed + 5)
     assert_close(raised.loss(one), problem.loss(one))
 
 

@@ -15,9 +15,9 @@ from lexical_examples import WORDS, Classifier, encoder_decoder, labelled, rando
 from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
-from attnscope.probes.agreement import AgreementAccumulator, agreement, chance, in_top, kendall
+from attnscope.probes.agreement import AgreementAccumulator, chance_agreement, in_top, kendall, top_agreement
 from attnscope.probes.learning_curve import LearningCurve
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.plausibility import average_precision, iou_f1, precision_recall_auc, rationale_mass, token_f1
 from attnscope.probes.saliency import (
     gold_log_probability,
@@ -74,7 +74,7 @@ def test_where_the_words_stand_does_not_matter_nor_what_is_outside_of_the_mask(s
     u, v, mask = scored(seed)
     order = shuffled(seed)
     noise = v + torch.where(mask, 0.0, 100.0)
-    for probe in (kendall, agreement):
+    for probe in (kendall, top_agreement):
         found = probe(u, v, mask)
         assert_close(probe(u[:, order], v[:, order], mask[:, order]), found, equal_nan=True)
         assert_close(probe(u, noise, mask), found, equal_nan=True)
@@ -88,7 +88,7 @@ def test_a_wider_top_holds_the_narrower_one_and_chance_grows_with_it(seed, one_i
     wide, narrow = in_top(v, mask, one_in), in_top(v, mask, one_in + 1)
     assert (wide | ~narrow).all()
     assert (narrow.any(1) & ~(narrow & ~mask).any(1)).all()
-    assert (chance(v, mask, one_in) >= chance(v, mask, one_in + 1)).all()
+    assert (chance_agreement(v, mask, one_in) >= chance_agreement(v, mask, one_in + 1)).all()
 
 
 @few
@@ -98,7 +98,8 @@ def test_the_order_of_the_sentences_does_not_matter_and_tau_does_not_mind_which_
     u, v = torch.randn(2, *batch.target.shape, batch.source.shape[1], generator=torch.Generator().manual_seed(seed))
     made = [AgreementAccumulator() for _ in range(3)]
     for i in reversed(range(6)):
-        row = replace(batch, **{name: getattr(batch, name)[i : i + 1] for name in vars(batch) if name != "rationale"})
+        fields = {name: value for name, value in vars(batch).items() if value is not None}
+        row = replace(batch, **{name: value[i : i + 1] for name, value in fields.items()})
         made[0].update(u[i : i + 1], v[i : i + 1], row)
     made[1].update(u, v, batch)
     made[2].update(v, u, batch)
@@ -184,7 +185,7 @@ def test_numbers_of_words_are_only_names(method):
     other, batch = renumbered(model, BATCH, seed=5)
     assert_close(method(other, batch).values, method(model, BATCH).values, equal_nan=True)
     assert_close(attention_scores(other(batch)).values, attention_scores(model(BATCH)).values, equal_nan=True)
-    assert_close(lexical(other, other(batch)).values, lexical(model, model(BATCH)).values, equal_nan=True)
+    assert_close(lexical_scores(other, other(batch)).values, lexical_scores(model, model(BATCH)).values, equal_nan=True)
 
 
 @pytest.mark.parametrize("method", [influence, leave_one_out, integrated])

@@ -27,7 +27,7 @@ from attnscope.probes.decomposition import (
 )
 from attnscope.probes.gates import saturation
 from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.word_alignment import GoldAlignment
 
 few, fewer = (settings(max_examples=examples, deadline=None) for examples in (20, 4))
@@ -229,7 +229,7 @@ def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_
 @pytest.mark.parametrize("model", [encoder_decoder(), encoder_decoder(cell="lstm", heads=2), Added()])
 def test_the_words_that_could_be_said_share_a_probability_of_one_at_every_position(model):
     trace = model(BATCHES[0])
-    said = [lexical(model, replace(trace, target=torch.full_like(trace.target, word))) for word in range(WORDS)]
+    said = [lexical_scores(model, replace(trace, target=torch.full_like(trace.target, word))) for word in range(WORDS)]
     total = sum(one.probability for one in said)
     assert_close(total, torch.ones_like(total).masked_fill(said[0].values.isnan(), torch.nan), equal_nan=True)
 
@@ -239,4 +239,4 @@ def test_of_the_only_word_of_a_sentence_it_is_what_the_model_says():
     batch = replace(BATCHES[0], source=BATCHES[0].source[:, :1], source_mask=BATCHES[0].source_mask[:, :1])
     trace = model(batch)
     own = trace.logits.softmax(-1).gather(-1, trace.target[..., None])
-    assert_close(lexical(model, trace).probability[batch.target_mask], own[batch.target_mask])
+    assert_close(lexical_scores(model, trace).probability[batch.target_mask], own[batch.target_mask])

@@ -19,7 +19,7 @@ from attnscope import plots
 from attnscope.errors import AttnscopeError
 from attnscope.models import ATTENTIONS, uniform
 from attnscope.models.capabilities import ReadsOut, needs
-from attnscope.probes.lexical import lexical, lexical_of, log_odds
+from attnscope.probes.lexical import batch_lexical_scores, lexical_scores, log_odds
 
 BATCH = random_batch(4, seed=1, longest=4)
 
@@ -37,7 +37,7 @@ def real(probe):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_it_is_what_the_model_says_with_all_its_attention_on_one_position(attention, heads):
     model = encoder_decoder(attention=attention, heads=heads)
-    probe = lexical(model, model(BATCH))
+    probe = lexical_scores(model, model(BATCH))
     for place in range(BATCH.source.shape[1]):
         alone = torch.zeros(4, BATCH.target.shape[1], BATCH.source.shape[1])
         alone[..., place] = 1
@@ -50,7 +50,7 @@ def test_it_is_what_the_model_says_with_all_its_attention_on_one_position(attent
 def test_head_by_head_the_others_stay_where_they_are(head):
     model = encoder_decoder(attention="query_key_value", heads=2)
     own = model(BATCH).attention
-    probe = lexical(model, model(BATCH), head=head)
+    probe = lexical_scores(model, model(BATCH), head=head)
     for place in range(BATCH.source.shape[1]):
         given = own.clone()
         given[:, head] = 0
@@ -66,7 +66,7 @@ def test_of_a_binary_classifier_it_is_equation_9():
     logit = trace.encoder @ (model.output.weight[1] - model.output.weight[0])
     logit = logit + model.output.bias[1] - model.output.bias[0]
     beta = torch.sigmoid((2 * batch.target - 1) * logit)[:, None]
-    probe = lexical(model, trace)
+    probe = lexical_scores(model, trace)
     mask = batch.source_mask[:, None]
     torch.testing.assert_close(probe.probability[mask], beta[mask])
     torch.testing.assert_close(probe.log_probability[mask], beta[mask].log())
@@ -74,7 +74,7 @@ def test_of_a_binary_classifier_it_is_equation_9():
 
 def test_of_the_proxy_it_is_equation_6_for_every_output_word():
     model = Proxy()
-    probe = lexical(model, model(BATCH))
+    probe = lexical_scores(model, model(BATCH))
     for b, t, place in (BATCH.target_mask[:, :, None] & BATCH.source_mask[:, None]).nonzero().tolist():
         embedding = model.source_inputs.weight[BATCH.source[b, place]]
         beta = (model.output.weight @ embedding).softmax(-1)[BATCH.target[b, t]]
@@ -82,7 +82,7 @@ def test_of_the_proxy_it_is_equation_6_for_every_output_word():
 
 
 def test_padding_is_nan_and_nothing_else_is():
-    probe = lexical_of(encoder_decoder(), BATCH)
+    probe = batch_lexical_scores(encoder_decoder(), BATCH)
     assert torch.equal(~probe.values.isnan(), BATCH.target_mask[:, :, None] & BATCH.source_mask[:, None])
 
 
@@ -92,26 +92,26 @@ def test_how_much_is_held_at_a_time_changes_memory_and_nothing_else(cells):
     rows = []
     readout = model.readout
     model.readout = lambda context, decoder: (rows.append(len(context)), readout(context, decoder))[1]
-    probe = lexical(model, (trace := model(BATCH)), max_elements=cells)
+    probe = lexical_scores(model, (trace := model(BATCH)), max_elements=cells)
     width = WORDS + trace.decoder.shape[-1] + trace.context.shape[-1] + trace.last.values.shape[-1]
     assert max(rows[1:]) <= max(1, cells // width)
     del model.readout
-    torch.testing.assert_close(real(probe), real(lexical(model, trace)))
+    torch.testing.assert_close(real(probe), real(lexical_scores(model, trace)))
 
 
 @pytest.mark.parametrize("model", [encoder_decoder(), encoder_decoder(cell="lstm", heads=2), Added()])
 def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing(model):
-    whole = lexical_of(model, BATCH)
+    whole = batch_lexical_scores(model, BATCH)
     for i, alone in enumerate(one_by_one(BATCH)):
-        one = lexical_of(model, alone).values[0]
+        one = batch_lexical_scores(model, alone).values[0]
         torch.testing.assert_close(whole.values[i, : one.shape[0], : one.shape[1]], one)
-    torch.testing.assert_close(real(lexical_of(model, wider(BATCH))), real(whole))
+    torch.testing.assert_close(real(batch_lexical_scores(model, wider(BATCH))), real(whole))
 
 
 def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was():
     model, batch = Classifier().train(), labelled(BATCH)
     model.output.eval()
-    first, again = lexical_of(model, batch), lexical_of(model, batch)
+    first, again = batch_lexical_scores(model, batch), batch_lexical_scores(model, batch)
     torch.testing.assert_close(real(first), real(again))  # the readout's dropout was off
     assert model.training
     assert model.dropout.training
@@ -122,9 +122,9 @@ def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was():
 
 def test_under_uniform_attention_it_reads_the_states_that_uniform_attention_made():
     model = encoder_decoder(context="input")
-    probe = lexical_of(model, BATCH, attention=uniform)
-    torch.testing.assert_close(real(probe), real(lexical(model, model(BATCH, attention=uniform))))
-    assert not torch.allclose(real(probe), real(lexical_of(model, BATCH)))
+    probe = batch_lexical_scores(model, BATCH, attention=uniform)
+    torch.testing.assert_close(real(probe), real(lexical_scores(model, model(BATCH, attention=uniform))))
+    assert not torch.allclose(real(probe), real(batch_lexical_scores(model, BATCH)))
 
 
 def test_where_the_probability_is_one_the_log_odds_still_tell_positions_apart():
@@ -134,7 +134,7 @@ def test_where_the_probability_is_one_the_log_odds_still_tell_positions_apart():
 
 
 def test_its_table_names_words_and_its_picture_has_a_cell_for_each_pair():
-    probe = lexical_of(encoder_decoder(), BATCH)
+    probe = batch_lexical_scores(encoder_decoder(), BATCH)
     source, target = (int(mask[0].sum()) for mask in (BATCH.source_mask, BATCH.target_mask))
     names = [f"w{i}" for i in range(BATCH.source.shape[1])]
     table = probe.table(source=names)
@@ -148,8 +148,8 @@ def test_its_table_names_words_and_its_picture_has_a_cell_for_each_pair():
 def test_a_head_that_is_not_there_and_a_model_without_readout_are_refused_in_words():
     model = encoder_decoder()
     with pytest.raises(AttnscopeError, match="no head 1; heads are numbered from 0 to 0"):
-        lexical(model, model(BATCH), head=1)
+        lexical_scores(model, model(BATCH), head=1)
     with pytest.raises(AttnscopeError, match="no attention"):
-        lexical_of(encoder_decoder(attention="none", readout="state"), BATCH)
+        batch_lexical_scores(encoder_decoder(attention="none", readout="state"), BATCH)
     with pytest.raises(AttnscopeError, match=r"Tiny does not declare: .*ReadsOut and give it the methods context_of"):
         needs(Tiny(), ReadsOut, by="the lexical probe")

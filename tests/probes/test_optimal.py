@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from attnscope import plots
 from attnscope.errors import AttnscopeError
 from attnscope.models import ATTENTIONS
-from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import minimise, one_head, optimal
+from attnscope.probes.lexical import lexical_scores
+from attnscope.probes.optimal import minimise, one_head, solve_optimal_attention
 
 BATCH = random_batch(3, seed=3, longest=5)
 
@@ -42,7 +42,7 @@ def test_the_papers_counter_example():
 
 def by_scipy(made):
     """The same problem by sequential quadratic programming, from the same start."""
-    places, held, gold = made.places[0].numpy(), made.held[0, 0].numpy(), int(made.gold)
+    places, held, gold = made.places[0].numpy(), made.fixed[0, 0].numpy(), int(made.gold)
 
     def loss(weights):
         logits = weights @ places + held
@@ -86,8 +86,8 @@ def test_with_two_output_words_all_weight_goes_to_the_largest_beta():
     torch.manual_seed(1)
     model, batch = Classifier(classes=2).eval(), labelled(BATCH, classes=2)
     trace = model(batch)
-    best = lexical(model, trace).values.nan_to_num(-torch.inf).argmax(-1)
-    found = optimal(model, trace)
+    best = lexical_scores(model, trace).values.nan_to_num(-torch.inf).argmax(-1)
+    found = solve_optimal_attention(model, trace)
     torch.testing.assert_close(found.weights[:, 0].argmax(-1), best)
     torch.testing.assert_close(found.weights.amax((1, 3)), torch.ones(3, 1).double(), atol=1e-4, rtol=0)
 
@@ -100,7 +100,7 @@ def test_equal_words_share_the_weight():
 @pytest.mark.parametrize("model", [Added(), *(encoder_decoder(attention=name) for name in ATTENTIONS)])
 def test_given_as_attention_it_has_the_loss_it_claims_and_no_other_has_less(model):
     trace = model(BATCH)
-    found = optimal(model, trace)
+    found = solve_optimal_attention(model, trace)
     mask = BATCH.target_mask
     said = model(BATCH, attention=found.weights).logits.log_softmax(-1)
     loss = -said.gather(-1, BATCH.target[..., None])[..., 0]
@@ -119,7 +119,7 @@ def test_given_as_attention_it_has_the_loss_it_claims_and_no_other_has_less(mode
 def test_several_heads_are_optimised_together():
     model = encoder_decoder(attention="query_key_value", heads=2)
     trace = model(BATCH)
-    found = optimal(model, trace)
+    found = solve_optimal_attention(model, trace)
     mask = BATCH.target_mask
     torch.testing.assert_close(found.weights.sum(-1), torch.ones_like(found.weights[..., 0]))
     said = model(BATCH, attention=found.weights).logits.log_softmax(-1).gather(-1, BATCH.target[..., None])[..., 0]
@@ -130,21 +130,21 @@ def test_several_heads_are_optimised_together():
 
 def test_the_proxy_has_no_decoder_and_yet_an_optimal_attention():
     model = Proxy()
-    found = optimal(model, model(BATCH))
+    found = solve_optimal_attention(model, model(BATCH))
     assert (found.gap[BATCH.target_mask] <= 1e-6).all()
 
 
 def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
     model = Added()
-    whole = optimal(model, model(BATCH))
+    whole = solve_optimal_attention(model, model(BATCH))
     for i, alone in enumerate(one_by_one(BATCH)):
-        one = optimal(model, model(alone))
+        one = solve_optimal_attention(model, model(alone))
         torch.testing.assert_close(whole.loss[i, : one.loss.shape[1]], one.loss[0], atol=2e-6, rtol=0)
-    more = optimal(model, model(wider(BATCH)))
+    more = solve_optimal_attention(model, model(wider(BATCH)))
     mask = BATCH.target_mask
     torch.testing.assert_close(more.loss[:, : mask.shape[1]][mask], whole.loss[mask], atol=2e-6, rtol=0)
     assert (more.weights[..., BATCH.source.shape[1] :] == 0).all()
-    chunked = optimal(model, model(BATCH), max_elements=1)
+    chunked = solve_optimal_attention(model, model(BATCH), max_elements=1)
     torch.testing.assert_close(chunked.loss[mask], whole.loss[mask], atol=2e-6, rtol=0)
 
 
@@ -158,14 +158,14 @@ class Hidden(Added):
 def test_a_readout_that_is_not_linear_is_refused():
     model = Hidden()
     with pytest.raises(AttnscopeError, match="linear in the context"):
-        optimal(model, model(BATCH))
+        solve_optimal_attention(model, model(BATCH))
 
 
 def test_the_model_is_left_as_it_was():
     model = Added()
     trace = model.eval()(BATCH)
     model.train()
-    found = optimal(model, trace)
+    found = solve_optimal_attention(model, trace)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not found.weights.requires_grad
@@ -173,7 +173,7 @@ def test_the_model_is_left_as_it_was():
 
 def test_it_has_a_table_and_a_picture():
     model = Added()
-    found = optimal(model, model(BATCH))
+    found = solve_optimal_attention(model, model(BATCH))
     table = found.table()
     assert len(table) == int(BATCH.target_mask.sum())
     assert (table["loss"] <= table["own loss"] + 1e-6).all()

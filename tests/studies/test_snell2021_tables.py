@@ -14,7 +14,7 @@ from attnscope.lab.store import Store
 from attnscope.models import PRESETS, ClassifierSettings
 from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.learning_curve import classification_checkpoints
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import attention_scores
 from attnscope.studies.finding import Measurements, TrainedCase, published_by
@@ -232,9 +232,9 @@ def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
     for row in range(len(sentences)):
         one = alone(sentences, row)
         attention = attention_scores(model(one)).values
-        lexical_agree.update(attention, lexical_of(model, one).values, one)
+        lexical_agree.update(attention, batch_lexical_scores(model, one).values, one)
         saliency_agree.update(
-            influence(model, one).values, lexical_of(under_uniform, one, **uniform.forward).values, one
+            influence(model, one).values, batch_lexical_scores(under_uniform, one, **uniform.forward).values, one
         )
     assert found["validation.top.attention_lexical"] == pytest.approx(lexical_agree.result().top)
     assert found["validation.kendall.attention_lexical"] == pytest.approx(lexical_agree.result().kendall, abs=1e-6)

@@ -28,7 +28,7 @@ from attnscope.probes.adversary import (
     search_adversaries_in_batch,
     search_token_adversaries,
 )
-from attnscope.probes.agreement import ONE_IN, agreement, chance
+from attnscope.probes.agreement import ONE_IN, chance_agreement, top_agreement
 from attnscope.probes.counterfactual import MAX_ELEMENTS, read_out_rows, rows_at_a_time
 from attnscope.probes.divergences import jsd
 from attnscope.probes.grounding import MARGIN, token_probabilities
@@ -245,7 +245,7 @@ def word_measures(model: ReadsOut, reading: Reading) -> dict[str, PerWord]:
     sufficient = found.likeliest & (found.predicted >= own[..., None] - MARGIN)
     score = found.gold.nan_to_num()
     return {
-        TOP: agreement(reading.attention, score, words), CHANCE: chance(score, words),
+        TOP: top_agreement(reading.attention, score, words), CHANCE: chance_agreement(score, words),
         LEAKAGE: sufficient.sum(-1) / reading.words.sum(1)[:, None], ALONE: found.predicted.nanmean(-1), OWN: own,
     }  # fmt: skip
 

@@ -15,7 +15,7 @@ from attnscope.models.adapters import Texts, by_word
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.counterfactual import class_probabilities
 from attnscope.probes.grounding import token_probabilities
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.tasks.batch import SPECIALS
 
 ALONE = "each token alone"
@@ -133,7 +133,7 @@ def translation_example(subject: Subject, one: Candidate, reason: str, decode: "
     source, target, model = reading.texts.source, reading.texts.target, subject.model
     scores = {name: by_word(values, source, target)[0] for name, values in shown_scores(reading).items()}
     if isinstance(model, ReadsOut):
-        each = lexical(model, reading.trace).probability
+        each = lexical_scores(model, reading.trace).probability
         scores[ALONE] = (by_word(each, source, target) / by_word(torch.ones_like(each), source, target))[0]
     predicted, units = reading.trace.predictions[0].cpu(), target.unit[0]
     return ScoredExample(

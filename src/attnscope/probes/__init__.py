@@ -14,7 +14,7 @@ from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.decomposition import Decomposition, decompose
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks import Batch, Task, TextTask
 from attnscope.tasks.task import trimmed
@@ -30,7 +30,7 @@ def agreed(model: nn.Module, task: Task) -> Agreement:
     """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
     agree = AgreementAccumulator()
     for _, trace in traces(model, some(task), teacher_forcing=1.0):
-        agree.update(attention_scores(trace).values, lexical(cast(ReadsOut, model), trace).values, trace)
+        agree.update(attention_scores(trace).values, lexical_scores(cast(ReadsOut, model), trace).values, trace)
     return agree.result()
 
 

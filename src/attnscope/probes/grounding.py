@@ -27,7 +27,7 @@ from attnscope.models.inputs import Data
 from attnscope.models.trace import Interventions, Trace
 from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.probes.counterfactual import check_classifier
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.tasks import SPECIALS, Batch
 
 MARGIN = 0.1  # below the prediction's probability by at most this: "nearly the same probability" (tutek2020 §5)
@@ -91,7 +91,7 @@ def token_probabilities(model: ReadsOut, trace: Trace, target_class: int | None 
     known = target_class is None or 0 <= target_class < num_classes
     require(known, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
     target = trace.predictions if target_class is None else torch.full_like(trace.target, target_class + len(SPECIALS))
-    alone = lexical(model, replace(trace, target=target)).probability[:, 0]
+    alone = lexical_scores(model, replace(trace, target=target)).probability[:, 0]
     words = trace.batch.word_mask
     words = torch.where(words.any(1, keepdim=True), words, trace.source_mask)
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)

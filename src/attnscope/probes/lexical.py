@@ -1,18 +1,13 @@
-"""What would be said if only this word were attended to? The lexical probe. (snell2021 §2.2 eq. 4, §2.4 eq. 9)
+"""How likely is the gold token if only one source token is attended to? The lexical probe. (snell2021 §2.2 eq. 4)
 
-β is the probability of the gold word y_t with the value of one source position in the place of the context, the decoder
-state held: N([h_l, s_t]) at y_t. It is exact, for every t and l. γ = log β / (1 − β) is its log-odds (§6.1). The same
-function gives β^uf of a model that was trained under uniform attention, and β^px of the bag-of-words proxy.
-
-What it asks of a model: a Trace; `readout(context, decoder)`, where decoder is None if the trace has none; and
-`context_of(values)`, which turns what the heads picked (batch x heads x target x value) into a context (batch x target
-x context) just as a forward pass does.
-Where a readout does not look at the context, β is the same at every position.
+β is the probability of the gold token y_t with the value of one source position in the place of the context, the
+decoder state held: N([h_l, s_t]) at y_t. It is exact, for every t and l. γ = log β / (1 − β) is its log-odds (§6.1).
+The same function gives β^uf of a model that was trained under uniform attention, and β^px of the bag-of-words proxy
+(§2.4 eq. 9). Where a readout does not use the context, β is the same at every position.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -20,17 +15,18 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from attnscope.errors import require
-from attnscope.models.capabilities import ReadsOut, needs
-from attnscope.models.inference import evaluating
-from attnscope.models.trace import Trace
+from attnscope.models.capabilities import Decoding, ReadsOut, needs
+from attnscope.models.inference import Model, evaluating, module_of, traces
+from attnscope.models.inputs import Data
+from attnscope.models.trace import Interventions, Trace
 from attnscope.probes.counterfactual import MAX_ELEMENTS, read_out_rows, rows_at_a_time
-from attnscope.probes.scores import TokenScores
+from attnscope.probes.scores import TokenScores, TokenScoreTable
 from attnscope.tasks.batch import Batch
 
 
 @dataclass(frozen=True)
 class Lexical(TokenScores):
-    """γ of every output word and source position, and β, which follows from it.
+    """γ of every output token and source position, and β, which follows from it.
 
     Compare positions by γ: in single precision, β is 1 wherever γ is above 17, and everything ties.
     """
@@ -48,36 +44,68 @@ class Lexical(TokenScores):
         return logsigmoid(self.values)
 
 
-def lexical_of(
+def lexical(
+    model: Model,
+    data: Data,
+    head: int | None = None,
+    attention: Interventions | None = None,
+    decoding: Decoding | None = None,
+) -> TokenScoreTable:
+    """Return γ, the log-odds of every output token given each source token alone.
+
+    Args:
+        model: A model that ReadsOut.
+        data: Texts, a path, a table, a Task or Batches. Without labels or translations, the target is the prediction.
+        head: The head that attends to the position, the others staying where they are; None: all.
+        attention: Weights in place of the model's own, which the decoder state and the other heads depend on.
+        decoding: "teacher_forced" or "greedy"; None: as the model says.
+    """
+    needs(model, ReadsOut, by="the lexical probe")
+    module = cast(ReadsOut, module_of(model))
+    passes = traces(model, data, attention=attention, decoding=decoding)
+    return TokenScoreTable.of(((lexical_scores(module, trace, head), trace) for _, trace in passes), lexical_name(head))
+
+
+def batch_lexical_scores(
     model: ReadsOut, batch: Batch, head: int | None = None, max_elements: int = MAX_ELEMENTS, **forward: Any
 ) -> Lexical:
-    """The lexical probe of a batch. What else is given, such as attention=uniform, goes to the forward pass."""
+    """Return the lexical probe of a batch; further keywords, such as attention=uniform, go to the forward pass."""
     with evaluating(model):
-        return lexical(model, model(batch, **forward), head, max_elements)
+        return lexical_scores(model, model(batch, **forward), head, max_elements)
 
 
-def lexical(model: ReadsOut, trace: Trace, head: int | None = None, max_elements: int = MAX_ELEMENTS) -> Lexical:
-    """The lexical probe of a pass that the model has already made.
+def lexical_scores(model: ReadsOut, trace: Trace, head: int | None = None, max_elements: int = MAX_ELEMENTS) -> Lexical:
+    """Return the lexical probe of a pass that the model has made.
 
-    All heads attend to the position at once; with `head`, that one alone, and the others stay where they are.
+    Args:
+        model: What gave the trace.
+        trace: The pass.
+        head: The head that attends to the position, the others staying where they are; None: all.
+        max_elements: How many numbers are held at a time.
     """
-    check_head(trace, head)
-    require(max_elements > 0, f"max_elements={max_elements}: at least one number must be held at a time")
     needs(model, ReadsOut, by="the lexical probe")
-    everywhere = trace.last.values
-    values_at = (lambda b, _, source: everywhere[b, :, source]) if head is None else mixed_but_one(trace, head)
+    heads = trace.last.values.shape[1]
+    require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")
+    require(max_elements > 0, f"max_elements={max_elements}: at least one number must be held at a time")
+    pairs = (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero()
     values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
+    mixed = trace.last.weights @ trace.last.values  # batch x heads x target x value
     with evaluating(model):
-        for rows in words_by_words(trace).split(rows_at_a_time(trace, max_elements)):
+        for rows in pairs.split(rows_at_a_time(trace, max_elements)):
             b, t, source = rows.unbind(1)
-            logits = read_out_rows(model, trace, values_at(b, t, source), b, t)
-            values[b, t, source] = log_odds(logits, trace.target[b, t])
-    name = "lexical probe γ" if head is None else f"lexical probe γ of head {head}"
-    return Lexical(values, trace.source_mask, trace.target_mask, name)
+            chosen = trace.last.values[b, :, source]  # rows x heads x value
+            if head is not None:
+                chosen = mixed[b, :, t].index_copy(1, torch.tensor([head], device=b.device), chosen[:, [head]])
+            values[b, t, source] = log_odds(read_out_rows(model, trace, chosen, b, t), trace.target[b, t])
+    return Lexical(values, trace.source_mask, trace.target_mask, lexical_name(head))
+
+
+def lexical_name(head: int | None) -> str:
+    return "lexical probe γ" if head is None else f"lexical probe γ of head {head}"
 
 
 def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-    """log p / (1 − p) of the gold word: its logit less the log-sum-exp of the others, which loses no digits.
+    """Return log p / (1 − p) of the gold token: its logit less the log-sum-exp of the others, which loses no digits.
 
     >>> log_odds(torch.tensor([[0.0, 40.0]]), torch.tensor([1]))
     tensor([40.])
@@ -85,26 +113,3 @@ def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) ->
     index = gold[:, None]
     others = logits.scatter(1, index, -torch.inf).logsumexp(1)
     return logits.gather(1, index)[:, 0] - others
-
-
-def mixed_but_one(trace: Trace, head: int) -> Callable[[Tensor, Tensor, Tensor], Float[Tensor, "rows heads value"]]:
-    """One head's value of a source position; of the others, what they mixed for the output token."""
-    layer = trace.last
-    mixed = layer.weights @ layer.values  # batch x heads x target x value
-
-    def values_at(b: Tensor, t: Tensor, source: Tensor) -> Tensor:
-        values = mixed[b, :, t]
-        values[:, head] = layer.values[b, head, source]
-        return values
-
-    return values_at
-
-
-def words_by_words(trace: Trace) -> Int[Tensor, "rows 3"]:
-    """(sentence, target position, source position) of every pair of words that are no padding."""
-    return (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero()
-
-
-def check_head(trace: Trace, head: int | None) -> None:
-    heads = trace.last.values.shape[1]
-    require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")

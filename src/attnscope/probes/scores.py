@@ -1,6 +1,6 @@
-"""What is a score? A number for every output word and every source word: attention, the lexical probe, saliency."""
+"""A score for every output token and every source token: attention, the lexical probe, saliency."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -9,12 +9,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnscope.display import Axes, Displayed
+from attnscope.errors import require
 from attnscope.models.trace import Trace
 
 
 @dataclass(frozen=True)
 class TokenScores(Displayed):
-    """Higher means: this source word matters more to this output word. NaN on padding."""
+    """Scores of one batch: the higher, the more this source token matters to this output token. NaN on padding."""
 
     values: Float[Tensor, "batch target source"]
     source_mask: Bool[Tensor, "batch source"]
@@ -24,10 +25,16 @@ class TokenScores(Displayed):
     def table(
         self, sentence: int = 0, source: Sequence[str] | None = None, target: Sequence[str] | None = None
     ) -> pd.DataFrame:
-        """One sentence: one row per output word, one column per source word; by name where its words are given."""
+        """Return one sentence, one row per output token, one column per source token.
+
+        Args:
+            sentence: Its position in the batch.
+            source: The names of its source tokens.
+            target: The names of its target tokens.
+        """
         rows, columns = (mask[sentence].cpu().nonzero().flatten() for mask in (self.target_mask, self.source_mask))
         values = self.values[sentence].detach().cpu()[rows][:, columns].numpy()
-        return pd.DataFrame(values, named(rows, target, "target"), named(columns, source, "source"))
+        return pd.DataFrame(values, token_index(rows, target, "target"), token_index(columns, source, "source"))
 
     def plot(
         self,
@@ -36,6 +43,7 @@ class TokenScores(Displayed):
         source: Sequence[str] | None = None,
         target: Sequence[str] | None = None,
     ) -> Axes:
+        """Draw one sentence as a heat map."""
         from attnscope import plots
 
         table = self.table(sentence, source, target)
@@ -45,9 +53,64 @@ class TokenScores(Displayed):
         )  # fmt: skip
 
 
-def named(places: Tensor, words: Sequence[str] | None, side: str) -> pd.Index:
-    numbers: list[int] = places.tolist()
-    return pd.Index([words[i] if words else i for i in numbers], name=side)
+def token_index(positions: Tensor, tokens: Sequence[str] | None, side: str) -> pd.Index:
+    places: list[int] = positions.tolist()
+    return pd.Index([tokens[i] if tokens else i for i in places], name=side)
+
+
+@dataclass(frozen=True)
+class TokenScoreTable(Displayed):
+    """The scores of all tokens of several texts."""
+
+    scores: pd.DataFrame  # one row per text, output token and source token
+    name: str
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[TokenScores, Trace]], name: str) -> "TokenScoreTable":
+        """Return the scores of several batches; a column that is the same everywhere, as with classes, is left out."""
+        tables, texts = list[pd.DataFrame](), 0
+        for scores, trace in parts:
+            table = token_table(scores.values, trace)
+            tables.append(table.assign(text=table["text"] + texts))
+            texts += len(trace.source)
+        require(bool(tables), "there is no text: the data are empty")
+        table = pd.concat(tables, ignore_index=True)
+        single = not table["target_position"].any()
+        return cls(table.drop(columns="target_position") if single else table, name)
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per source token: text, target, position, token and score."""
+        return self.scores
+
+    def plot(self, ax: Axes | None = None, text: int = 0) -> Axes:
+        """Draw one text, one row per output token, one column per source token."""
+        from attnscope import plots
+
+        rows = self.scores[self.scores["text"] == text]
+        require(len(rows) > 0, f"there is no text {text}; they are 0 to {self.scores['text'].max()}")
+        steps = rows["target_position"] if "target_position" in rows else pd.Series(0, rows.index)
+        values = rows["score"].to_numpy().reshape(steps.nunique(), -1)  # target x source
+        targets, tokens = rows["target"][~steps.duplicated()], rows["token"][: values.shape[1]]
+        return plots.heatmap(
+            values, rows=targets.map(str), columns=tokens.map(str), ax=ax, title=self.name,
+            diverging=bool((values < 0).any()), xlabel="source", ylabel="target",
+        )  # fmt: skip
+
+
+def token_table(values: Float[Tensor, "batch target source"], trace: Trace) -> pd.DataFrame:
+    """Return one row per text, output token and source token that is no padding; tokens as strings where known."""
+    text, step, position = (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero().cpu().unbind(1)
+    source, target = trace.source_tokens, trace.target_tokens
+    places = list(zip(text.tolist(), step.tolist(), position.tolist(), strict=True))
+    columns = {
+        "text": text.numpy(),
+        "target_position": step.numpy(),
+        "target": [int(trace.target[b, t]) if target is None else target[b][t] for b, t, _ in places],
+        "position": position.numpy(),
+        "token": [int(trace.source[b, s]) if source is None else source[b][s] for b, _, s in places],
+        "score": values.detach().cpu()[text, step, position].numpy(),
+    }
+    return pd.DataFrame(columns)
 
 
 def over_words(
@@ -55,12 +118,12 @@ def over_words(
     source_mask: Bool[Tensor, "batch source"],
     target_mask: Bool[Tensor, "batch target"],
 ) -> Float[Tensor, "batch target source"]:
-    """The same values, NaN on padding."""
+    """Return the same values, NaN on padding."""
     return values.masked_fill(~(target_mask[:, :, None] & source_mask[:, None]), torch.nan)
 
 
 def attention_scores(trace: Trace, head: int | None = None) -> TokenScores:
-    """α of one head; without a number, the mean over heads."""
+    """Return α of one head of the last layer; without a head, the mean over heads."""
     weights = trace.attention.mean(1) if head is None else trace.attention[:, head]
     values = over_words(weights.detach(), trace.source_mask, trace.target_mask)
     return TokenScores(values, trace.source_mask, trace.target_mask, "attention α")

@@ -16,8 +16,8 @@ from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.inference import evaluating
 from attnscope.probes.agreement import Agreement, AgreementAccumulator
-from attnscope.probes.lexical import lexical
-from attnscope.probes.optimal import OptimalAttention, minimise, one_head, optimal
+from attnscope.probes.lexical import lexical_scores
+from attnscope.probes.optimal import OptimalAttention, minimise, one_head, solve_optimal_attention
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
@@ -90,7 +90,7 @@ def agreed(run: Run, settings: Optimised) -> Measurement:
     for batch in batches(task, settings.sentences):
         with evaluating(model):
             trace = model(batch.to(run.experiment.device))
-        found, probe = optimal(model, trace), lexical(model, trace).log_odds.double()
+        found, probe = solve_optimal_attention(model, trace), lexical_scores(model, trace).log_odds.double()
         best.update(found.scores().values, probe, trace)
         own.update(trace.attention.mean(1).double(), probe, trace)
         losses.append(sums(found))

@@ -22,7 +22,7 @@ from attnscope.models.inference import traces
 from attnscope.models.logistic import Regression, logistic_regression
 from attnscope.probes.agreement import Agreement, AgreementAccumulator
 from attnscope.probes.learning_curve import LearningCurve, OverTraining
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.studies.finding import Measurement, TrainedCase
@@ -244,9 +244,9 @@ def fixed_scores(subject: TrainedCase, finished: int, batches: Sequence[Batch]) 
     assert not isinstance(standard, BagOfWords)
     scores = {
         "attention": shown(standard, batches, by_attention).values,
-        "lexical": shown(standard, batches, lexical).values,
+        "lexical": shown(standard, batches, lexical_scores).values,
         "saliency": [influence(standard, batch).values for batch in batches],
-        "proxy": shown(proxy, batches, lexical).values,
+        "proxy": shown(proxy, batches, lexical_scores).values,
     }
     if isinstance(task := task_of(subject).resolved(), Classification):
         regression = regression_of(task)
@@ -273,13 +273,13 @@ def classes(batch: Batch) -> Batch:
 WATCHED: dict[str, dict[str, tuple[str, Ask]]] = {
     "again": {
         "attention_again": ("attention", by_attention),
-        "attention_lexical_again": ("attention", lexical),
+        "attention_lexical_again": ("attention", lexical_scores),
     },
     "uniform": {
-        "attention_uniform": ("attention", lexical),
-        "proxy_uniform": ("proxy", lexical),
-        "saliency_uniform_most": ("saliency", lexical),
-        "logistic_uniform": ("logistic", lexical),
+        "attention_uniform": ("attention", lexical_scores),
+        "proxy_uniform": ("proxy", lexical_scores),
+        "saliency_uniform_most": ("saliency", lexical_scores),
+        "logistic_uniform": ("logistic", lexical_scores),
     },
     "frozen": {"attention_frozen": ("attention", by_attention)},
 }
@@ -329,7 +329,7 @@ def answers_on(
 
 def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Scored) -> dict[str, Agreement]:
     """What is compared with β^uf at one checkpoint; Δ with either sign."""
-    uniform = shown(run.model(step, "teacher_forced"), batches, lexical, **run.forward).values
+    uniform = shown(run.model(step, "teacher_forced"), batches, lexical_scores, **run.forward).values
     pairs = {
         "uniform_proxy": (uniform, fixed["proxy"]),
         "saliency_uniform": (fixed["saliency"], uniform),

@@ -23,7 +23,7 @@ from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.ibm import Bags, IBMModel1, Pair
 from attnscope.models.inference import evaluating
 from attnscope.plots.style import legend
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import attention_scores
 from attnscope.probes.word_alignment import (
@@ -204,7 +204,7 @@ def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "b
         trace = model(batch)
     return {
         "attention": attention_scores(trace).values.cpu(),
-        "lexical": lexical(model, trace).log_odds.cpu(),
+        "lexical": lexical_scores(model, trace).log_odds.cpu(),
         "saliency": influence(model, batch).values.cpu(),
     }
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Classifier
-from attnscope.probes.lexical import lexical_of
+from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.studies.claims import ClaimVerdict, Values, finite, more_than, spread
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.studies.snell2021.experiments import Sizes
@@ -82,7 +82,7 @@ def look(run: Run, checkpoint: int) -> dict[str, float]:
     device = run.experiment.device
     gamma, places = zip(
         *(
-            of_positives(batch, lexical_of(model, batch, **run.forward).log_odds[:, 0])
+            of_positives(batch, batch_lexical_scores(model, batch, **run.forward).log_odds[:, 0])
             for batch in (batch.to(device) for batch in run.task.batches("test"))
         ),
         strict=True,

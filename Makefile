@@ -11,7 +11,7 @@ ifneq ($(CORPORA),)
 export ATTNSCOPE_DATA ?= $(abspath $(CORPORA))
 endif
 
-.PHONY: setup demo site test lowest lint bench clean
+.PHONY: setup demo site test test-all lowest lint bench clean
 
 setup: $(READY)
 
@@ -30,14 +30,18 @@ site: $(READY)
 	$(BIN)/attnscope site results --project . --out site
 	@echo "Open site/index.html in a browser."
 
+# Everything but the tests marked `slow`.
 test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lowest:
 	test -x $(LOWEST)/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt torch
 	$(LOWEST)/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[hf,ray,text]' \
-		beartype hypothesis pytest pytest-xdist
+		beartype hypothesis pytest pytest-timeout pytest-xdist
 	$(LOWEST)/python -m pytest -n 2 --dist loadfile -W ignore::pytest.PytestUnraisableExceptionWarning  # Ray's open files
 
 lint: $(READY)

@@ -55,7 +55,7 @@ def test_train_then_probe(tmp_path):
         (["reproduce", "aitken2021", "--only", "fig9"], "choose one of fig2-aed, fig2-ao"),
         (["reproduce", "aitken2021", "--profile", "slow"], "choose one of quick, paper"),
         (["reproduce", "aitken2021", "--engine", "cloud"], "choose one of local, ray"),
-        (["reproduce", "aitken2021", "--device", "tpu"], "choose one of cpu, cuda"),
+        (["reproduce", "aitken2021", "--device", "tpu"], "choose one of cpu"),
         (
             ["train", "two_to_two", "aed"],
             "choose one of one_to_one, reversed_one_to_one, sorting, escan, copying, keyword, ",

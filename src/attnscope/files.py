@@ -53,6 +53,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def sync(path: Path) -> None:
     """Wait until a file's content, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -97,6 +97,7 @@ def _socket(file: Path) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run under nohup
     try:
         LocalEngine(workers=2).map(never_end, [sys.argv[1]] * 3)
     except KeyboardInterrupt:

@@ -13,6 +13,8 @@ from attnscope.lab.experiment import (
     MAX_TEXT_REPLICAS,
     Experiment,
     Run,
+    available_devices,
+    check_device,
     find_run,
     group_for_workers,
     train,
@@ -117,10 +119,21 @@ def test_a_run_is_found_by_the_beginning_of_its_key(tmp_path):
 
 def test_a_gpu_that_is_not_there_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(BadSetting, match="torch sees no GPU"):
+    with pytest.raises(BadSetting, match=r"no device 'cuda' here; choose one of cpu \(torch sees no GPU\)"):
         train(replace(SMALL, device="cuda"), Store(tmp_path))
-    with pytest.raises(BadSetting, match="choose one of cpu, cuda"):
+    with pytest.raises(BadSetting, match="there is no device 'tpu' here; choose one of cpu"):
         train(replace(SMALL, device="tpu"), Store(tmp_path))
+
+
+def test_every_device_of_this_machine_may_be_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    assert available_devices() == ["cpu", "cuda", "cuda:0", "cuda:1", "mps", "mps:0"]
+    for device in ("cpu", "cuda", "cuda:1", "mps"):
+        check_device(device)
+    with pytest.raises(BadSetting, match="no device 'cuda:2' here; choose one of cpu, cuda, cuda:0, cuda:1, mps"):
+        check_device("cuda:2")
 
 
 def test_settings_are_changed_by_name():

@@ -93,6 +93,18 @@ def test_a_worker_computes_on_one_thread_whatever_this_process_does(monkeypatch:
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_worker_finds_the_modules_that_this_process_finds(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those beside a script of one's own, whose folder was added to sys.path."""
+    (tmp_path / "beside_the_script.py").write_text("def double(number):\n    return 2 * number\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from beside_the_script import double  # type: ignore[import-not-found]
+
+    assert LocalEngine(workers).map(double, [4]) == [Outcome(value=8)]
+
+
 def test_an_error_of_the_listener_stops_the_work() -> None:
     def refuse(place: int, outcome: Outcome[int]) -> None:
         raise RuntimeError(f"item {place} is not wanted")
@@ -111,9 +123,12 @@ def test_no_process_is_left_when_this_one_ends(tmp_path: Path, how: signal.Signa
         wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
         workers = [int(path.name) for path in tmp_path.iterdir()]
         assert all(map(alive, workers))
-        (os.killpg if how == signal.SIGINT else os.kill)(parent.pid, how)
-        wait_for(lambda: not any(map(alive, workers)))
-        assert parent.communicate(timeout=20)[1] == said
+        try:
+            (os.killpg if how == signal.SIGINT else os.kill)(parent.pid, how)
+            wait_for(lambda: not any(map(alive, workers)))
+            assert parent.communicate(timeout=20)[1] == said
+        finally:
+            parent.kill()  # else the block waits for it
 
 
 def test_there_is_by_default_a_worker_for_each_core_that_may_be_used() -> None:

@@ -57,6 +57,17 @@ def test_an_item_whose_process_always_dies_fails_and_the_others_do_not(cluster: 
 
 
 @pytest.mark.slow
+def test_a_worker_finds_the_modules_that_this_process_finds(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_driver.py").write_text("def double(number):\n    return 2 * number\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from beside_the_driver import double  # type: ignore[import-not-found]
+
+    assert RayEngine(cluster.address).map(double, [4]) == [Outcome(8)]
+
+
+@pytest.mark.slow
 def test_a_connection_made_before_is_used_and_left_open(cluster: Any) -> None:
     import ray
 

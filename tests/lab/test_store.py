@@ -1,6 +1,5 @@
 """A finished run is found, whole, by every process, and is never trained twice; anything less is not taken for one."""
 
-import fcntl
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import trainer
+from filelock import FileLock
 from patience import wait_for
 
 from attnscope.errors import AttnscopeError, BadSetting
@@ -194,8 +194,7 @@ def test_work_on_a_damaged_run_begins_anew(store: Store) -> None:
 def test_a_damaged_run_in_the_hands_of_another_is_left_to_it(store: Store) -> None:
     folder = train(store)
     truncated(folder / "weights.safetensors")
-    with (store.root / "locks" / KEY).open("ab") as lock, warnings.catch_warnings(action="error"):
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(store.root / "locks" / KEY), warnings.catch_warnings(action="error"):
         assert store.find(KEY) is None
     assert folder.is_dir()
 
@@ -259,7 +258,7 @@ def test_a_store_that_cannot_be_written_says_where(store: Store, place: str) -> 
 
 def test_a_store_without_room_for_locks_can_still_be_read(store: Store) -> None:
     folder = train(store)
-    (store.root / "locks" / KEY).unlink()
+    (store.root / "locks" / KEY).unlink(missing_ok=True)
     (store.root / "locks").rmdir()
     (store.root / "locks").write_text("")
     with store.work(CONFIG) as run:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnscope.models import PRESETS, ClassifierSettings, build, restart_heads
+from attnscope.models import PRESETS, ClassifierSettings, Positions, build, restart_heads
 from attnscope.tasks import Classification, Copying, Keyword, OneToOne, Splits, Words
 from attnscope.training import L2, Conicity, CrossEntropy, Hiding, TrainingSettings, Tying
 from attnscope.training.fit import TrainingRun, run_to_end
@@ -31,6 +31,11 @@ CASES = {
         OneToOne(min_length=3, max_length=9, test_size=20),
         replace(PRESETS["translation"], **SMALL, shared_inputs=False, dropout=0.0),
         replace(SETTINGS, batch_size=2),
+    ),
+    "random buffers": (  # each seed has positions of its own
+        COPYING,
+        replace(PRESETS["copying"], **SMALL, positions=Positions()),
+        SETTINGS,
     ),
     "eight heads": (COPYING, replace(PRESETS["copying"], **SMALL, heads=8, combine="sum"), SETTINGS),
     "own words": (COPYING, replace(PRESETS["copying"], **SMALL), replace(SETTINGS, teacher_forcing=0.5)),

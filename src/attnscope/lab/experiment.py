@@ -189,7 +189,7 @@ def replicable(experiment: Experiment) -> bool:
     """Does training pay with many seeds as one model? For a small network, on a GPU."""
     small = isinstance(experiment.task, SyntheticTask) or isinstance(experiment.model, ClassifierSettings)
     recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
-    return experiment.device == "cuda" and small and recurrent
+    return torch.device(experiment.device).type == "cuda" and small and recurrent
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
@@ -278,8 +278,21 @@ def check_target(experiment: Experiment) -> None:
 
 
 def check_device(device: str) -> None:
-    require(device in ("cpu", "cuda"), f"there is no device {device!r}; choose one of cpu, cuda")
-    require(device == "cpu" or torch.cuda.is_available(), "device='cuda' was asked for, but torch sees no GPU")
+    """Refuse a device that torch cannot use on this machine."""
+    known = available_devices()
+    gpu = "" if len(known) > 1 else " (torch sees no GPU)"
+    require(device in known, f"there is no device {device!r} here; choose one of {', '.join(known)}{gpu}")
+
+
+def available_devices() -> list[str]:
+    """Return the devices that torch can use on this machine, such as cpu, cuda, cuda:0, mps."""
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    kinds = [(kind, count) for kind, count in counts.items() if count]
+    return ["cpu", *(name for kind, count in kinds for name in (kind, *(f"{kind}:{i}" for i in range(count))))]
 
 
 @contextmanager

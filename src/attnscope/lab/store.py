@@ -2,18 +2,19 @@
 
 # TODO(docstring) join:
 #   Which runs are finished, and where are they?
-import fcntl
 import hashlib
 import json
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from attnscope.errors import AttnscopeError, BadSetting, require
 from attnscope.files import PART, Malformed, explained, read_json, sync, write_json
@@ -224,18 +225,13 @@ class Store:
         path = self.root / "locks" / key
         with explained("lock", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("ab")
-            ours = _locked(file.fileno(), wait)
-        with file:
-            yield ours
-
-
-def _locked(handle: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+            lock = FileLock(path)
+            with suppress(Timeout):  # held by another process
+                lock.acquire(blocking=wait)
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
 
 
 def _is_key(name: str) -> bool:

@@ -132,7 +132,8 @@ class TrainingRun:
 
     def _seed(self) -> None:
         """On a CPU its own generator alone: torch.manual_seed sees to every kind of device, and takes a while."""
-        seed = torch.manual_seed if self.descent.on_gpu else torch.default_generator.manual_seed
+        on_cpu = self.descent.device.type == "cpu"
+        seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
         seed(seed_of(self.seed, self.progress.step))
 
     def _check(self, loss: float, step: int) -> None:

@@ -64,6 +64,7 @@ class Replicas(TrainingStep):
         self.runs = runs
         first = runs[0]
         self.weights = stack_parameters([run.model for run in runs])
+        self.buffers = stack_buffers([run.model for run in runs])
         super().__init__(first.model, first.objective, first.settings)
         self.priced = LossModule(first.model, first.objective, first.settings)
         self.chance = [torch.Generator(self.device) for _ in runs]
@@ -90,7 +91,7 @@ class Replicas(TrainingStep):
         def of_one(weights: dict[str, Tensor], tensors: dict[str, Tensor]) -> Tensor:
             return functional_call(self.priced, weights, (Batch(**tensors),))  # type: ignore[no-any-return]
 
-        named: dict[str, Tensor] = {f"model.{name}": weights for name, weights in self.weights.items()}
+        named = {f"model.{name}": tensor for name, tensor in {**self.weights, **self.buffers}.items()}
         with generators(self.chance):
             return vmap(of_one, randomness="error")(named, batch.tensors())
 
@@ -143,6 +144,12 @@ def stack_parameters(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
         for name, parameter in parameters.items():
             parameter.data = together[name].data[number]
     return together
+
+
+def stack_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Return the buffers of all models, such as random position codes, with an axis of models in front."""
+    own = [dict(model.named_buffers()) for model in models]
+    return {name: torch.stack([each[name] for each in own]) for name in own[0]}
 
 
 def detach_weights(model: nn.Module) -> None:

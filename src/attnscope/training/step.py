@@ -51,8 +51,8 @@ class TrainingStep:
             self.parameters, rate, settings.betas, settings.epsilon, settings.weight_decay, settings.amsgrad,
             fused=True, capturable=self.on_gpu,
         )  # fmt: skip
-        self.recordings: dict[Shape, CapturedStep | None] = {}
-        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two recordings run at once
+        self.captured: dict[Shape, CapturedStep | None] = {}
+        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two captured run at once
 
     def trained_parameters(self) -> list[nn.Parameter]:
         return trained_parameters(self.model, self.settings)
@@ -60,10 +60,13 @@ class TrainingStep:
     def __call__(self, batch: Batch, step: int) -> Tensor:
         """The loss before the step."""
         self._set_rate(self.settings.rate(step))
-        return self._recorded(batch) if self.on_gpu else self._descend(batch)
+        if not self.on_gpu:
+            return self._descend(batch)
+        with torch.cuda.device(self.device):
+            return self._replay(batch)
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Sources of chance that a recording must know of, beside torch's own."""
+        """Sources of chance that a step must know of, beside torch's own."""
         return ()
 
     def loss(self, batch: Batch) -> Tensor:
@@ -93,20 +96,20 @@ class TrainingStep:
         self.adam.step()
         return loss.detach()
 
-    def _recorded(self, batch: Batch) -> Tensor:
+    def _replay(self, batch: Batch) -> Tensor:
         """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
-        if shape_of(batch) not in self.recordings and len(self.recordings) >= EXACT_SHAPES:
+        if shape_of(batch) not in self.captured and len(self.captured) >= EXACT_SHAPES:
             batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
         shape = shape_of(batch)
-        if shape not in self.recordings:
-            if len(self.recordings) < MAX_SHAPES:
-                self.recordings[shape] = None
+        if shape not in self.captured:
+            if len(self.captured) < MAX_SHAPES:
+                self.captured[shape] = None
             return self._descend(batch)
-        recording = self.recordings[shape] or self._record(batch)
-        self.recordings[shape] = recording
-        return recording.replay(batch)
+        step = self.captured[shape] or self._capture(batch)
+        self.captured[shape] = step
+        return step.replay(batch)
 
-    def _record(self, batch: Batch) -> CapturedStep:
+    def _capture(self, batch: Batch) -> CapturedStep:
         graph, own = torch.cuda.CUDAGraph(), batch.clone()
         for generator in self.generators():
             graph.register_generator_state(generator)

@@ -1,11 +1,10 @@
-"""How is work spread over the cores of this machine?
+"""Work on the cores of this machine: one process per core, each on one thread.
 
-One process a core, each on one thread. A pool of the standard library breaks as a whole when one of its processes
-dies; here that process is replaced and only its item is tried again.
+A pool of the standard library breaks as a whole when one of its processes dies; here that process is replaced and only
+its item is tried again.
 """
 
 import os
-import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import require
 from attnscope.lab.engines.worker import (
     ATTEMPTS,
     OnDone,
@@ -21,6 +20,7 @@ from attnscope.lab.engines.worker import (
     R,
     T,
     Worker,
+    pack,
     ready_workers,
     receive,
     run_item,
@@ -31,7 +31,7 @@ from attnscope.lab.engines.worker import (
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Runs on this machine: `workers` processes, by default one a core; 0 runs in this process."""
+    """Runs on this machine: `workers` processes, by default one per core; 0 runs in this process."""
 
     workers: int | None = None
 
@@ -40,32 +40,23 @@ class LocalEngine:
 
     def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
         count = cores() if self.workers is None else self.workers
-        if count == 0:
-            return [run_here(function, place, item, done) for place, item in enumerate(items)]
-        return _Pool([pickled(function, item) for item in items], done).run(count)
+        if count:
+            return _Pool([pack(function, item) for item in items], done).run(count)
+        outcomes = []
+        for place, item in enumerate(items):
+            outcomes.append(run_item(function, item))
+            if done:
+                done(place, outcomes[-1])
+        return outcomes
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_here(function: Callable[[T], R], place: int, item: T, done: OnDone[R] | None) -> Outcome[R]:
-    outcome = run_item(function, item)
-    if done:
-        done(place, outcome)
-    return outcome
-
-
-def pickled(function: Callable[[T], R], item: T) -> bytes:
-    try:
-        return pickle.dumps((function, item))
-    except Exception as error:
-        raise BadSetting(f"{function!r} of {item!r} cannot be sent to another process: {error}") from error
-
-
 class _Pool(Generic[R]):
-    """One call of map: pieces of work that wait, workers at others, and the outcomes so far."""
+    """One call of map: items that wait, workers at others, and the outcomes so far."""
 
     def __init__(self, work: Sequence[bytes], done: OnDone[R] | None) -> None:
         self.work, self.done = work, done
@@ -77,19 +68,16 @@ class _Pool(Generic[R]):
     def run(self, count: int) -> list[Outcome[R]]:
         try:
             while len(self.outcomes) < len(self.work):
-                self.hand_out(count)
+                while self.waiting and (worker := self.idle(count)):
+                    self.send(worker, self.waiting.popleft())
                 for worker in ready_workers(self.workers):
-                    self.hear(worker)
+                    self.collect(worker)
         finally:
             stop_workers(self.workers)
         return [self.outcomes[place] for place in range(len(self.work))]
 
-    def hand_out(self, count: int) -> None:
-        while self.waiting and (worker := self.idle(count)):
-            self.give(worker, self.waiting.popleft())
-
     def idle(self, count: int) -> Worker | None:
-        """A worker without work, hired if there may be one more."""
+        """Return a worker without work, a new one if there are fewer than `count`."""
         for worker in self.workers:
             if worker.place is None:
                 return worker
@@ -98,22 +86,22 @@ class _Pool(Generic[R]):
         self.workers.append(spawn())
         return self.workers[-1]
 
-    def give(self, worker: Worker, place: int) -> None:
+    def send(self, worker: Worker, place: int) -> None:
         worker.place = place
         self.attempts[place] += 1
-        with suppress(ConnectionError):  # it died while idle: seen when it is next heard of
+        with suppress(ConnectionError):  # it died while idle, which shows when it is next polled
             worker.connection.send_bytes(self.work[place])
 
-    def hear(self, worker: Worker) -> None:
-        outcome = receive(worker)
+    def collect(self, worker: Worker) -> None:
+        outcome: Outcome[R] | None = receive(worker)
         if outcome is None:
-            self.bury(worker)
+            self.reap(worker)
         elif worker.place is not None:
             place, worker.place = worker.place, None
             self.finish(place, outcome)
 
-    def bury(self, worker: Worker) -> None:
-        """A process died: its item waits again, or has failed if this has happened too often."""
+    def reap(self, worker: Worker) -> None:
+        """Remove a worker whose process died: its item waits again, or fails if this has happened too often."""
         self.workers.remove(worker)
         stop_workers([worker])
         if worker.place is None:

@@ -1,4 +1,4 @@
-"""How is work spread over the machines of a Ray cluster?"""
+"""Work on the machines of a Ray cluster."""
 
 import importlib
 import logging
@@ -7,11 +7,11 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 from urllib.parse import urlsplit
 
 from attnscope.errors import AttnscopeError
-from attnscope.lab.engines.worker import ATTEMPTS, OnDone, Outcome, R, T, environment, run_item
+from attnscope.lab.engines.worker import ATTEMPTS, OnDone, Outcome, R, T, environment, pack, run_item, unpack_and_run
 
 QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -27,16 +27,19 @@ class RayEngine:
     def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
         with _cluster(self.address) as ray:
             task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(run_item)
-            references = [task.remote(function, item) for item in items]
+            # Packed here, so that a worker knows the folders of modules before it imports the function.
+            work = [pack(function, item, ray.cloudpickle.dumps) for item in items]
+            references = [task.remote(unpack_and_run, packed) for packed in work]
             try:
                 outcomes = dict(_outcomes(ray, references, done))
             except BaseException:
-                _cancel(ray, references)
+                for reference in references:
+                    ray.cancel(reference, force=True)
                 raise
         return [outcomes[place] for place in range(len(items))]
 
 
-def _outcomes(ray: Any, references: list[Any], done: OnDone[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
+def _outcomes(ray: ModuleType, references: list[object], done: OnDone[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
     """Each outcome as it comes, with its place."""
     pending = {reference: place for place, reference in enumerate(references)}
     while pending:
@@ -47,9 +50,9 @@ def _outcomes(ray: Any, references: list[Any], done: OnDone[R] | None) -> Iterat
         yield place, outcome
 
 
-def _outcome(ray: Any, reference: Any) -> Outcome[Any]:
+def _outcome(ray: ModuleType, reference: object) -> Outcome[R]:
     try:
-        outcome: Outcome[Any] = ray.get(reference)
+        outcome: Outcome[R] = ray.get(reference)
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
         return Outcome(failure=f"its process or its machine died {ATTEMPTS} times")
     except ray.exceptions.RayError as error:
@@ -57,13 +60,8 @@ def _outcome(ray: Any, reference: Any) -> Outcome[Any]:
     return outcome
 
 
-def _cancel(ray: Any, references: list[Any]) -> None:
-    for reference in references:
-        ray.cancel(reference, force=True)
-
-
 @contextmanager
-def _cluster(address: str | None) -> Iterator[Any]:
+def _cluster(address: str | None) -> Iterator[ModuleType]:
     """Ray, connected. A connection that the caller made before is used, and left open."""
     with environment(_confined() if address is None else {}):
         ray = _ray()
@@ -77,7 +75,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None) -> None:
+def _connect(ray: ModuleType, address: str | None) -> None:
     try:
         _check_reachable(address or "")
         ray.init(**QUIET, **(LOCAL_CLUSTER if address is None else {"address": address}))
@@ -102,7 +100,7 @@ def _confined() -> dict[str, str]:
     }
 
 
-def _ray() -> Any:
+def _ray() -> ModuleType:
     try:
         return importlib.import_module("ray")
     except ImportError as error:

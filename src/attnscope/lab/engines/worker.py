@@ -1,9 +1,9 @@
-"""How do processes that are being started come by settings that are not for this one?"""
+"""Worker processes: how they are started, what they do, and what comes back from them.
 
-# TODO(docstring) join:
-#   What came of one piece of work: a value, or the sentence that says why there is none.
-#   What does a worker process do?
-#   How is a worker process started, heard of, and dismissed?
+A worker waits for work on its connection, does it, and sends back the outcome, until the connection is closed. It must
+not outlive the process that started it, however that one ends.
+"""
+
 import ctypes
 import multiprocessing
 import os
@@ -21,7 +21,16 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, BadSetting
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS = 3  # at an item whose process dies under it
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+STOP_TIMEOUT = 5.0  # seconds for a process to leave by itself
+POLL_SECONDS = 1.0  # seconds between checks of processes that send nothing
 
 
 @contextmanager
@@ -32,25 +41,15 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            _set(name, value)
-
-
-def _set(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-ATTEMPTS = 3  # at an item whose process dies under it
+        for name in settings:
+            os.environ.pop(name, None)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
+    """What came of one item: a value, or the sentence that says why there is none."""
+
     value: R | None = None
     failure: str | None = None
 
@@ -60,11 +59,11 @@ OnDone = Callable[[int, Outcome[R]], None]
 
 @runtime_checkable
 class Engine(Protocol):
-    """Applies a function to items, each somewhere, and keeps their order.
+    """Applies a function to items, in other processes, and returns the outcomes in order.
 
     The function is one that another process can import; items and values are small plain data. An error in it is the
-    failure of that item alone. An item whose process dies is tried again, up to three times in all. `done` is told of
-    each outcome as it comes, with the item's place in the order.
+    failure of that item alone. An item whose process dies is tried again, up to three times in all. `done` is called
+    with each outcome as it comes, and with the item's place in the order.
     """
 
     def map(
@@ -73,7 +72,7 @@ class Engine(Protocol):
 
 
 def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
-    """The function's value for an item, or its error as a sentence.
+    """Return the function's value for an item, or its error as a sentence.
 
     >>> run_item(len, "abc")
     Outcome(value=3, failure=None)
@@ -85,21 +84,16 @@ def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
 
 
 def error_message(error: BaseException) -> str:
-    """An error in words; one that was not meant for the reader says also what it is and where it arose."""
+    """Return an error as a sentence; one that was not meant for users also says its type and where it arose."""
     if isinstance(error, AttnscopeError):
         return str(error)
-    return f"{type(error).__name__}: {error}{_where(error)}"
-
-
-def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def serve(connection: Connection) -> None:
+    """Do the work that comes in, until the connection is closed."""
     _end_with_parent()
     try:
         while True:
@@ -109,15 +103,27 @@ def serve(connection: Connection) -> None:
 
 
 def _outcome_bytes(work: bytes) -> bytes:
-    outcome = run_item(_call, work)
+    outcome = run_item(unpack_and_run, work)
     try:
         return pickle.dumps(outcome)
     except Exception as error:
-        return pickle.dumps(Outcome[Any](failure=f"its result cannot be sent back: {error_message(error)}"))
+        return pickle.dumps(Outcome[object](failure=f"its result cannot be sent back: {error_message(error)}"))
 
 
-def _call(work: bytes) -> Any:
-    function, item = pickle.loads(work)
+def pack(function: Callable[[T], R], item: T, dumps: Callable[[object], bytes] = pickle.dumps) -> bytes:
+    """Return work to be sent to another process, with the folders in which this one finds modules."""
+    folders = [folder or os.getcwd() for folder in sys.path]
+    try:
+        return pickle.dumps((folders, dumps((function, item))))
+    except Exception as error:
+        raise BadSetting(f"{function!r} of {item!r} cannot be sent to another process: {error}") from error
+
+
+def unpack_and_run(work: bytes) -> object:
+    """Call the function of packed work, which may be in a module that only the sender found so far."""
+    folders, call = pickle.loads(work)
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
+    function, item = pickle.loads(call)
     return function(item)
 
 
@@ -135,14 +141,9 @@ def _watch_parent() -> None:
         os._exit(1)
 
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-STOP_TIMEOUT = 5.0  # seconds for a process to leave by itself
-POLL_SECONDS = 1.0  # seconds between looks at processes that say nothing
-
-
 @dataclass
 class Worker:
-    """A process, and the place of the item that it is at."""
+    """A process, and the place of the item that it works on."""
 
     process: SpawnProcess
     connection: Connection
@@ -150,7 +151,7 @@ class Worker:
 
 
 def spawn() -> Worker:
-    """Start a process that serves, on one thread."""
+    """Start a worker process, on one thread."""
     context = multiprocessing.get_context("spawn")  # a forked copy of a process that uses torch may hang
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs,), daemon=True)
@@ -161,8 +162,11 @@ def spawn() -> Worker:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """What is started inside the block does not hear Ctrl-C: that is this process's to answer."""
-    resource_tracker.ensure_running()  # else started along with the first process, and it opens our ears again
+    """Block SIGINT for processes started inside the block: Ctrl-C is handled by this process alone."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # else started along with the first process, and it unblocks the signal
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -171,7 +175,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def ready_workers(workers: list[Worker]) -> list[Worker]:
-    """Those that have sent something or have ended, waiting a while for there to be any.
+    """Return those that have sent something or have ended, after waiting a while for one.
 
     The end of a process mostly shows as the end of its connection, but not where a child of its own holds that open.
     """
@@ -179,8 +183,8 @@ def ready_workers(workers: list[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.connection in ready or not worker.process.is_alive()]
 
 
-def receive(worker: Worker) -> Outcome[Any] | None:
-    """What a worker that was heard of has sent; None if it died."""
+def receive(worker: Worker) -> Any:
+    """Return the outcome that a ready worker has sent; None if it died."""
     try:
         answer = worker.connection.recv_bytes() if worker.connection.poll() else None
     except (EOFError, OSError):
@@ -189,7 +193,7 @@ def receive(worker: Worker) -> Outcome[Any] | None:
 
 
 def stop_workers(workers: list[Worker]) -> None:
-    """End processes: an idle one leaves when its connection is closed, a busy one is stopped."""
+    """End processes: an idle one exits when its connection is closed, a busy one is terminated."""
     for worker in workers:
         worker.connection.close()
         if worker.place is not None:

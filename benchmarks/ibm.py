@@ -88,7 +88,7 @@ def ours(pairs: Sentences) -> Iterator[float]:
     table = translation(bags.cooccurrences())
     em = ExpectationMaximisation(bags, table)
     while True:
-        yield seconds(lambda: [em.round(table.data) for _ in range(ROUNDS)]) / ROUNDS
+        yield seconds(lambda: [em.update(table.data) for _ in range(ROUNDS)]) / ROUNDS
 
 
 def nltk_corpus(pairs: Sentences) -> list[Any]:

@@ -21,11 +21,11 @@ class Cosine(AttentionLayer):
         self.log_sharpness = torch.nn.Parameter(torch.tensor(0.0))
 
     def queries(self, decoder: Tensor) -> Tensor:
-        directions = normalize(self.seen(decoder), dim=-1)  # batch x heads x target x key
+        directions = normalize(self.by_head(decoder), dim=-1)  # batch x heads x target x key
         return 5 * self.log_sharpness.exp() * directions
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        states = self.seen(encoder)  # batch x heads x source x value
+        states = self.by_head(encoder)  # batch x heads x source x value
         return Memory(keys=normalize(states, dim=-1), values=states, mask=mask)
 
 

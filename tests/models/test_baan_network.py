@@ -184,7 +184,7 @@ def test_focus_goes_with_every_cell_and_attention(cell, attention, batch):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"context": "readout"}, "focus weighs the context before the decoder hears it: set context='input'"),
+        ({"context": "readout"}, "focus gates the context before it enters the decoder: set context='input'"),
         ({"shared_inputs": True}, "target_input_size cannot be another than input_size"),
         ({"target_input_size": 0}, "target_input_size must be positive, not 0"),
         ({"initialisation": "uniform"}, "there is no initialisation 'uniform'; choose one of .*uniform_008"),

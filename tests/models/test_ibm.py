@@ -184,7 +184,7 @@ def test_a_batch_equals_its_pairs_one_by_one_and_padding_changes_nothing(model, 
 def test_viterbi_takes_the_likeliest_position_and_the_first_of_equals():
     model = IBMModel1(csc_array(np.array([[0.9, 0.0, 0.5], [0.1, 0.0, 0.5]])))
     assert model.viterbi(alone([1, 0], [0, 1, 2])).tolist() == [[1, NOWHERE, 0]]
-    assert model.links([1, 0], [0, 1, 2]) == [(1, 0), (0, 2)]
+    assert model.word_alignment([1, 0], [0, 1, 2]) == [(1, 0), (0, 2)]
 
 
 def test_viterbi_gives_a_word_to_null_only_where_null_is_likelier():
@@ -195,7 +195,7 @@ def test_viterbi_gives_a_word_to_null_only_where_null_is_likelier():
 def test_a_target_word_never_seen_with_the_sentence_may_come_from_anywhere(null):
     model = IBMModel1.counted(Bags.of([([0], [0]), ([1], [1])], 2, 3, null))
     assert model.posteriors(alone([0, 1], [2])).tolist() == [[[1 / 3, 1 / 3] if null else [1 / 2, 1 / 2]]]
-    assert model.links([0, 1], [2]) == []
+    assert model.word_alignment([0, 1], [2]) == []
 
 
 def test_batches_and_pairs_are_the_same_corpus(null):
@@ -284,7 +284,7 @@ def test_what_cannot_be_counted_is_refused_with_a_sentence():
         bags_of([([7], [1])])
     with pytest.raises(BadSetting, match=r"\[-1\] are not among the 9 target words"):
         bags_of([([1], [-1])])
-    with pytest.raises(BadSetting, match="there cannot be -1 rounds"):
+    with pytest.raises(BadSetting, match="there cannot be -1 iterations"):
         IBMModel1.fitted(bags_of([([1], [1])]), rounds=-1)
     with pytest.raises(BadSetting, match=r"\[7\] are not among the 7 source words"):
         IBMModel1.counted(bags_of([([1], [1])], null=True)).posteriors(alone([SOURCE], [1]))

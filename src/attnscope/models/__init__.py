@@ -1,4 +1,4 @@
-"""What learns: every forward pass returns a Trace."""
+"""Models: every forward pass returns a Trace."""
 
 from attnscope.models.attention import ATTENTIONS, uniform
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings

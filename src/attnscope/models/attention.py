@@ -1,4 +1,4 @@
-"""Which source positions matter to this decoder state? The scores of the papers, each with any number of heads."""
+"""Attention layers of an encoder-decoder: the scores of the papers, each with any number of heads; interventions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from attnscope.models.trace import Attention, Intervention
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder left behind, ready to be attended to."""
+    """Keys and values of the encoder states, ready to be attended to."""
 
     keys: Float[Tensor, "batch heads source key"]
     values: Float[Tensor, "batch heads source value"]
@@ -29,9 +29,8 @@ class Memory:
 class AttentionLayer(nn.Module, ABC):
     """Scores every source position, normalises over the source, and mixes the values.
 
-    `combine` says what several heads do: each has a part of the states to itself and what they pick is put side by side
-    ("concatenate"), or each sees whole states and what they pick is added ("sum", snell2021 eq. 21) or averaged
-    ("mean").
+    `combine` is what several heads do: each attends to a part of the states and the outputs are concatenated, or each
+    attends to whole states and the outputs are added ("sum", snell2021 eq. 21) or averaged ("mean").
     """
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
@@ -41,24 +40,24 @@ class AttentionLayer(nn.Module, ABC):
 
     @property
     def width(self) -> int:
-        """What all heads together look at."""
+        """Size of the states of all heads together."""
         return self.context_size if self.combine == "concatenate" else self.heads * self.context_size
 
-    def seen(self, encoder: Tensor) -> Tensor:
-        """The states as each head sees them: batch x heads x source x value."""
+    def by_head(self, encoder: Tensor) -> Tensor:
+        """Return the states for each head: batch x heads x source x value."""
         if self.combine == "concatenate":
             return split_heads(encoder, self.heads)
         return encoder[:, None].expand(-1, self.heads, -1, -1)
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        states = self.seen(encoder)
+        states = self.by_head(encoder)
         return Memory(keys=states, values=states, mask=mask)
 
     @abstractmethod
     def queries(self, decoder: Tensor) -> Tensor:
-        """batch x heads x target x key"""
+        """Return batch x heads x target x key."""
 
-    def align(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.mT  # batch x heads x target x source
 
     def merge(self, mixed: Tensor) -> Tensor:
@@ -73,25 +72,25 @@ class AttentionLayer(nn.Module, ABC):
         self, decoder: Float[Tensor, "batch target units"], memory: Memory, intervention: Intervention | None = None
     ) -> tuple[Attention, Float[Tensor, "batch target context"]]:
         queries = self.queries(decoder)
-        scores = self.align(queries, memory.keys)
+        scores = self.compute_scores(queries, memory.keys)
         own = scores.masked_fill(memory.padding, -math.inf).softmax(-1)
         weights = intervene(own, memory.mask, intervention)
         return self.record(queries, memory, scores, weights), self.merge(weights @ memory.values)
 
 
 class Dot(AttentionLayer):
-    """a = s · h (aitken2021 §2): queries, keys and values are the states themselves."""
+    """Dot attention, a = s · h (aitken2021 §2): queries, keys and values are the states themselves."""
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
         require(units == states, f"dot attention compares states of one size, not {units} and {states}; use bilinear")
 
     def queries(self, decoder: Tensor) -> Tensor:
-        return self.seen(decoder)
+        return self.by_head(decoder)
 
 
 class Bilinear(AttentionLayer):
-    """a = s W h (snell2021 eq. 1; one W a head, eq. 20)."""
+    """Bilinear attention, a = s W h (snell2021 eq. 1; one W per head, eq. 20)."""
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
@@ -102,7 +101,7 @@ class Bilinear(AttentionLayer):
 
     @torch.no_grad()
     def restart(self, head: int, seed: int) -> None:
-        """One head's W and bias as torch would draw them for it alone, from a seed of its own."""
+        """Sample one head's W and bias anew, as torch would for that head alone, from its own seed."""
         require(head < self.heads, f"there are seeds for more heads than the {self.heads} of this model")
         reach = self.query.in_features**-0.5
         generator = torch.Generator().manual_seed(seed)
@@ -112,7 +111,7 @@ class Bilinear(AttentionLayer):
 
 
 class QueryKeyValue(AttentionLayer):
-    """Learned queries, keys and values, scaled; the scale is part of the queries, so that a = q · k."""
+    """Scaled dot-product attention with learned queries, keys and values; queries are scaled, so that a = q · k."""
 
     def __init__(self, units: int, states: int, heads: int, key_size: int = 32):
         super().__init__(units, units, heads)
@@ -133,7 +132,7 @@ class QueryKeyValue(AttentionLayer):
 
 
 class Additive(AttentionLayer):
-    """a = v · tanh(W s + U h) (Bahdanau et al. 2014). No inner product, so the trace shows no queries and keys."""
+    """Additive attention, a = v · tanh(W s + U h) (Bahdanau et al. 2014). A trace has no queries and keys of it."""
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
@@ -143,16 +142,16 @@ class Additive(AttentionLayer):
         self.score = nn.Parameter(torch.empty(heads, part).uniform_(-1, 1) / math.sqrt(part))
 
     def memorise(self, encoder: Tensor, mask: Tensor) -> Memory:
-        return Memory(split_heads(self.key(encoder), self.heads), self.seen(encoder), mask)
+        return Memory(split_heads(self.key(encoder), self.heads), self.by_head(encoder), mask)
 
     def queries(self, decoder: Tensor) -> Tensor:
         return split_heads(self.query(decoder), self.heads)
 
-    def align(self, queries: Tensor, keys: Tensor) -> Tensor:
-        hidden = self.bend(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
+    def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        hidden = self.activation(queries[:, :, :, None] + keys[:, :, None])  # batch x heads x target x source x key
         return (hidden @ self.score[:, None, :, None]).squeeze(-1)
 
-    def bend(self, total: Tensor) -> Tensor:
+    def activation(self, total: Tensor) -> Tensor:
         return torch.tanh(total)
 
     def record(self, queries: Tensor, memory: Memory, scores: Tensor, weights: Tensor) -> Attention:
@@ -160,19 +159,19 @@ class Additive(AttentionLayer):
 
 
 class MLP(Additive):
-    """a = v · ReLU(W [s; h] + b) + c (baan2019, author's code): additive, but for what bends the sum, and for c.
+    """Additive attention with ReLU, a = v · ReLU(W [s; h] + b) + c (baan2019, author's code).
 
-    W comes in two halves, so that the states of the source meet theirs once, and not once for each target word.
+    W comes in two halves, so that source states are projected once, and not once for each target token.
     """
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
-        self.bias = nn.Parameter(torch.zeros(heads))  # c moves all positions alike; it is there as in the code
+        self.bias = nn.Parameter(torch.zeros(heads))  # c shifts all positions alike; it is there as in the code
 
-    def align(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return super().align(queries, keys) + self.bias[:, None, None]
+    def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return super().compute_scores(queries, keys) + self.bias[:, None, None]
 
-    def bend(self, total: Tensor) -> Tensor:
+    def activation(self, total: Tensor) -> Tensor:
         return torch.relu(total)
 
 
@@ -192,18 +191,24 @@ def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps 
 
 
 def masked_softmax(scores: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
-    """Over source positions, exactly zero on padding; but a sentence that is nothing else attends to it."""
+    """Return the softmax over source positions, exactly zero on padding; a sentence of padding only attends to it."""
     closed = ~mask & mask.any(1, keepdim=True)
     return scores.masked_fill(closed[:, None, None], -math.inf).softmax(-1)
 
 
 def uniform(weights: Tensor, mask: Bool[Tensor, "batch source"]) -> Tensor:
-    """The same weight on every real position: an intervention."""
+    """Return the same weight on every position of the mask: an intervention."""
     return (mask / mask.sum(1, keepdim=True))[:, None, None].to(weights).expand_as(weights)
 
 
 def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) -> Tensor:
-    """The weights to use: the model's own, given ones (batch, heads, target, source; or without heads), or f(own)."""
+    """Return the weights to use.
+
+    Args:
+        weights: The model's own: batch x heads x target x source.
+        mask: The source positions that may be attended to.
+        intervention: None for the model's own; other weights (with or without heads); or a function of both arguments.
+    """
     if intervention is None:
         return weights
     if isinstance(intervention, Tensor):
@@ -224,5 +229,5 @@ def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) 
 
 
 def at_step(intervention: Intervention | None, step: int) -> Intervention | None:
-    """The part of an intervention that concerns one target position; a function is called anew at each."""
+    """Return the part of an intervention for one target position; a function is called anew at each."""
     return intervention[..., step : step + 1, :] if isinstance(intervention, Tensor) else intervention

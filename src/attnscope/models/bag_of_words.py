@@ -1,7 +1,7 @@
-"""What would be learned if attention stayed uniform and every state knew its own word only? (snell2021 §2.3)
+"""The bag-of-words proxy: a model with uniform attention whose states know their own word only (snell2021 §2.3).
 
-The proxy: the mean of the source words' embeddings, one linear layer, and the same guess for every target word.
-A classifier is the same network with one target word, the class (§2.4), of which there may be any number.
+It is the mean of the source embeddings and one linear layer, with the same prediction for every target token. A
+classifier is the same network with one target token, the class (§2.4).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from attnscope.tasks import Batch
 
 @dataclass(frozen=True)
 class BagOfWordsSettings:
-    """Everything that defines the proxy but the vocabularies."""
+    """Everything that defines the proxy except the vocabularies."""
 
     size: int = 256  # d: snell2021 A.10
     initialisation: str = "fan_in"  # every e_i and W_o from N(0, I / d): snell2021 §4.1
@@ -35,7 +35,7 @@ class BagOfWordsSettings:
 
 @dataclass(frozen=True)
 class ProxyRecipe:
-    """How the proxy is trained: Adam on the summed loss, the weights of lowest validation loss kept (author's code)."""
+    """Training of the proxy: Adam on the summed loss, the weights of lowest validation loss (author's code)."""
 
     learning_rate: float
     epochs: int
@@ -78,10 +78,10 @@ class BagOfWords(GivesTrace, ReadsOut, nn.Module):
         teacher_forcing: float | None = None,
         gates: bool = False,
     ) -> Trace:
-        """As any model's. There is no decoder to hear a word and no gate to show, so the last two change nothing."""
+        """Run a forward pass. There is no decoder and there are no gates, so the last two arguments change nothing."""
         embedded = embedding(batch.source, self.embedding)
         attended = uniform_attention(embedded, batch, attention)
-        # Without an intervention every target word has the same context: it is worked out once for all of them.
+        # Without an intervention every target token has the same context, which is computed once.
         weights = attended.weights if attention is not None else attended.weights[:, :, :1]
         context = self.context_of(weights @ attended.values)  # batch x (target or 1) x size
         steps = batch.target.shape[1]
@@ -97,42 +97,41 @@ class BagOfWords(GivesTrace, ReadsOut, nn.Module):
     def readout(
         self, context: Float[Tensor, "*any size"], decoder: Tensor | None = None
     ) -> Float[Tensor, "*any words"]:
-        """What would be said with this context: W c. The proxy has no decoder state; one that is given is not heard.
+        """Return the logits with this context, W c; there is no decoder state.
 
-        With a single word's embedding for context, the softmax of this is β of the proxy (eq. 6).
+        With the embedding of a single token as context, their softmax is β of the proxy (eq. 6).
         """
         return self.output(context)  # type: ignore[no-any-return]
 
     def context_of(self, values: Float[Tensor, "batch 1 target size"]) -> Float[Tensor, "batch target size"]:
-        """The context, if these values were all that is attended to: there is one head, and nothing comes after it."""
         return values[:, 0]
 
     def total_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The sum over all target words (eq. 14), with one softmax a sentence instead of one a word."""
+        """Return the loss summed over all target tokens (eq. 14), with one softmax per sentence."""
         weights = batch.source_mask / batch.source_mask.sum(1, keepdim=True)  # batch x source
         bag = (weights.to(self.embedding)[:, None] @ embedding(batch.source, self.embedding))[:, 0]
-        said = self.readout(bag).log_softmax(-1).gather(1, batch.target)  # batch x target
-        return -said.masked_fill(~batch.target_mask, 0.0).sum()
+        log_probability = self.readout(bag).log_softmax(-1).gather(1, batch.target)  # batch x target
+        return -log_probability.masked_fill(~batch.target_mask, 0.0).sum()
 
     @torch.no_grad()
     def translations(self, words: Int[Tensor, " chosen"] | None = None) -> Float[Tensor, "chosen target_words"]:
-        """θ of the proxy (eq. 13): what each source word alone, or each of those chosen, would be translated to."""
+        """Return θ of the proxy (eq. 13): the translation of each source token alone, or of those chosen."""
         table = self.embedding if words is None else self.embedding[words]
         return self.readout(table).softmax(-1)
 
     @torch.no_grad()
     def translation_probabilities(self, batch: Batch) -> Float[Tensor, "batch target source"]:
-        """β of the proxy (eq. 6), and zero on padding."""
-        said = self.readout(embedding(batch.source, self.embedding)).softmax(-1)  # batch x source x words
-        wanted = batch.target[:, None].expand(-1, batch.source.shape[1], -1)  # batch x source x target
-        return said.gather(-1, wanted).mT * (batch.target_mask[:, :, None] & batch.source_mask[:, None])
+        """Return β of the proxy (eq. 6); zero on padding."""
+        probabilities = self.readout(embedding(batch.source, self.embedding)).softmax(-1)  # batch x source x words
+        gold = batch.target[:, None].expand(-1, batch.source.shape[1], -1)  # batch x source x target
+        return probabilities.gather(-1, gold).mT * (batch.target_mask[:, :, None] & batch.source_mask[:, None])
 
 
 def uniform_attention(
     embedded: Float[Tensor, "batch source size"], batch: Batch, intervention: Intervention | None
 ) -> Attention:
-    """One head without queries and keys, as indifferent at every step, unless it is told otherwise."""
-    indifferent = embedded.new_zeros(len(batch), 1, batch.target.shape[1], batch.source.shape[1])
-    own = uniform(indifferent, batch.source_mask)
+    """Return one head of uniform attention, unless an intervention says otherwise."""
+    scores = embedded.new_zeros(len(batch), 1, batch.target.shape[1], batch.source.shape[1])
+    own = uniform(scores, batch.source_mask)
     weights = intervene(own, batch.source_mask, intervention)
-    return Attention(queries=None, keys=None, values=embedded[:, None], scores=indifferent, weights=weights)
+    return Attention(queries=None, keys=None, values=embedded[:, None], scores=scores, weights=weights)

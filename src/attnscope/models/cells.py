@@ -1,4 +1,4 @@
-"""How a state follows from the last one and a word: LSTM, GRU, UGRNN, or not at all from the last one.
+"""Recurrent cells (LSTM, GRU, UGRNN) and cells without recurrence.
 
 Sequences run through the fused kernels. Gates are never recorded on the way: they follow from inputs and recorded
 states, so `gates` computes them afterwards for all steps at once. Their names say what an open gate does:
@@ -21,7 +21,7 @@ State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurren
 
 
 class Cell(nn.Module, ABC):
-    """`inputs` numbers in, `units` numbers of state out, at every step."""
+    """A step from `inputs` input units to `units` state units."""
 
     recurrent = True
     parts = 1  # tensors in a state
@@ -41,24 +41,24 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Float[Tensor, "batch steps input"], state: State) -> Float[Tensor, "batch steps units"]:
-        """What is shown at every step."""
+        """Return the output of every step."""
 
     def steps(self, inputs: Float[Tensor, "batch steps input"], state: State) -> State:
-        """All of the state at every step, what is shown first."""
+        """Return all parts of the state at every step, the output first."""
         return (self(inputs, state),)
 
     @abstractmethod
     def step(self, inputs: Float[Tensor, "batch input"], state: State) -> tuple[Tensor, State]:
-        """One step: what is shown to the outside, and the state to go on from."""
+        """Return the output of one step, and the state to go on from."""
 
     @abstractmethod
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
-        """Name to batch x steps x units, from what a forward pass was given and gave."""
+        """Return name to batch x steps x units, from the inputs, states and first state of a forward pass."""
 
     def read(
         self, inputs: Float[Tensor, "batch steps input"], state: State, mask: Bool[Tensor, "batch steps"]
     ) -> tuple[Tensor, State]:
-        """What is shown at every step, and the state after each sequence's own last one, padding or not."""
+        """Return the output of every step, and the state after each sequence's own last step."""
         steps = self.steps(inputs, state)
         return steps[0], tuple(at_last(part, mask) for part in steps[: self.parts])
 
@@ -107,7 +107,7 @@ class LSTM(Cell):
         return super().read(inputs, state, mask) if self.scanned(inputs, mask) else self._fused(inputs, state)
 
     def scanned(self, inputs: Tensor, mask: Tensor | None = None) -> bool:
-        """Is our scan the one to take? Torch maps the fused kernel over no replicas; it tells only the last cell."""
+        """Return whether to use our scan: torch's fused kernel has no vmap, and returns only the last cell state."""
         if is_batchedtensor(inputs):
             return True
         if mask is not None:
@@ -208,7 +208,7 @@ CELLS: dict[str, type[Cell]] = {
 def read_each(
     cells: Sequence[Cell], inputs: Sequence[Tensor], first: Sequence[State], mask: Tensor | None
 ) -> list[tuple[Tensor, State]]:
-    """`read` of some cells of one kind, each its own inputs; LSTMs take their steps together. No mask: no ends."""
+    """Run several cells of one kind, each on its own inputs; LSTMs step together. Without mask: no final states."""
     lstms = [cell for cell in cells if isinstance(cell, LSTM) and cell.scanned(inputs[0], mask)]
     if lstms:
         weights = [weights_of(cell.rnn) for cell in lstms]
@@ -216,8 +216,8 @@ def read_each(
         return [(h, (at_last(h, mask), at_last(c, mask)) if mask is not None else ()) for h, c in steps]
     each = list(zip(cells, inputs, first, strict=True))
     if mask is None:
-        return [(cell(told, state), ()) for cell, told, state in each]
-    return [cell.read(told, state, mask) for cell, told, state in each]
+        return [(cell(given, state), ()) for cell, given, state in each]
+    return [cell.read(given, state, mask) for cell, given, state in each]
 
 
 def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -225,11 +225,11 @@ def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def previous(states: Tensor, first: Tensor) -> Tensor:
-    """The state before each step."""
+    """Return the state before each step."""
     return torch.cat([first[:, None], states[:, :-1]], 1)
 
 
 def at_last(states: Tensor, mask: Tensor) -> Tensor:
-    """Each sequence's state at its last unmasked step."""
+    """Return each sequence's state at its last unmasked step."""
     last = mask.sum(1) - 1
     return states[torch.arange(len(states), device=states.device), last]

@@ -1,4 +1,7 @@
-"""Which words of a text matter to its class? Scores without a decoder that asks. (snell2021 eq. 7; tutek2020 §2)"""
+"""Recurrent classifiers with attention (snell2021 §2.4, eq. 7 to 9; tutek2020 §2 and §3.1).
+
+A classifier is a model with one target token, the class.
+"""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +22,9 @@ from attnscope.tasks import SPECIALS, Batch
 
 
 class FeedForward(nn.Module):
-    """a = v · f(W h): f is ReLU, and both layers have biases (snell2021); additive, it is tanh, with one (tutek2020).
+    """a = v · f(W h): f is ReLU, and both layers have biases (snell2021); or tanh, with one bias (tutek2020).
 
-    A query made from the instance adds U g to W h, where g is the gist of the text.
+    A query from the instance adds U g to W h, where g is the mean state of the text.
     """
 
     def __init__(self, size: int, hidden: int, additive: bool = False, from_instance: bool = False):
@@ -29,17 +32,17 @@ class FeedForward(nn.Module):
         self.key = nn.Linear(size, hidden)
         self.score = nn.Linear(hidden, 1, bias=not additive)
         self.query = nn.Linear(size, hidden, bias=False) if from_instance else None
-        self.bend = torch.tanh if additive else torch.relu
+        self.activation = torch.tanh if additive else torch.relu
 
     def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
-        asked = self.key(states)
+        hidden = self.key(states)
         if self.query is not None:
-            asked = asked + self.query(gist(states, mask))[:, None]
-        return self.score(self.bend(asked)).squeeze(-1)  # type: ignore[no-any-return]
+            hidden = hidden + self.query(mean_state(states, mask))[:, None]
+        return self.score(self.activation(hidden)).squeeze(-1)  # type: ignore[no-any-return]
 
 
 class ScaledDot(nn.Module):
-    """a = q · h / √d (tutek2020 eq. 10), where q is a parameter, or made from the instance (footnote 8).
+    """a = q · h / √d (tutek2020 eq. 10), where q is a parameter, or computed from the instance (footnote 8).
 
     A parameter starts from N(0, 1); by torch's default for a linear layer, uniform within 1 / √d, attention stays
     uniform (appendix C).
@@ -53,8 +56,10 @@ class ScaledDot(nn.Module):
             nn.init.normal_(self.query.weight)
 
     def queries(self, states: Tensor, mask: Tensor) -> Float[Tensor, "batch state"]:
-        """Their scale included, so that a = q · h."""
-        query = self.query(gist(states, mask)) if self.from_instance else self.query.weight.expand(len(states), -1)
+        """Return queries that include the scale, so that a = q · h."""
+        query = (
+            self.query(mean_state(states, mask)) if self.from_instance else self.query.weight.expand(len(states), -1)
+        )
         return query / math.sqrt(states.shape[-1])
 
     def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
@@ -64,8 +69,7 @@ class ScaledDot(nn.Module):
 Scorer = FeedForward | ScaledDot
 
 
-def gist(states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
-    """What the text as a whole left behind: the mean of its states."""
+def mean_state(states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
     return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
@@ -75,7 +79,7 @@ GROUNDINGS = ("none", "concat", "residual")
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """snell2021 A.8: words of size 300, one bidirectional layer of 256, a hidden layer of 256 in the attention."""
+    """snell2021 A.8: embeddings of size 300, one bidirectional layer of 256, a hidden layer of 256 in the attention."""
 
     input_size: int = 300
     units: int = 256  # of each direction
@@ -83,11 +87,11 @@ class ClassifierSettings:
     bidirectional: bool = True
     attention: str = "mlp"  # with ReLU; or "additive", "dot" (tutek2020)
     hidden: int = 256  # of the attention's network; a dot product has none
-    query: str = "parameter"  # or "instance": what is looked for depends on the text (tutek2020, footnote 8)
+    query: str = "parameter"  # or "instance": the query depends on the text (tutek2020, footnote 8)
     query_start: str = "normal"  # or "default", of dot attention (tutek2020, appendix C)
     grounding: str = "none"  # states; or "concat": [h; e], "residual": h + e (tutek2020, eq. 2 and 3)
     dropout: float = 0.0
-    specials_attended: bool = True  # author's code; otherwise start and end tokens are read but not attended to
+    specials_attended: bool = True  # author's code; otherwise start and end tokens are encoded but not attended to
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -109,7 +113,7 @@ class ClassifierSettings:
 
     @property
     def state_size(self) -> int:
-        """Of what is attended to."""
+        """Size of the states that are attended to."""
         return self.encoder_size + (self.input_size if self.grounding == "concat" else 0)
 
     def scorer(self) -> Scorer:
@@ -120,7 +124,7 @@ class ClassifierSettings:
 
 
 class WordTable(nn.Module):
-    """A vector for each word."""
+    """A trained embedding."""
 
     def __init__(self, words: int, size: int):
         super().__init__()
@@ -133,8 +137,8 @@ class WordTable(nn.Module):
 class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
     """A bidirectional LSTM, attention over its states (eq. 7), and a linear readout (eq. 8).
 
-    Two classes have one logit between them, as in the paper; more have one each. The special words of the target
-    vocabulary, which come first, are never said.
+    Two classes have one logit between them, as in the paper; more have one each. The special tokens of the target
+    vocabulary, which come first, are never predicted.
     """
 
     readout_is_exact = True
@@ -159,10 +163,10 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
         teacher_forcing: float | None = None,
         gates: bool = False,
     ) -> Trace:
-        """As any model's; there is no decoder to be taught, and LSTM gates are not shown here."""
+        """Run a forward pass. There is no decoder, and LSTM gates are not shown, so the last two change nothing."""
         embedded = self.source_inputs(batch.source)
         states = self.states(embedded, batch.source_mask)
-        layer = self.looked(states, batch, attention)
+        layer = self.attention(states, batch, attention)
         context = self.context_of(layer.weights @ layer.values)
         return Trace.of(
             batch,
@@ -174,37 +178,40 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
         )
 
     def states(self, embedded: Float[Tensor, "batch source input"], mask: Bool[Tensor, "batch source"]) -> Tensor:
-        """h of each word, grounded as the settings say."""
+        """Return h of each token, grounded as the settings say."""
         states = self.encoder.read(embedded, mask, ends=False).states
         if self.settings.grounding == "concat":
             return torch.cat([states, embedded], -1)
         return states + embedded if self.settings.grounding == "residual" else states
 
-    def looked(self, states: Tensor, batch: Batch, attention: Intervention | None) -> Attention:
-        """The one layer and head of attention, by which one target word is said."""
-        mask = batch.source_mask if self.settings.specials_attended else proper(batch)
+    def attention(self, states: Tensor, batch: Batch, intervention: Intervention | None) -> Attention:
+        """Return the one layer and head of attention."""
+        mask = batch.source_mask if self.settings.specials_attended else word_or_source_mask(batch)
         scores = self.attend(states, mask)[:, None, None]  # batch x heads x target x source
         own = masked_softmax(scores, mask)
         queries = keys = None
         if isinstance(self.attend, ScaledDot):
             queries, keys = self.attend.queries(states, mask)[:, None, None], states[:, None]
         return Attention(
-            queries=queries, keys=keys, values=states[:, None], scores=scores, weights=intervene(own, mask, attention)
+            queries=queries,
+            keys=keys,
+            values=states[:, None],
+            scores=scores,
+            weights=intervene(own, mask, intervention),
         )
 
     def context_of(self, values: Float[Tensor, "batch 1 target state"]) -> Float[Tensor, "batch target state"]:
-        """What the one head picked is the context."""
         return values[:, 0]
 
     def readout(self, context: Float[Tensor, "*any state"], decoder: Tensor | None = None) -> Tensor:
-        """What would be said with this context: the second door for probes."""
+        """Return the logits with this context."""
         logits = self.output(context)
         if logits.shape[-1] == 1:  # eq. 8: σ of one logit is a softmax of 0 and that logit
             logits = pad(logits, (1, 0))
         return pad(logits, (len(SPECIALS), 0), value=-math.inf)
 
 
-def proper(batch: Batch) -> Tensor:
-    """The real words; a sentence that has none keeps its special ones, since something must be attended to."""
+def word_or_source_mask(batch: Batch) -> Tensor:
+    """Return the mask of words; of a sentence without any, all its tokens, since something must be attended to."""
     words = batch.word_mask
     return torch.where(words.any(1, keepdim=True), words, batch.source_mask)

@@ -1,4 +1,8 @@
-"""Where in the sentence? Sines and cosines added to the inputs (aitken2021 §2)."""
+"""Recurrent encoder-decoders with attention, as aitken2021 §2, snell2021 §2.1 and baan2019 use them.
+
+Cell, attention, positions and where the context enters are combined freely; EncoderDecoderSettings says what goes
+together.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -13,6 +17,7 @@ from attnscope.kinds import check_kinds
 from attnscope.models.attention import ATTENTIONS, COMBINATIONS, AttentionLayer, Memory, QueryKeyValue, at_step
 from attnscope.models.capabilities import EmbedsSource, Generates, GivesTrace, ReadsOut
 from attnscope.models.cells import CELLS, State
+from attnscope.models.inference import after_end
 from attnscope.models.initialise import INITIALISATIONS
 from attnscope.models.recurrent import Read, Recurrent, uniform_like
 from attnscope.models.trace import Attention, Intervention, Trace
@@ -21,9 +26,9 @@ from attnscope.tasks import END, START, Batch
 
 @dataclass(frozen=True)
 class Positions:
-    """Settings of the code: the longest wave grows with `base`; `rotated` mixes all dimensions by a random rotation.
+    """Settings of the positional encoding (aitken2021 §2): sines and cosines that are added to the inputs.
 
-    One-hot words need the rotation: without it a word and a position would share single dimensions.
+    One-hot inputs need the random rotation: without it a token and a position would share single dimensions.
     """
 
     base: float = 20.0  # aitken2021, author's code: 20 for one-to-one, 100 for eSCAN
@@ -31,11 +36,11 @@ class Positions:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        require(self.base > 1, f"the base of a positional code must be more than 1, not {self.base}")
+        require(self.base > 1, f"the base of a positional encoding must be more than 1, not {self.base}")
 
 
 class PositionalCode(nn.Module):
-    """sin and cos interleaved: p(t) at 2i and 2i + 1 is sin and cos of t / base^(2i / size)."""
+    """Sines and cosines, interleaved: p(t) at 2i and 2i + 1 is sin and cos of t / base^(2i / size)."""
 
     rotation: Tensor
 
@@ -57,7 +62,7 @@ def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
 
 
 def random_rotation(size: int) -> Tensor:
-    """Uniform over rotations: the Q of a normal matrix, signs fixed by R's diagonal."""
+    """Return a rotation, uniform over all: the Q of a normal matrix, signs fixed by R's diagonal."""
     q, r = torch.linalg.qr(torch.randn(size, size))
     rotation: Tensor = q * torch.sign(torch.diagonal(r))
     return rotation
@@ -70,7 +75,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 @dataclass(frozen=True)
 class EncoderDecoderSettings:
-    """Everything that defines an encoder-decoder but the task's vocabularies."""
+    """Everything that defines an encoder-decoder except the vocabularies."""
 
     cell: str = "gru"
     units: int = 128  # of each direction
@@ -80,18 +85,18 @@ class EncoderDecoderSettings:
     first_state: str = "trained"  # or "zero"
     attention: str = "dot"
     heads: int = 1
-    combine: str = "concatenate"  # what heads picked; or "sum", "mean": then each sees whole states
+    combine: str = "concatenate"  # the heads' outputs; or "sum", "mean": then each head attends to whole states
     key_size: int = 32  # of each head of query_key_value
     inputs: str = "one_hot"
     input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
-    target_input_size: int | None = None  # of target words, where it is not that of source words
-    shared_inputs: bool = False  # source and target words have one table of vectors
+    target_input_size: int | None = None  # of target tokens, where it differs from that of source tokens
+    shared_inputs: bool = False  # source and target share one embedding
     positions: Positions | None = None
     context: str = "readout"
-    focus: bool = False  # "full focus": of what the decoder hears, the word only weighs the context (baan2019)
-    context_layer: bool = False  # a linear layer that the context passes first, to the decoder's size
-    readout: str = "both"  # what is read: the state, the context, both side by side, or their sum
-    hidden: int | None = None  # units of a layer between these and the words (N of snell2021 eq. 2)
+    focus: bool = False  # "full focus": the decoder's input is the context, gated by the token (baan2019)
+    context_layer: bool = False  # a linear layer on the context, to the decoder's size
+    readout: str = "both"  # from the state, the context, both concatenated, or their sum
+    hidden: int | None = None  # units of a layer before the logits (N of snell2021 eq. 2)
     activation: str = "tanh"  # of that layer
     readout_bias: bool = False
     initialisation: str = "fan_in"
@@ -142,7 +147,7 @@ class EncoderDecoderSettings:
             require(not self.context_layer, "without attention there is no context for a context_layer")
             require(self.heads == 1, f"without attention there are no heads, so heads={self.heads} means nothing")
         if self.context == "input":
-            require(recurrent, f"context='input' asks the previous state where to look; cell={self.cell!r} has none")
+            require(recurrent, f"context='input' attends from the previous state; cell={self.cell!r} has none")
         require(
             self.readout != "sum" or not self.bidirectional or self.context_layer,
             "readout='sum' adds a context to a state of another size: set context_layer",
@@ -150,17 +155,19 @@ class EncoderDecoderSettings:
         require(self.inputs == "one_hot" or self.input_size is not None, "learned inputs need a size: set input_size")
         require(
             not self.shared_inputs or self.target_input_size in (None, self.input_size),
-            "shared_inputs are one table of vectors: target_input_size cannot be another than input_size",
+            "shared_inputs are one embedding: target_input_size cannot be another than input_size",
         )
         require(
             not self.focus or self.context == "input",
-            f"focus weighs the context before the decoder hears it: set context='input', not {self.context!r}",
+            f"focus gates the context before it enters the decoder: set context='input', not {self.context!r}",
         )
 
 
-States = tuple[State, ...]  # a layer
-FEW_WORDS = 1024  # up to so many, replicas look words up by a product, whose gradient is another; else it is a scatter
-PREDICTED = -1  # in place of a gold word: the decoder hears the word that it said itself
+States = tuple[State, ...]  # one per layer
+# Up to this vocabulary size, an ensemble of seeds embeds tokens by a product, whose gradient is a product, too; above
+# it, by a lookup, whose gradient is a scatter.
+MAX_PRODUCT_VOCABULARY = 1024
+PREDICTED = -1  # in decoder inputs: the token that the decoder predicted at the step before
 
 
 class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
@@ -179,19 +186,19 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
             cell, self.source_inputs.size, settings.units, settings.layers, settings.bidirectional, settings.dropout,
             trained_first,
         )  # fmt: skip
-        picked = {"none": 0, "query_key_value": settings.units}.get(settings.attention, self.encoder.state_size)
-        self.context_layer = nn.Linear(picked, settings.units) if settings.context_layer else None
-        self.context_size = settings.units if self.context_layer else picked
-        heard = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
-        self.focus = nn.Linear(heard, self.context_size) if settings.focus else None
-        heard = self.context_size if settings.focus else heard
+        mixed = {"none": 0, "query_key_value": settings.units}.get(settings.attention, self.encoder.state_size)
+        self.context_layer = nn.Linear(mixed, settings.units) if settings.context_layer else None
+        self.context_size = settings.units if self.context_layer else mixed
+        inputs = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
+        self.focus = nn.Linear(inputs, self.context_size) if settings.focus else None
+        inputs = self.context_size if settings.focus else inputs
         # A decoder starts where the encoder ended: it has no first state of its own.
-        self.decoder = Recurrent(cell, heard, settings.units, settings.layers, False, settings.dropout, False)
+        self.decoder = Recurrent(cell, inputs, settings.units, settings.layers, False, settings.dropout, False)
         sizes = {"state": settings.units, "context": self.context_size, "both": settings.units + self.context_size}
         size = sizes.get(settings.readout, settings.units)
         self.hidden = hidden_layer(settings, size)
         self.output = nn.Linear(settings.hidden or size, target_words, bias=settings.readout_bias)
-        # Last, so that all else starts alike however many heads there are.
+        # Last, so that all other weights start alike however many heads there are.
         self.attend = attention_layer(settings, self.encoder.state_size)
         INITIALISATIONS[settings.initialisation](self)
 
@@ -202,57 +209,55 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         teacher_forcing: float | None = None,
         gates: bool = False,
     ) -> Trace:
-        """Read the source, say the target. `teacher_forcing` is the chance that the decoder hears the gold word."""
         if attention is not None and self.attend is None:
             raise BadSetting("this model has no attention (attention='none'), so attention= cannot be given")
         embedded = self.source_inputs(batch.source)
         read = self.encoder.read(embedded, batch.source_mask)
         memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
         teacher_forcing = self.gold_probability(teacher_forcing)
-        gold = decoder_inputs(batch, teacher_forcing)
+        inputs = decoder_inputs(batch, teacher_forcing)
         if self.settings.context == "input":
-            said = self._step_by_step(gold, read.final, memory, attention)
+            decoded = self._step_by_step(inputs, read.final, memory, attention)
         else:
-            said = self._at_once(gold, read.final, memory, attention, own_words=teacher_forcing < 1)
+            decoded = self._at_once(inputs, read.final, memory, attention, free_running=teacher_forcing < 1)
         trace = Trace.of(
             batch,
-            decoder_input=said.decoder_input,
+            decoder_input=decoded.inputs,
             embedded=embedded,
             encoder=read.states,
-            decoder=said.states,
-            layers=() if said.attention is None else (said.attention,),
-            context=said.context,
-            logits=said.logits,
+            decoder=decoded.states,
+            layers=() if decoded.attention is None else (decoded.attention,),
+            context=decoded.context,
+            logits=decoded.logits,
         )
         return replace(trace, gates=self._gates(trace, read)) if gates else trace
 
     def readout(self, context: Tensor | None, decoder: Tensor | None = None) -> Tensor:
-        """What would be said with this context, the decoder state held: the second door for probes."""
+        """Return the logits with this context, the decoder state held."""
         choices = {"state": (decoder,), "context": (context,)}
         parts = [part for part in choices.get(self.settings.readout, (decoder, context)) if part is not None]
-        read = torch.stack(parts).sum(0) if self.settings.readout == "sum" else torch.cat(parts, -1)
-        return self.output(self.hidden(read))  # type: ignore[no-any-return]
+        whole = torch.stack(parts).sum(0) if self.settings.readout == "sum" else torch.cat(parts, -1)
+        return self.output(self.hidden(whole))  # type: ignore[no-any-return]
 
     def context_of(self, values: Float[Tensor, "batch heads target value"]) -> Float[Tensor, "batch target context"]:
-        """The context that follows from what each head picked."""
         if self.attend is None:
-            raise BadSetting("this model has no attention (attention='none'), so nothing makes a context")
-        return self._mapped(self.attend.merge(values))
+            raise BadSetting("this model has no attention (attention='none'), so it has no context")
+        return self._project(self.attend.merge(values))
 
-    def _mapped(self, context: Tensor) -> Tensor:
+    def _project(self, context: Tensor) -> Tensor:
         return self.context_layer(context) if self.context_layer else context
 
-    def _heard(self, words: Tensor, context: Tensor) -> Tensor:
-        """What the decoder hears of a word and a context: both, or with focus the context, weighed unit by unit."""
+    def _with_context(self, embedded: Tensor, context: Tensor) -> Tensor:
+        """Return the decoder's input from a token and a context: both, or with focus the gated context."""
         if self.focus is None:
-            return torch.cat([words, context], -1)
-        return context * torch.relu(self.focus(torch.cat([context, words], -1)))
+            return torch.cat([embedded, context], -1)
+        return context * torch.relu(self.focus(torch.cat([context, embedded], -1)))
 
     @property
     def context_readout(self) -> Float[Tensor, "words context"]:
-        """The readout vectors' half that meets the context; without attention, the one that meets the state."""
+        """The half of the readout vectors that the context is multiplied with; without attention, the state's."""
         if self.settings.hidden:
-            raise BadSetting("with a hidden layer before the words (hidden=...), no readout vector meets the context")
+            raise BadSetting("with a hidden layer before the logits (hidden=...), no readout vector meets the context")
         whole = self.output.weight
         return whole[:, -self.context_size :] if self.attend and self.settings.readout == "both" else whole
 
@@ -264,80 +269,79 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         max_length: int,
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Greedy translation: END and what follows it are END."""
+        """Return the greedy translation; END and what follows it are END."""
         blank = torch.full((len(source), max_length), END, device=source.device)
         batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
-        said: Tensor = self(batch, teacher_forcing=0.0).predictions
-        ended = ((said == END).long().cumsum(1) - (said == END).long()) > 0
-        return said.masked_fill(ended, END)
+        generated = self(batch, teacher_forcing=0.0).predictions
+        return generated.masked_fill(after_end(generated), END)
 
     def _at_once(
-        self, gold: Tensor, start: States, memory: Memory | None, attention: Intervention | None, own_words: bool
-    ) -> "Said":
-        """All steps through the fused kernels.
+        self, inputs: Tensor, start: States, memory: Memory | None, attention: Intervention | None, free_running: bool
+    ) -> "Decoded":
+        """Decode all steps through the fused kernels.
 
-        Words of the model's own are found first, without gradients: none flows through an argmax, so hearing them
-        again gives the same states and the same gradients as going step by step, at a fraction of the cost. (With
-        dropout they are found under a mask of their own.) Where no gradients are wanted, there is nothing to repeat.
+        Predicted tokens are found first, without gradients: none flows through an argmax, so a second pass over them
+        gives the same states and gradients as going step by step, at a fraction of the cost. (With dropout they are
+        found under a mask of their own.) Without gradients, there is nothing to repeat.
         """
-        fed = gold
-        if own_words:
+        if free_running:
             with torch.no_grad():
-                own = self._step_by_step(gold, start, memory, attention)
+                greedy = self._step_by_step(inputs, start, memory, attention)
             if not torch.is_grad_enabled():
-                return own
-            fed = own.decoder_input
-            if callable(attention) and own.attention is not None:
-                attention = own.attention.weights  # a function may be random: what it gave then holds
-        states = self.decoder(self.target_inputs(fed), start)
+                return greedy
+            inputs = greedy.inputs
+            if callable(attention) and greedy.attention is not None:
+                attention = greedy.attention.weights  # a function may be random: the weights that it gave are used
+        states = self.decoder(self.target_inputs(inputs), start)
         if self.attend is None or memory is None:
-            return Said(fed, states, None, None, self.readout(None, states))
-        attended, picked = self.attend(states, memory, attention)
-        context = self._mapped(picked)
-        return Said(fed, states, attended, context, self.readout(context, states))
+            return Decoded(inputs, states, None, None, self.readout(None, states))
+        attended, mixed = self.attend(states, memory, attention)
+        context = self._project(mixed)
+        return Decoded(inputs, states, attended, context, self.readout(context, states))
 
     def _step_by_step(
-        self, gold: Tensor, state: States, memory: Memory | None, attention: Intervention | None
-    ) -> "Said":
-        """One word after the other; a gold word PREDICTED means: the word that the model just said."""
-        codes, own = self.target_inputs.codes(gold.shape[1]), gold == PREDICTED
-        word, steps = gold[:, 0], []
-        for step in range(gold.shape[1]):
-            inputs = self.target_inputs.words(word) if codes is None else self.target_inputs.words(word) + codes[step]
-            said, state = self._step(word, inputs, state, memory, at_step(attention, step))
-            steps.append(said)
-            if step + 1 < gold.shape[1]:
-                word = torch.where(own[:, step + 1], said.logits.argmax(-1), gold[:, step + 1])
-        return joined(steps)
+        self, inputs: Tensor, state: States, memory: Memory | None, attention: Intervention | None
+    ) -> "Decoded":
+        """Decode one token after the other; an input PREDICTED is the token that was just predicted."""
+        codes, predicted = self.target_inputs.codes(inputs.shape[1]), inputs == PREDICTED
+        token, steps = inputs[:, 0], []
+        for step in range(inputs.shape[1]):
+            embedded = self.target_inputs.embed(token)
+            embedded = embedded if codes is None else embedded + codes[step]
+            decoded, state = self._step(token, embedded, state, memory, at_step(attention, step))
+            steps.append(decoded)
+            if step + 1 < inputs.shape[1]:
+                token = torch.where(predicted[:, step + 1], decoded.logits.argmax(-1), inputs[:, step + 1])
+        return join_steps(steps)
 
     def _step(
-        self, word: Tensor, inputs: Tensor, state: States, memory: Memory | None, attention: Intervention | None
-    ) -> "tuple[Said, States]":
+        self, token: Tensor, embedded: Tensor, state: States, memory: Memory | None, attention: Intervention | None
+    ) -> "tuple[Decoded, States]":
         attended = context = None
         if self.settings.context == "input" and self.attend and memory:
-            attended, picked = self.attend(state[-1][0][:, None], memory, attention)
-            context = self._mapped(picked)
-            inputs = self._heard(inputs, context[:, 0])
-        shown, state = self.decoder.step(inputs, state)
+            attended, mixed = self.attend(state[-1][0][:, None], memory, attention)
+            context = self._project(mixed)
+            embedded = self._with_context(embedded, context[:, 0])
+        output, state = self.decoder.step(embedded, state)
         if self.settings.context == "readout" and self.attend and memory:
-            attended, picked = self.attend(shown[:, None], memory, attention)
-            context = self._mapped(picked)
-        logits = self.readout(None if context is None else context[:, 0], shown)
-        return Said(word, shown, attended, context, logits), state
+            attended, mixed = self.attend(output[:, None], memory, attention)
+            context = self._project(mixed)
+        logits = self.readout(None if context is None else context[:, 0], output)
+        return Decoded(token, output, attended, context, logits), state
 
     def _gates(self, trace: Trace, read: Read) -> dict[str, Tensor]:
-        """Gates of both sides, from the recorded states."""
+        """Return the gates of both sides, from the recorded states."""
         assert trace.decoder_input is not None
         inputs = self.target_inputs(trace.decoder_input)
         if self.settings.context == "input" and trace.context is not None:
-            inputs = self._heard(inputs, trace.context)
-        said = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
-        sides = {"encoder": read.gates(), "decoder": {name: gate for gates in said for name, gate in gates.items()}}
+            inputs = self._with_context(inputs, trace.context)
+        decoder = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
+        sides = {"encoder": read.gates(), "decoder": {name: gate for gates in decoder for name, gate in gates.items()}}
         return {f"{side}.{name}": gate for side, gates in sides.items() for name, gate in gates.items()}
 
 
 class Inputs(nn.Module):
-    """Words as vectors, one-hot or learned, with positions added where there are any."""
+    """Tokens as vectors, one-hot or learned, with positions added where there are any."""
 
     table: Tensor
 
@@ -354,53 +358,46 @@ class Inputs(nn.Module):
             self.register_buffer("table", torch.eye(words, self.size), persistent=False)
         self.code = PositionalCode(settings.positions, self.size) if settings.positions else None
 
-    def words(self, words: Tensor) -> Tensor:
-        if is_batchedtensor(self.table) and len(self.table) <= FEW_WORDS:
-            chosen = words[..., None] == torch.arange(len(self.table), device=words.device)
+    def embed(self, tokens: Tensor) -> Tensor:
+        if is_batchedtensor(self.table) and len(self.table) <= MAX_PRODUCT_VOCABULARY:
+            chosen = tokens[..., None] == torch.arange(len(self.table), device=tokens.device)
             return chosen.to(self.table.dtype) @ self.table
-        return embedding(words, self.table)
+        return embedding(tokens, self.table)
 
     def codes(self, steps: int) -> Tensor | None:
+        """Return the positional encoding of the first steps."""
         return None if self.code is None else self.code(steps)
 
-    def forward(self, words: Int[Tensor, "batch steps"]) -> Float[Tensor, "batch steps size"]:
-        codes = self.codes(words.shape[1])
-        return self.words(words) if codes is None else self.words(words) + codes
+    def forward(self, tokens: Int[Tensor, "batch steps"]) -> Float[Tensor, "batch steps size"]:
+        codes = self.codes(tokens.shape[1])
+        return self.embed(tokens) if codes is None else self.embed(tokens) + codes
 
 
 @dataclass(frozen=True)
-class Said:
+class Decoded:
     """The decoder's side of a pass: all steps, or a single one (then without the axis of steps but in attention)."""
 
-    decoder_input: Tensor
+    inputs: Tensor
     states: Tensor
     attention: Attention | None
     context: Tensor | None
     logits: Tensor
 
 
-def joined(steps: list[Said]) -> Said:
-    """Single steps as one."""
-    context = [step.context for step in steps if step.context is not None]
-    return Said(
-        decoder_input=torch.stack([step.decoder_input for step in steps], 1),
-        states=torch.stack([step.states for step in steps], 1),
-        attention=joined_attention([step.attention for step in steps if step.attention is not None]),
-        context=torch.cat(context, 1) if context else None,
-        logits=torch.stack([step.logits for step in steps], 1),
+def join_steps(steps: list[Decoded]) -> Decoded:
+    """Return single steps as one, along the axis of steps."""
+    contexts = [step.context for step in steps if step.context is not None]
+    layers = [step.attention for step in steps if step.attention is not None]
+    inputs, states, logits = (
+        torch.stack(part, 1) for part in zip(*((s.inputs, s.states, s.logits) for s in steps), strict=True)
     )
-
-
-def joined_attention(steps: list[Attention]) -> Attention | None:
-    if not steps:
-        return None
-    queries = [step.queries for step in steps if step.queries is not None]
-    return replace(
-        steps[0],
-        queries=torch.cat(queries, 2) if queries else None,
-        scores=torch.cat([step.scores for step in steps], 2),
-        weights=torch.cat([step.weights for step in steps], 2),
-    )
+    attention = None
+    if layers:
+        queries = [layer.queries for layer in layers if layer.queries is not None]
+        scores, weights = (torch.cat(part, 2) for part in zip(*((a.scores, a.weights) for a in layers), strict=True))
+        joined = torch.cat(queries, 2) if queries else None
+        attention = replace(layers[0], queries=joined, scores=scores, weights=weights)
+    return Decoded(inputs, states, attention, torch.cat(contexts, 1) if contexts else None, logits)
 
 
 def attention_layer(settings: EncoderDecoderSettings, states: int) -> AttentionLayer | None:
@@ -418,10 +415,15 @@ def hidden_layer(settings: EncoderDecoderSettings, size: int) -> nn.Module:
 
 
 def decoder_inputs(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:
-    """What the decoder hears at each step: the start token, then gold words, or PREDICTED where no teacher speaks."""
-    require(0 <= teacher_forcing <= 1, f"teacher_forcing is a chance between 0 and 1, not {teacher_forcing}")
-    heard = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
+    """Return what the decoder is given at each step: the start token, then gold tokens, or PREDICTED.
+
+    Args:
+        batch: The gold target.
+        teacher_forcing: The probability of the gold token at each step.
+    """
+    require(0 <= teacher_forcing <= 1, f"teacher_forcing is a probability from 0 to 1, not {teacher_forcing}")
+    gold = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
     if teacher_forcing == 1:
-        return heard
-    own = uniform_like(heard) >= teacher_forcing
-    return torch.cat([heard[:, :1], heard.masked_fill(own, PREDICTED)[:, 1:]], 1)
+        return gold
+    predicted = uniform_like(gold) >= teacher_forcing
+    return torch.cat([gold[:, :1], gold.masked_fill(predicted, PREDICTED)[:, 1:]], 1)

@@ -1,8 +1,8 @@
-"""Which word translates to which, by co-occurrence alone? IBM Model 1 (Brown et al. 1993; snell2021 §4.2).
+"""IBM Model 1: word translation by co-occurrence alone (Brown et al. 1993; snell2021 §4.2).
 
-Model 1 forgets the order of words, so that a corpus is two tables of counts, sentences by words. Every target word
-comes from one word of the source sentence, each position being as likely as any other before the word is known.
-With a NULL word, it may also come from none of them: NULL is then one more source word, the last, in every sentence.
+Model 1 ignores word order, so a corpus is two tables of counts, sentences by words. Every target word comes from one
+position of the source sentence, all equally likely a priori. With a NULL word, it may also come from none of them: NULL
+is then one more source word, the last, in every sentence.
 
     bags = Bags.of(task.batches("test"), len(task.source_vocabulary), len(task.target_vocabulary))
     IBMModel1.counted(bags)  # eq. 16 and 17
@@ -36,7 +36,7 @@ Pair = tuple[Words, Words]
 
 @dataclass(frozen=True)
 class Bags:
-    """A corpus without its order: how often each word stands in each sentence."""
+    """A corpus without word order: the counts of each word in each sentence."""
 
     source: csr_array  # sentences x source words, and NULL where there is one
     target: csr_array  # sentences x target words
@@ -44,7 +44,7 @@ class Bags:
 
     @classmethod
     def of(cls, corpus: Iterable[Batch | Pair], source_words: int, target_words: int, null: bool = False) -> "Bags":
-        """Every token that is no padding takes part, end tokens included: to leave one out, mask it."""
+        """Return the counts of all tokens that are no padding, end tokens included; mask what is to be left out."""
         pairs = list(pairs_of(corpus))
         require(any(len(pair[1]) for pair in pairs), "IBM Model 1 cannot count: no sentence pair has target words")
         source = bag([pair[0] for pair in pairs], source_words, "source")
@@ -59,18 +59,17 @@ class Bags:
         return np.asarray(self.source.sum(1))  # L; with NULL, L + 1
 
     def cooccurrences(self) -> csc_array:
-        """C (eq. 16), source words x target words: 1 / L for each pair of positions in each pair of sentences."""
+        """Return C (eq. 16), source x target words: 1 / L for each pair of positions in each pair of sentences."""
         counts = csc_array(self.source.T @ (diags_array(1 / self.lengths) @ self.target))
         counts.sort_indices()
         return counts
 
 
 class ExpectationMaximisation:
-    """The rounds of EM, as two sparse products.
+    """The iterations of EM, as two sparse products.
 
-    A row of `links` stands for a target word of a sentence, a column for an entry of the table, and the number there
-    says how often the entry's source word is in that sentence. Both go by target word, so that a round walks through
-    memory word by word, and does not jump.
+    A row of `counts` is a target word of a sentence, a column an entry of the table, and the value is how often the
+    entry's source word is in that sentence. Both are sorted by target word, so that memory is read in order.
     """
 
     def __init__(self, bags: Bags, table: csc_array):
@@ -78,55 +77,61 @@ class ExpectationMaximisation:
         self.source = table.indices  # the source word of each entry
         self.repeats = target.data  # how often the target word of each row is in its sentence
         self.log_lengths = np.log(bags.lengths)[target.indices]
-        self.links = link_matrix(bags.source, target, table)
+        self.counts = count_matrix(bags.source, target, table)
 
-    def round(self, probabilities: Float[np.ndarray, " entries"]) -> tuple[Float[np.ndarray, " entries"], float]:
-        """Better probabilities, and the log-likelihood of the corpus under those that were given."""
-        explained = self.links @ probabilities  # z: how well a sentence explains each of its target words
+    def update(self, probabilities: Float[np.ndarray, " entries"]) -> tuple[Float[np.ndarray, " entries"], float]:
+        """Return better probabilities, and the log-likelihood of the corpus under the given ones."""
+        explained = self.counts @ probabilities  # z: the probability of each target word, times the source length
         log_likelihood = float(self.repeats @ (np.log(explained) - self.log_lengths))
-        counts = probabilities * (self.links.T @ (self.repeats / explained))
-        return by_source_word(counts, self.source), log_likelihood
+        expected = probabilities * (self.counts.T @ (self.repeats / explained))
+        return by_source_word(expected, self.source), log_likelihood
 
 
 @dataclass(frozen=True, eq=False)
 class IBMModel1:
-    """Trans(o | i) for every source word i and target word o that were seen in one sentence pair (eq. 17)."""
+    """Trans(o | i) for every source word i and target word o that occur in one sentence pair (eq. 17)."""
 
     table: csc_array  # source words (then NULL, where there is one) x target words
     null: bool = False
-    log_likelihoods: tuple[float, ...] = ()  # of the corpus: by counts alone, then after each round of EM
+    log_likelihoods: tuple[float, ...] = ()  # of the corpus: by counts alone, then after each iteration of EM
 
     @classmethod
     def counted(cls, bags: Bags) -> "IBMModel1":
-        """One step (eq. 16 and 17), which is the first round of EM from a uniform table."""
+        """Return the table after one step (eq. 16 and 17): the first iteration of EM from a uniform table."""
         return cls(translation(bags.cooccurrences()), bags.null)
 
     @classmethod
     def fitted(cls, bags: Bags, rounds: int = 1000, tolerance: float = 1e-6) -> "IBMModel1":
-        """EM from the counts on, until a round changes the log-likelihood by no more than this share of it."""
-        require(rounds >= 0, f"there cannot be {rounds} rounds of EM; 0 leaves the counts as they are")
+        """Return the table after EM from the counts on.
+
+        Args:
+            bags: The corpus.
+            rounds: At most so many iterations.
+            tolerance: EM stops where the log-likelihood changes by no more than this fraction.
+        """
+        require(rounds >= 0, f"there cannot be {rounds} iterations of EM; 0 leaves the counts as they are")
         table, history = translation(bags.cooccurrences()), list[float]()
         em = ExpectationMaximisation(bags, table)
         while True:
-            better, log_likelihood = em.round(table.data)
+            better, log_likelihood = em.update(table.data)
             history.append(log_likelihood)
             if len(history) > rounds or settled(history, tolerance):
                 return cls(table, bags.null, tuple(history))
             table.data = better
 
     def translation_probabilities(self, batch: Batch) -> Float[Tensor, "batch target source"]:
-        """β of IBM Model 1 (eq. 18): the chance that this source word is translated to that target word."""
+        """Return β of IBM Model 1 (eq. 18): the probability that this source word is translated to that target word."""
         source, target = batch.source.cpu().numpy(), batch.target.cpu().numpy()
-        check_numbers(source, self.table.shape[0] - self.null, "source")
-        check_numbers(target, self.table.shape[1], "target")
+        check_ids(source, self.table.shape[0] - self.null, "source")
+        check_ids(target, self.table.shape[1], "target")
         found = self._look_up(source[:, None], target[:, :, None])  # batch x target x source
         return torch.from_numpy(found).to(batch.source.device) * real(batch)
 
     def posteriors(self, batch: Batch) -> Float[Tensor, "batch target source"]:
-        """α of IBM Model 1 (eq. 19): the chance that this position is responsible for that target word.
+        """Return α of IBM Model 1 (eq. 19): the posterior of each source position for each target word.
 
-        With a NULL word, what is missing to one is the chance that no position is. A target word that was never seen
-        with any word of the sentence is as likely to come from one place as from another.
+        With a NULL word, what is missing to one is its posterior. A target word that never occurred with any word of
+        the sentence has a uniform posterior.
         """
         each = self.translation_probabilities(batch)
         total = each.sum(-1, keepdim=True) + self._of_null(batch)
@@ -134,12 +139,12 @@ class IBMModel1:
         return torch.where(total > 0, each / total, real(batch).to(each) / places)
 
     def viterbi(self, batch: Batch) -> Int[Tensor, "batch target"]:
-        """The likeliest origin of each target word, the first of equals; NOWHERE for NULL, padding and the unseen."""
+        """Return the likeliest source position of each target word; NOWHERE for NULL, padding and unseen words."""
         best, position = self.translation_probabilities(batch).max(-1)
         return position.where((best > 0) & (best >= self._of_null(batch)[..., 0]), NOWHERE)
 
-    def links(self, source: Words, target: Words) -> list[tuple[int, int]]:
-        """The likeliest links of one sentence pair: (source position, target position), counted from 0."""
+    def word_alignment(self, source: Words, target: Words) -> list[tuple[int, int]]:
+        """Return the likeliest word alignment of one sentence pair: (source position, target position), from 0."""
         origins: list[int] = self.viterbi(alone(source, target))[0].tolist()
         return [(origin, position) for position, origin in enumerate(origins) if origin != NOWHERE]
 
@@ -150,12 +155,12 @@ class IBMModel1:
 
     @cached_property
     def _keys(self) -> Int[np.ndarray, " entries"]:
-        """A number for each entry, rising: the table goes by target word, then by source word."""
+        """Sorted keys of the entries: the table is sorted by target word, then by source word."""
         target = np.repeat(np.arange(self.table.shape[1]), np.diff(self.table.indptr))
         return target * self.table.shape[0] + self.table.indices
 
     def _look_up(self, source: Int[np.ndarray, "..."], target: Int[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Their entries of the table; zero where the two were never seen together."""
+        """Return entries of the table; zero where the two never occurred together."""
         wanted = target.astype(np.int64) * self.table.shape[0] + source
         place = np.searchsorted(self._keys, wanted).clip(max=self.table.nnz - 1)
         return np.where(self._keys[place] == wanted, self.table.data[place], 0.0)
@@ -179,12 +184,12 @@ class IBMModel1:
             raise Malformed(f"{path} does not hold a whole IBM Model 1: {error}") from error
 
     def export(self, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> None:
-        """Every entry, however small, as a line of source word, target word, probability; the likeliest first."""
+        """Write every entry as a line of source word, target word, probability; the likeliest first."""
         sources, targets = (*source_words.tokens, NULL), target_words.tokens
         given, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
         require(given == needed, f"the vocabularies have {given} words, source and target; the table has {needed}")
         broken = [word for word in (*sources, *targets) if set(word) & set("\t\r\n")]
-        require(not broken, f"the words {broken} cannot be written: they hold the signs that end a column or a line")
+        require(not broken, f"the words {broken} cannot be written: they hold characters that end a column or a line")
         entries = self.table.tocoo()
         order = np.lexsort((-entries.data, entries.row))
         columns = (column[order].tolist() for column in (entries.row, entries.col, entries.data))
@@ -193,7 +198,7 @@ class IBMModel1:
 
     @classmethod
     def imported(cls, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> "IBMModel1":
-        """From a file such as `export` writes; one from another aligner may leave entries out."""
+        """Return the table of a file such as `export` writes; one of another aligner may leave entries out."""
         require(NULL not in source_words.tokens, f"{NULL} stands for no word, so it cannot be one of the source words")
         rows = list(table_lines(path, (*source_words.tokens, NULL), target_words.tokens))
         source, target, probability = (np.array(column) for column in zip(*rows, strict=True))
@@ -219,32 +224,32 @@ def unpadded(words: Tensor, mask: Tensor) -> list[np.ndarray]:
 
 
 def alone(source: Words, target: Words) -> Batch:
-    """A sentence pair as a batch of one."""
+    """Return a sentence pair as a batch of one."""
     return Batch(*pad([np.asarray(source)]), *pad([np.asarray(target)]))
 
 
 def real(batch: Batch) -> Bool[Tensor, "batch target source"]:
-    """Where neither side is padding."""
+    """Return where neither side is padding."""
     return batch.target_mask[:, :, None] & batch.source_mask[:, None]
 
 
 def bag(sentences: Sequence[Words], words: int, side: str) -> csr_array:
-    """How often each word stands in each sentence: sentences x words."""
+    """Return how often each word occurs in each sentence: sentences x words."""
     flat = np.concatenate([np.asarray(sentence, dtype=np.int64) for sentence in sentences])
-    check_numbers(flat, words, side)
+    check_ids(flat, words, side)
     start = np.cumsum([0, *map(len, sentences)])
     counts = csr_array((np.ones(len(flat)), flat, start), shape=(len(sentences), words))
     counts.sum_duplicates()
     return counts
 
 
-def check_numbers(numbers: Int[np.ndarray, "..."], words: int, side: str) -> None:
-    wrong = numbers[(numbers < 0) | (numbers >= words)].tolist()
-    require(not wrong, f"{wrong[:3]} are not among the {words} {side} words, which are numbered from 0")
+def check_ids(ids: Int[np.ndarray, "..."], words: int, side: str) -> None:
+    wrong = ids[(ids < 0) | (ids >= words)].tolist()
+    require(not wrong, f"{wrong[:3]} are not among the {words} {side} words, whose ids start at 0")
 
 
 def translation(counts: csc_array) -> csc_array:
-    """Trans (eq. 17): each source word's counts as shares of their sum."""
+    """Return Trans (eq. 17): each source word's counts, normalised."""
     return csc_array((by_source_word(counts.data, counts.indices), counts.indices, counts.indptr), shape=counts.shape)
 
 
@@ -252,16 +257,16 @@ def by_source_word(counts: Float[np.ndarray, " n"], source: Int[np.ndarray, " n"
     return np.asarray(counts / np.bincount(source, counts)[source])
 
 
-def link_matrix(source: csr_array, target: csc_array, table: csc_array) -> csr_array:
-    """(target words of sentences) x (entries of the table), built in place from the sentences' source words."""
-    links = source[target.indices]  # (target words of sentences) x source words
-    entry = np.empty(table.shape[0], dtype=links.indices.dtype)  # of each source word, with the target word at hand
+def count_matrix(source: csr_array, target: csc_array, table: csc_array) -> csr_array:
+    """Return (target words of sentences) x (entries of the table), built in place from the sentences' source words."""
+    counts = source[target.indices]  # (target words of sentences) x source words
+    entry = np.empty(table.shape[0], dtype=counts.indices.dtype)  # of each source word, for the current target word
     for word in range(table.shape[1]):
         entries = slice(*table.indptr[word : word + 2])
         entry[table.indices[entries]] = np.arange(entries.start, entries.stop)
-        here = slice(*links.indptr[target.indptr[word : word + 2]])
-        links.indices[here] = entry[links.indices[here]]
-    return csr_array((links.data, links.indices, links.indptr), shape=(links.shape[0], table.nnz))
+        here = slice(*counts.indptr[target.indptr[word : word + 2]])
+        counts.indices[here] = entry[counts.indices[here]]
+    return csr_array((counts.data, counts.indices, counts.indptr), shape=(counts.shape[0], table.nnz))
 
 
 def settled(history: list[float], tolerance: float) -> bool:

@@ -1,4 +1,4 @@
-"""Where do the weights start?"""
+"""Initial weights: by the recipes of the papers, from seeds of single heads, from published word vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,20 +13,20 @@ from attnscope.tasks.text import Vectors, initial_embedding
 
 @dataclass(frozen=True)
 class Start:
-    """Which seed do the first weights come from? By default, the run's own. And which word vectors are published?"""
+    """Seeds of the initial weights, by default the run's own, and published word vectors."""
 
     weights: int | None = None  # of the whole network
-    heads: tuple[int, ...] = ()  # of single heads of attention, each drawn anew from a seed of its own
+    heads: tuple[int, ...] = ()  # of single heads of attention, each sampled anew from its own seed
     vectors: Vectors | None = None
 
     def resolved(self) -> "Start":
-        """With a checksum of what is read from a file: what a run's key is made of."""
+        """Return the same with a checksum of the file of vectors, as it enters the key of a run."""
         return self if self.vectors is None else replace(self, vectors=self.vectors.resolved())
 
 
 @torch.no_grad()
 def fan_in(model: nn.Module) -> None:
-    """Normal with variance 1 / fan-in, biases and first states zero (aitken2021, author's code)."""
+    """Initialise from a normal with variance 1 / fan-in, biases and first states zero (aitken2021, author's code)."""
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(0, parameter.shape[1] ** -0.5)
@@ -35,12 +35,12 @@ def fan_in(model: nn.Module) -> None:
 
 
 def as_torch_does(model: nn.Module) -> None:
-    """Each layer's own default."""
+    """Keep each layer's own default."""
 
 
 @torch.no_grad()
 def uniform_008(model: nn.Module) -> None:
-    """Every parameter, biases too, uniform in [-0.08, 0.08] (baan2019, author's code)."""
+    """Initialise every parameter, biases too, uniformly in [-0.08, 0.08] (baan2019, author's code)."""
     for parameter in model.parameters():
         parameter.uniform_(-0.08, 0.08)
 
@@ -53,7 +53,7 @@ INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {
 
 
 def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
-    """Draw heads of attention anew, the first ones first, each from its own seed and from nothing else."""
+    """Sample heads of attention anew, the first ones first, each from its own seed and from nothing else."""
     if not seeds:
         return
     restart = getattr(getattr(model, "attend", None), "restart", None)
@@ -65,19 +65,21 @@ def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
 
 @torch.no_grad()
 def start_words(model: nn.Module, vocabulary: Vocabulary, vectors: Vectors | None, seed: int) -> None:
-    """Let the table of words start from published vectors.
+    """Initialise the source embedding from published vectors.
 
-    Where these are shorter than the model's, its other numbers are drawn at random, as widely spread, and so are all
-    numbers of a word without a vector.
+    Where these are shorter than the embedding, its other dimensions are sampled from a normal of the same spread, and
+    so are all dimensions of a word without a vector.
     """
     if vectors is None:
         return
     table = getattr(getattr(model, "source_inputs", None), "table", None)
     if table is None:
-        raise BadSetting("start.vectors needs a model with a table of words, such as a classifier")
+        raise BadSetting("start.vectors needs a model with a learned source embedding, such as a classifier")
     known = initial_embedding(vocabulary, vectors.file, seed)
     size = known.matrix.shape[1]
-    require(size <= table.shape[1], f"published vectors have {size} numbers, the model's words only {table.shape[1]}")
+    require(
+        size <= table.shape[1], f"published vectors have {size} dimensions, the model's embedding only {table.shape[1]}"
+    )
     generator = torch.Generator().manual_seed(seed)
     table.copy_(torch.randn(table.shape, generator=generator) * known.matrix[known.found].std())
     table[:, :size] = known.matrix

@@ -1,8 +1,7 @@
-"""Which words speak for which class, by logistic regression? (snell2021 A.10)
+"""Logistic regression on bags of words (snell2021 A.10).
 
-A bag-of-words regression is the proxy with a penalty: eq. 56 is eq. 5 with W e as one matrix. So what is fitted here is
-given back as a BagOfWords, whose embeddings are the words' weights and whose W is the identity, and every probe can be
-asked of it.
+It is the proxy with a penalty: eq. 56 is eq. 5 with W e as one matrix. So the fitted model is a BagOfWords, whose
+embeddings are the words' weights and whose W is the identity, and every probe can be run on it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from attnscope.errors import require
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
-from attnscope.models.ibm import bag, check_numbers, unpadded
+from attnscope.models.ibm import bag, check_ids, unpadded
 from attnscope.tasks import Batch
 
 # C of scikit-learn, the inverse of the penalty: ten orders of magnitude (snell2021 A.10), 19 values (author's code).
@@ -27,12 +26,12 @@ INVERSE_PENALTIES = tuple(10 ** (half / 2) for half in range(-10, 9))
 # where a stronger one did (on SST, from C = 30 on).
 # Newton's steps get there; L-BFGS takes minutes for 25,000 long texts, where these take seconds.
 TOLERANCE = 1e-7
-LONGEST = 10_000  # steps
+MAX_STEPS = 10_000
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Each sentence's words as shares of its length, x of eq. 55, and its class."""
+    """Word frequencies of each sentence, x of eq. 55, and its class."""
 
     shares: csr_array  # sentences x words
     labels: Int[np.ndarray, " sentences"]
@@ -46,14 +45,14 @@ class Documents:
             sentences += unpadded(batch.source, batch.source_mask)
             labels += batch.target[:, 0].tolist()
         require(bool(sentences), "logistic regression was given no sentence")
-        check_numbers(np.array(labels), classes, "target")
+        check_ids(np.array(labels), classes, "target")
         counts = bag(sentences, words, "source")
         return cls(csr_array(diags_array(1 / np.maximum(counts.sum(1), 1)) @ counts), np.array(labels))
 
 
 @dataclass(frozen=True)
 class Regression:
-    """The regression whose penalty did best on validation; of equals, the one with the strongest penalty."""
+    """The regression with the best validation accuracy; of equals, the one with the strongest penalty."""
 
     model: BagOfWords
     inverse_penalty: float
@@ -65,9 +64,9 @@ class Regression:
         return self.model.embedding.detach()
 
     def token_scores(self, batch: Batch) -> Float[Tensor, "batch 1 source"]:
-        """The log-odds of the gold class by each word alone, zero on padding.
+        """Return the log-odds of the gold class by each word alone, zero on padding.
 
-        They rank as the probabilities do, which under a weak penalty are 1 in single precision, and tie.
+        They have the ranks of the probabilities, which under a weak penalty tie at 1 in single precision.
         """
         scores = log_odds(self.word_weights)[batch.source, batch.target]  # batch x source
         return (scores * batch.source_mask)[:, None]
@@ -80,13 +79,13 @@ def logistic_regression(
     classes: int,
     inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
 ) -> Regression:
-    """One regression for each penalty, from the strongest on, each starting where the last one ended."""
+    """Return the best of one regression per penalty, from the strongest on, each starting from the one before."""
     seen, unseen = Documents.of(training, words, classes), Documents.of(validation, words, classes)
     missing = sorted(set(range(classes)) - set(seen.labels.tolist()))
     require(not missing, f"no training sentence is of class {missing}; all {classes} classes are needed")
     # No intercept: shares add up to one, so that a constant added to every word's weight does the same.
     fitter = LogisticRegression(
-        solver="newton-cg", fit_intercept=False, tol=TOLERANCE, max_iter=LONGEST, warm_start=True
+        solver="newton-cg", fit_intercept=False, tol=TOLERANCE, max_iter=MAX_STEPS, warm_start=True
     )
     accuracies, weights = dict[float, float](), dict[float, np.ndarray]()
     for inverse in sorted(inverse_penalties):
@@ -98,14 +97,14 @@ def logistic_regression(
 
 
 def log_odds(weights: Float[Tensor, "words classes"]) -> Float[Tensor, "words classes"]:
-    """Of each class against all others."""
+    """Return the log-odds of each class against all others."""
     itself = torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
     others = weights[:, None].masked_fill(itself, -torch.inf)  # words x classes x classes
     return weights - others.logsumexp(-1)
 
 
 def as_bag_of_words(weights: Float[np.ndarray, "rows words"]) -> BagOfWords:
-    """scikit-learn has one row a class; of two classes, only the log-odds of the second, here shared between them."""
+    """Return a BagOfWords of scikit-learn's weights: one row per class; of two classes, one row of log-odds."""
     rows = np.concatenate([-weights, weights]) / 2 if len(weights) == 1 else weights
     model = BagOfWords(BagOfWordsSettings(size=len(rows)), source_words=rows.shape[1], target_words=len(rows))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The papers' own networks, as settings."""
+"""The papers' own networks, as settings by name, and how to build them."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
 
-# snell2021 A.8 and author's code: one table of words of size 256; W with a bias; the context passes a linear layer.
+# snell2021 A.8 and author's code: one embedding of size 256; W with a bias; a linear layer on the context.
 COPYING = EncoderDecoderSettings(
     cell="lstm", units=256, first_state="zero", attention="bilinear", inputs="learned", input_size=256,
     shared_inputs=True, context_layer=True, hidden=256, activation="tanh", readout_bias=True, initialisation="torch",
@@ -48,7 +48,7 @@ NETWORKS: dict[type, type[Model]] = {
 
 
 def build(settings: ModelSettings, source_words: int, target_words: int) -> Model:
-    """The network that these settings describe, with fresh weights."""
+    """Return the network that these settings describe, with new weights."""
     possible = ", ".join(kind.__name__ for kind in NETWORKS)
     require(
         type(settings) in NETWORKS,

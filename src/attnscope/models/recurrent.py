@@ -1,7 +1,10 @@
-"""What is left to chance in a forward pass, and whose chance is it?
+"""Layers of recurrent cells, in one direction or in both, with dropout between them.
 
-Alone, a model draws from torch's global generator. As one of many replicas it draws from a generator of its own, seeded
-as the global one would be, so that it sees what it would see alone.
+Sequences are padded, never packed: on a CPU packing costs several times the work. The backward direction reads each
+sentence reversed within its own length, so that padding always comes last, and no real state depends on it.
+
+Random numbers of a single model come from torch's global generator. One of an ensemble of seeds has a generator of its
+own, seeded as the global one would be, so that it gets the numbers that it would get alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +24,7 @@ GENERATORS: ContextVar[Sequence[torch.Generator]] = ContextVar("generators", def
 
 
 class Dropout(nn.Module):
-    """In training, each number is zero with this chance, and otherwise raised so that its mean stays."""
+    """Dropout from the generators of this module."""
 
     def __init__(self, chance: float):
         super().__init__()
@@ -35,14 +38,14 @@ class Dropout(nn.Module):
 
 
 def uniform_like(values: Tensor) -> Tensor:
-    """Numbers from 0 to 1 in the shape of `values`; under vmap, each replica's from its own generator."""
-    drawn: Tensor = Draw.apply(values)
-    return drawn
+    """Return uniform random numbers in the shape of `values`; under vmap, each replica's from its own generator."""
+    sampled: Tensor = Uniform.apply(values)
+    return sampled
 
 
 @contextmanager
 def generators(each: Sequence[torch.Generator]) -> Iterator[None]:
-    """One for each replica of what is mapped over inside the block."""
+    """Use one generator per replica of what is mapped over inside the block."""
     token = GENERATORS.set(each)
     try:
         yield
@@ -50,7 +53,7 @@ def generators(each: Sequence[torch.Generator]) -> Iterator[None]:
         GENERATORS.reset(token)
 
 
-class Draw(torch.autograd.Function):
+class Uniform(torch.autograd.Function):
     @staticmethod
     def forward(values: Tensor) -> Tensor:
         return torch.rand(values.shape, device=values.device)
@@ -60,7 +63,7 @@ class Draw(torch.autograd.Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def backward(ctx: Any, d_drawn: Tensor) -> None:
+    def backward(ctx: Any, gradient: Tensor) -> None:
         return None
 
     @staticmethod
@@ -72,7 +75,7 @@ class Draw(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Passage:
-    """One cell's way through a sequence, from which its gates follow. `order` is how it went, if not ahead."""
+    """The inputs and states of one cell over a sequence, from which its gates follow. `order`: if not forward."""
 
     name: str
     cell: Cell
@@ -88,10 +91,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Read:
-    """A sequence as layers of cells read it: the last layer's states, how each layer ended, and each cell's way."""
+    """An encoded sequence: the last layer's states, each layer's final state, and each cell's passage."""
 
     states: Float[Tensor, "batch steps state"]
-    final: tuple[State, ...]  # a layer; of two directions, their mean; empty states where they were not asked for
+    final: tuple[State, ...]  # one per layer; of two directions, their mean; empty where not asked for
     passages: tuple[Passage, ...]
 
     def gates(self) -> dict[str, Tensor]:
@@ -99,7 +102,7 @@ class Read:
 
 
 class Recurrent(nn.Module):
-    """Layers of cells with dropout between them; with two directions, states are theirs side by side."""
+    """Layers of cells with dropout between them; states of two directions are concatenated."""
 
     def __init__(
         self,
@@ -125,57 +128,57 @@ class Recurrent(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "batch steps input"], first: Sequence[State]
     ) -> Float[Tensor, "batch steps state"]:
-        """Ahead only, from given states: a decoder."""
+        """Return the states of a forward direction from given first states, as a decoder."""
         states = inputs
         for layer, cell in enumerate(self.ahead):
             states = cell(self.dropout(states) if layer else states, first[layer])
         return states
 
     def step(self, inputs: Float[Tensor, "batch input"], states: Sequence[State]) -> tuple[Tensor, tuple[State, ...]]:
-        """One step: what the last layer shows, and the states to go on from."""
-        shown, after = inputs, []
+        """Return the last layer's output of one step, and the states to go on from."""
+        output, after = inputs, []
         for layer, cell in enumerate(self.ahead):
-            shown, state = cell.step(self.dropout(shown) if layer else shown, states[layer])  # type: ignore[operator]
+            output, state = cell.step(self.dropout(output) if layer else output, states[layer])  # type: ignore[operator]
             after.append(state)
-        return shown, tuple(after)
+        return output, tuple(after)
 
     def read(
         self, inputs: Float[Tensor, "batch steps input"], mask: Bool[Tensor, "batch steps"], ends: bool = True
     ) -> Read:
-        """A whole sequence, from first states of its own; how it ends only if asked for, since that takes longer."""
+        """Return a sequence as encoded from the cells' first states; final states only with `ends`, since they cost."""
         states, order = inputs, reversal(mask)
         final, passages = list[State](), list[Passage]()
         for layer, cells in enumerate(self._layers()):
-            heard = self.dropout(states) if layer else states
+            inputs = self.dropout(states) if layer else states
             ways = (None, order)[: len(cells)]
-            told, first = [in_order(heard, way) for way in ways], [cell.initial(len(heard)) for cell in cells]
-            shown, last = zip(*read_each(cells, told, first, mask if ends else None), strict=True)
-            for side, *way in zip(("ahead", "back"), cells, told, shown, first, ways, strict=False):
+            ordered, first = [in_order(inputs, way) for way in ways], [cell.initial(len(inputs)) for cell in cells]
+            outputs, last = zip(*read_each(cells, ordered, first, mask if ends else None), strict=True)
+            for side, *way in zip(("ahead", "back"), cells, ordered, outputs, first, ways, strict=False):
                 passages.append(Passage(self._name(layer, side), *way))
-            shown = tuple(in_order(states, way) for states, way in zip(shown, ways, strict=True))
-            states = torch.cat(shown, -1) if self.back else shown[0]
+            outputs = tuple(in_order(output, way) for output, way in zip(outputs, ways, strict=True))
+            states = torch.cat(outputs, -1) if self.back else outputs[0]
             final.append(tuple(torch.stack(parts).mean(0) for parts in zip(*last, strict=True)))
         return Read(states, tuple(final), tuple(passages))
 
     def passages(self, inputs: Tensor, first: Sequence[State]) -> tuple[Passage, ...]:
-        """Each cell's way ahead, for the gates of a decoder; in evaluation mode it is the way of the forward pass."""
-        found, states = list[Passage](), inputs
+        """Return each cell's passage in the forward direction, for the gates of a decoder; in evaluation mode only."""
+        passages, states = list[Passage](), inputs
         for layer, (cell, begin) in enumerate(zip(self.ahead, first, strict=True)):
-            heard, states = states, cell(states, begin)
-            found.append(Passage(self._name(layer, "ahead"), cell, heard, states, begin))  # type: ignore[arg-type]
-        return tuple(found)
+            before, states = states, cell(states, begin)
+            passages.append(Passage(self._name(layer, "ahead"), cell, before, states, begin))  # type: ignore[arg-type]
+        return tuple(passages)
 
     def _layers(self) -> list[tuple[Cell, ...]]:
         sides = (self.ahead, self.back) if self.back else (self.ahead,)
         return list(zip(*sides, strict=True))
 
     def _name(self, layer: int, side: str) -> str:
-        """What comes before the name of a gate: nothing where there is one cell only."""
+        """Return what precedes the name of a gate: nothing where there is one cell only."""
         return ("" if len(self.ahead) == 1 else f"{layer + 1}.") + (f"{side}." if self.back else "")
 
 
 def reversal(mask: Bool[Tensor, "batch steps"]) -> Int[Tensor, "batch steps"]:
-    """Where to read at each step: the sentence from its end; padding stays where it is. Twice, it undoes itself.
+    """Return the order of reading backwards: the sentence from its end, padding in its place. It is its own inverse.
 
     >>> reversal(torch.tensor([[True, True, True, False]]))
     tensor([[2, 1, 0, 3]])

@@ -1,8 +1,12 @@
-"""How does a GRU run over a sequence faster than torch's own on a CPU?
+"""GRU and LSTM over a sequence, with a backward pass that is faster than torch's on a CPU and that vmap can map over.
 
-Going back through time, torch adds up the gradient of the recurrent matrix step by step, in small products. Here the
-gates' gradients are kept, and one large product at the end gives the same sum. Each is the state's gradient times a
-slope: slopes are worked out for all steps at once, which leaves three operations to each step on the way back.
+In backpropagation through time, torch accumulates the gradient of the recurrent matrix step by step, in small products.
+Here the gates' gradients are kept, and one large product at the end gives the same sum. In the GRU each is the state's
+gradient times a local derivative, which are computed for all steps at once, so that three operations per step remain.
+
+LSTM tensors are (steps x) replicas x batch x units: `torch.func.vmap` makes the replica axis longer, and a step is one
+product however long it is. On a GPU torch's fused cell does the rest of a step, and nothing waits for the device, so
+that all of it can be captured in a CUDA graph.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +24,7 @@ FEW_INPUTS = 16  # fewer of them, and torch is slow to find the gradient of a ma
 class GRUScan(torch.autograd.Function):
     """Here gates come in the order new, reset, keep; in `recurrent` the new one is last, as torch has it.
 
-    `bias` is added to `seen`, what the old state says to the new one before the reset gate acts on it.
+    `bias` is added to `candidate`, the old state's part of the new one before the reset gate acts on it.
     """
 
     @staticmethod
@@ -30,17 +34,17 @@ class GRUScan(torch.autograd.Function):
         recurrent: Float[Tensor, "gates units"],
         bias: Float[Tensor, " units"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gates = from_inputs.detach()  # they take the place of what comes from the inputs, which no one needs afterwards
+        gates = from_inputs.detach()  # gates overwrite the projected inputs, which are not needed afterwards
         states = first.repeat(len(gates) + 1, 1, 1)  # the first state and all that follow
-        seen = torch.empty_like(states[1:])
+        candidate = torch.empty_like(states[1:])
         sizes = (len(bias), 2 * len(bias))
         news, both = gates.split(sizes, -1)  # new; reset and keep
         of_both, of_new = recurrent.t().split(sizes[::-1], -1)
-        for old, after, gate, new, said in by_step(states[:-1], states[1:], both, news, seen):
+        for old, after, gate, new, part in by_step(states[:-1], states[1:], both, news, candidate):
             reset, keep = gate.addmm_(old, of_both).sigmoid_().chunk(2, -1)
-            torch.addmm(bias, old, of_new, out=said)
-            torch.lerp(tanh_(new.addcmul_(reset, said)), old, keep, out=after)
-        return states, gates, seen
+            torch.addmm(bias, old, of_new, out=part)
+            torch.lerp(tanh_(new.addcmul_(reset, part)), old, keep, out=after)
+        return states, gates, candidate
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -51,9 +55,9 @@ class GRUScan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_states: Tensor, *_: None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        recurrent, states, gates, seen = ctx.saved_tensors
+        recurrent, states, gates, candidate = ctx.saved_tensors
         before, units = states[:-1], states.shape[-1]
-        d_gates, keeps = slopes(before, gates, seen), gates[..., 2 * units :]
+        d_gates, keeps = derivatives(before, gates, candidate), gates[..., 2 * units :]
         d_state = d_states[-1]
         for d_here, d_gate, keep in reversed([*by_step(d_states[:-1], d_gates, keeps)]):
             d_gate.mul_(d_state[:, None])
@@ -62,49 +66,49 @@ class GRUScan(torch.autograd.Function):
         return d_gates[:, :, :3].flatten(2), d_state, d_recurrent, d_gates[:, :, 3].sum((0, 1))
 
 
-def slopes(
+def derivatives(
     before: Float[Tensor, "steps batch units"],
     gates: Float[Tensor, "steps batch gates"],
-    seen: Float[Tensor, "steps batch units"],
+    candidate: Float[Tensor, "steps batch units"],
 ) -> Float[Tensor, "steps batch 4 units"]:
-    """How much the next state moves with what goes into new, reset and keep, and with what is seen.
+    """Return the derivatives of the next state by the inputs of new, reset and keep, and by the candidate.
 
-    In this order, the first three are what inputs speak to, the last three what the old state does.
+    The first three depend on the inputs, the last three on the old state.
     """
     new, reset, keep = gates.chunk(3, -1)
-    found = gates.new_empty(*gates.shape[:-1], 4, before.shape[-1])
-    of_new, of_reset, of_keep, of_seen = found.unbind(-2)
+    result = gates.new_empty(*gates.shape[:-1], 4, before.shape[-1])
+    of_new, of_reset, of_keep, of_candidate = result.unbind(-2)
     write = 1 - keep
     torch.addcmul(write, write * new, new, value=-1, out=of_new)
-    torch.mul(of_new, reset, out=of_seen)
-    torch.mul(torch.addcmul(of_seen, of_seen, reset, value=-1), seen, out=of_reset)
+    torch.mul(of_new, reset, out=of_candidate)
+    torch.mul(torch.addcmul(of_candidate, of_candidate, reset, value=-1), candidate, out=of_reset)
     torch.mul((before - new).mul_(keep), write, out=of_keep)
-    return found
+    return result
 
 
 def by_step(*parts: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Each step's share of all parts."""
+    """Yield each step of all parts."""
     return zip(*(part.unbind(0) for part in parts), strict=True)
 
 
 def tanh_(x: Tensor) -> Tensor:
-    """In place, by way of the sigmoid, which is several times faster on a CPU."""
+    """Apply tanh in place by way of the sigmoid, which is several times faster on a CPU."""
     return x.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
 def gru_scan(
     inputs: Float[Tensor, "batch steps input"], first: Float[Tensor, "batch units"], weights: tuple[Tensor, ...]
 ) -> Float[Tensor, "batch steps units"]:
-    """As nn.GRU does, given its input and recurrent matrices and their biases."""
+    """Return the states of nn.GRU, given its input and recurrent matrices and their biases."""
     of_input, of_state, input_bias, state_bias = weights
     units = first.shape[-1]
-    of_both, of_seen = state_bias.split((2 * units, units))
+    of_both, of_candidate = state_bias.split((2 * units, units))
     rows = inputs.transpose(0, 1).flatten(0, 1)  # (steps batch) x input
     matrix = of_input.roll(units, 0).t()  # the new gate first
     matrix = matrix.contiguous() if len(matrix) < FEW_INPUTS else matrix
     from_inputs = torch.addmm(input_bias.roll(units, 0) + pad(of_both, (units, 0)), rows, matrix)
     by_gate = from_inputs.unflatten(0, (inputs.shape[1], inputs.shape[0]))  # steps x batch x gates
-    states: Tensor = GRUScan.apply(by_gate, first, of_state, of_seen)[0]
+    states: Tensor = GRUScan.apply(by_gate, first, of_state, of_candidate)[0]
     return states[1:].transpose(0, 1)
 
 
@@ -172,7 +176,7 @@ def over_replicas(
     in_dims: tuple[int | None, ...],
     inputs: tuple[Tensor | None, ...],
 ) -> tuple[Outputs, tuple[int, ...]]:
-    """What is mapped over joins the replicas, third from the last axis of every tensor here, and leaves them again."""
+    """Apply a function with the mapped axis joined to the replicas, the third axis from the last of every tensor."""
 
     def joined(x: Tensor | None, dim: int | None) -> Tensor | None:
         if x is None:
@@ -185,7 +189,7 @@ def over_replicas(
 
 
 def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
-    """The gates take the place of what comes from the inputs, which no one needs afterwards."""
+    """Run an LSTM; gates overwrite the projected inputs, which are not needed afterwards."""
     gates = from_inputs.detach()
     states, cells = (gates.new_empty(*gates.shape[:-1], state.shape[-1]) for _ in range(2))
     for i, gate in enumerate(gates.unbind(0)):
@@ -202,7 +206,7 @@ def scan_in_place(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: T
 def back_in_place(
     d_states: Tensor, d_cells: Tensor | None, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
-    """The gates' gradients take their place, unless the gates are to be kept for another way back."""
+    """Backpropagate; the gates' gradients overwrite the gates, unless these are kept for another backward pass."""
     d_gates = torch.empty_like(gates) if torch._C._autograd._get_current_graph_task_keep_graph() else gates
     d_state, d_cell = gates.new_zeros(first.shape), gates.new_zeros(first.shape)
     for i in reversed(range(len(gates))):
@@ -225,7 +229,7 @@ def back_in_place(
 
 
 def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tensor) -> Outputs:
-    """As above on a GPU, where the fused cell takes (replicas batch) x units."""
+    """Run an LSTM on a GPU, where the fused cell takes (replicas batch) x units."""
     replicas, batch, _ = state.shape
     cell, steps = cell.flatten(0, 1).contiguous(), []
     for from_input in from_inputs.flatten(1, 2).unbind(0):
@@ -239,7 +243,7 @@ def fused_scan(from_inputs: Tensor, state: Tensor, cell: Tensor, recurrent: Tens
 def fused_back(
     d_states: Tensor, d_cells: Tensor | None, first: Tensor, recurrent: Tensor, cells: Tensor, gates: Tensor
 ) -> Outputs:
-    """As above; what comes from a later step is added to a step's own gradient by the product that makes it."""
+    """Backpropagate on a GPU; a later step's gradient is added by the product that computes it."""
     d_state, d_cell = d_states[-1], gates.new_zeros(first.shape)
     d_gates: list[Tensor] = []  # last step first
     for i in reversed(range(len(gates))):
@@ -256,24 +260,24 @@ def rows(x: Float[Tensor, "steps replicas batch width"]) -> Float[Tensor, "repli
     return x.transpose(0, 1).flatten(1, 2)
 
 
-Way = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs, first state and cell, weights
+Run = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs, first state and cell, weights
 
 
 def lstm_scan(
     inputs: Float[Tensor, "batch steps input"], first: tuple[Tensor, ...], weights: tuple[Tensor, ...]
 ) -> tuple[Float[Tensor, "batch steps units"], Float[Tensor, "batch steps units"]]:
-    """As nn.LSTM does, given its input and recurrent matrices and their biases: h and c at every step."""
+    """Return h and c of nn.LSTM at every step, given its input and recurrent matrices and their biases."""
     return lstm_scans([(inputs, first, weights)])[0]
 
 
-def lstm_scans(ways: Sequence[Way]) -> list[tuple[Tensor, Tensor]]:
-    """Several LSTMs of one size, each on its own way, step by step together, as if they were replicas."""
-    projected = [from_inputs(inputs, weights) for inputs, _, weights in ways]
-    state, cell = (torch.stack(parts) for parts in zip(*(first for _, first, _ in ways), strict=True))
-    recurrent = torch.stack([weights[1] for *_, weights in ways])
-    together = torch.cat(projected, 1) if len(ways) > 1 else projected[0]
+def lstm_scans(runs: Sequence[Run]) -> list[tuple[Tensor, Tensor]]:
+    """Return h and c of several LSTMs of one size, each on its own inputs, stepping together as replicas."""
+    projected = [from_inputs(inputs, weights) for inputs, _, weights in runs]
+    state, cell = (torch.stack(parts) for parts in zip(*(first for _, first, _ in runs), strict=True))
+    recurrent = torch.stack([weights[1] for *_, weights in runs])
+    together = torch.cat(projected, 1) if len(runs) > 1 else projected[0]
     states, cells, _ = LSTMScan.apply(together, state, cell, recurrent)
-    return [(states[:, i].transpose(0, 1), cells[:, i].transpose(0, 1)) for i in range(len(ways))]
+    return [(states[:, i].transpose(0, 1), cells[:, i].transpose(0, 1)) for i in range(len(runs))]
 
 
 def from_inputs(

@@ -259,7 +259,7 @@ def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measureme
 def judged(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[LinkedPair]) -> AlignmentQuality:
     counts = AlignmentAccumulator()
     for (source, target), pair in zip(gold, pairs, strict=True):
-        pair.score(frozenset(model.links(source, target)), counts)
+        pair.score(frozenset(model.word_alignment(source, target)), counts)
     return counts.result()
 
 

@@ -313,8 +313,7 @@ def audit(
     settings = Settings(quick, budget, batch_size, texts, seed, examples)
     with asking("audit") as seen:
         found = audit_model(
-            _run(model, store), data, out, settings, split=split, device=device, progress=seen,
-            against=None if against is None else _run(against, store),
+            model, data, out, settings, split=split, against=against, device=device, store=store, progress=seen
         )  # fmt: skip
     typer.echo(f"{found.verdict.label}: {found.headline}")
     for test in found.tests:
@@ -349,15 +348,6 @@ def _printed(table: "DataFrame") -> str:
     rest = len(table) - MAX_PRINTED_ROWS
     text = table.head(MAX_PRINTED_ROWS).to_string()
     return text if rest <= 0 else f"{text}\n… {rest} more rows; --csv FILE saves all of them"
-
-
-def _run(model: str, store: Path) -> str:
-    """The folder of a run that is named by its key; anything else as it is."""
-    from attnscope.lab.experiment import find_run
-    from attnscope.lab.store import Store
-
-    known = set() if Path(model).exists() or not store.is_dir() else set(Store(store).keys())
-    return str(find_run(model, Store(store)).folder) if any(key.startswith(model) for key in known) else model
 
 
 def _use(data: Path | None) -> None:

@@ -2,17 +2,22 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import attnscope
 from attnscope.auditing import Example, Report, Settings, audit, runner
 from attnscope.errors import AttnscopeError
+from attnscope.faithfulness.records import ANSWERS
+from attnscope.models.loaded import LoadedModel, TaskReader
+from attnscope.tasks import Copying
 from auditing.known_answers import hiding, honest, told
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
 
@@ -179,7 +184,7 @@ def test_texts_that_cannot_be_asked_about_are_refused(rows, said, lines, tmp_pat
 
 def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
     texts = lines([TEXT] * 3)
-    with pytest.raises(AttnscopeError, match="there is no folder"):
+    with pytest.raises(AttnscopeError, match="there is no model"):
         audit(tmp_path / "nothing", texts, tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(AttnscopeError, match="has no config"):
@@ -191,7 +196,7 @@ def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
         audit(without, texts, tmp_path / "out")
     with pytest.raises(AttnscopeError, match="needs texts"):
         audit(saved(tmp_path / "model"), None, tmp_path / "out")
-    with pytest.raises(AttnscopeError, match="has no reader"):
+    with pytest.raises(AttnscopeError, match="gives no Traces"):
         audit("torch.nn:Identity", texts, tmp_path / "out")
     with pytest.raises(AttnscopeError, match="there is no function made"):
         audit("auditing.known_answers:made", texts, tmp_path / "out")
@@ -225,8 +230,82 @@ def test_a_run_of_the_store_is_audited_on_its_own_task(tmp_path):
     found = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, max_texts=12))
     assert found.model.kind == "classifier"
     assert not [part.failed for part in found.parts.values() if part.failed]
-    with pytest.raises(AttnscopeError, match="give no data"):
-        audit(run.folder, "texts.jsonl", tmp_path / "out")
+    by_key = attnscope.audit(run.folder.name, store=tmp_path / "runs", quick=True, max_texts=12)
+    assert numbers(by_key) == numbers(found)
+
+
+def test_a_translator_is_audited_with_teacher_forcing_whatever_its_own_decoding(tmp_path):
+    task = Copying(distribution="sampled", num_words=6, length=5, test_size=8)
+    torch.manual_seed(0)
+    model = attnscope.build(attnscope.MODELS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
+    reports = {}
+    for decoding in ("teacher_forced", "greedy"):
+        model.decoding = decoding
+        loaded = LoadedModel(model, TaskReader(task), "aed", task)
+        reports[decoding] = numbers(audit(loaded, quick=True))
+        assert model.decoding == decoding
+    assert reports["greedy"] == reports["teacher_forced"]
+
+
+def test_models_in_memory_and_all_kinds_of_data_are_audited():
+    rows = [{"text": text, "label": label} for text, label in zip(SOURCES, LABELS, strict=True)]
+    model, tokenizer = foreign("bert"), tokenizer_for("bert")
+    kinds = [rows, [(row["text"], row["label"]) for row in rows], pd.DataFrame(rows)]
+    reports = [audit(model, data, tokenizer=tokenizer, quick=True, max_texts=3) for data in kinds]
+    reports.append(audit(attnscope.load(model, tokenizer=tokenizer), rows, quick=True, max_texts=3))
+    assert all(numbers(report) == numbers(reports[0]) for report in reports)
+    assert reports[0].model.architecture == "BertForSequenceClassification"
+
+
+def test_a_hugging_face_dataset_is_audited():
+    datasets = pytest.importorskip("datasets")
+    rows = [{"text": text, "label": label} for text, label in zip(SOURCES, LABELS, strict=True)]
+    report = audit(foreign("bert"), datasets.Dataset.from_list(rows), tokenizer=tokenizer_for("bert"), quick=True)
+    assert report.data.texts == len(rows)
+
+
+def test_a_report_is_a_table_a_figure_a_page_and_json(audited, tmp_path):
+    report = audited[0]["hiding"]
+    table = report.table()
+    assert list(table.index) == [test.name for test in report.tests]
+    assert table.loc["dependence on attention", "answer"] == "no"
+    assert len(report.plot().get_yticklabels()) == len(report.tests)
+    assert report.headline in report._repr_html_()
+    assert json.loads(report.to_json()) == report.to_dict()
+    assert report.save(tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert Report.load(report.save(tmp_path / "audit.json")) == report
+    with pytest.raises(AttnscopeError, match=r"saved as \.html or \.json"):
+        report.save(tmp_path / "page.pdf")
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert audit(honest(), told(20), quick=True).answer in ANSWERS
+    assert list(tmp_path.iterdir()) == []
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "results" / "audits").glob("*/audit.json"))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
+def test_audits_of_the_first_version_are_read(path, tmp_path):
+    content, report = json.loads(path.read_text(encoding="utf-8")), Report.load(path)
+    assert report.answer == content["verdict"]["answer"]
+    assert [test.value for test in report.tests] == [test["value"] for test in content["verdict"]["tests"]]
+    assert report.model.architecture == content["model"]["what"]
+    assert report.data.available == content["data"]["of"]
+    assert set(report.parts) <= set(runner.PARTS)
+    assert Report.load(report.save(tmp_path / "audit.json")) == report
+    report.save(tmp_path / "page.html")
+
+
+def test_with_care_is_one_word_for_users(tmp_path, lines):
+    content = json.loads(PUBLISHED[0].read_text(encoding="utf-8")) | {"parts": {}}
+    report = Report.from_dict(content)
+    assert report.answer == "partly"
+    assert report.verdict.label == "with care"
+    page = report.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "partly" not in re.sub(r"<style>.*</style>|class=\"[^\"]*\"", "", page, flags=re.DOTALL)
 
 
 def test_intervals_are_those_of_the_mean():

@@ -10,13 +10,16 @@ import torch
 from scipy.stats import kendalltau
 from torch import nn
 
+import attnscope
 from attnscope.errors import BadSetting
 from attnscope.faithfulness import checks, examples, translator
 from attnscope.faithfulness.records import to_json
-from attnscope.faithfulness.subject import TRANSLATOR, Example, Sample, ScoreCache, Subject, from_examples, from_task
+from attnscope.faithfulness.subject import Sample, ScoreCache, Subject
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
+from attnscope.models.inputs import Example, Inputs
+from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.probes.adversary import (
     SearchSettings,
     maximise_distance,
@@ -26,7 +29,6 @@ from attnscope.probes.adversary import (
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import tvd
 from attnscope.probes.saliency import gold_log_probability, influence
-from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks import Copying
 from attnscope.tasks.task import trimmed
 from attnscope.testing.clauses import half_in_training, state_changes, state_of
@@ -86,17 +88,18 @@ class Closed(GivesTrace, EmbedsSource, nn.Module):
 
 def copying(model, count=9, links=True):
     task = Copying(distribution="sampled", num_words=WORDS, length=LENGTH, test_size=count)
-    gold = tuple(GoldAlignment.of([(i, i) for i in range(LENGTH)]) for _ in range(count)) if links else None
-    read = from_task(task, next(task.batches(size=count)))
-    return Subject(model, "copier", TRANSLATOR, type(model).__name__, (), count, read, gold)
+    inputs = Inputs.of(LoadedModel(model, TaskReader(task), "copier", task), None, max_texts=count)
+    diagonal = frozenset((i, i) for i in range(LENGTH))
+    inputs.alignments = ((diagonal, diagonal),) * count if links else None
+    return Subject(LoadedModel(model, TaskReader(task), "copier", task), inputs)
 
 
 def marian(seed=0):
-    model = adapter("marian").double()
-    pairs = [Example(*pair) for pair in zip(SOURCES, TARGETS, strict=True)]
-    pairs += [Example(s, t) for (s, _), (_, t) in pairwise(zip(SOURCES, TARGETS, strict=True))]
-    links = tuple(GoldAlignment.of([(0, 0)]) for _ in pairs)
-    return Subject(model, "marian", TRANSLATOR, "Marian", (), len(pairs), from_examples(model, pairs), links)
+    model = attnscope.load(adapter("marian").double())
+    point = frozenset({(0, 0)})
+    pairs = [*zip(SOURCES, TARGETS, strict=True)]
+    pairs += [(s, t) for (s, _), (_, t) in pairwise(zip(SOURCES, TARGETS, strict=True))]
+    return Subject(model, Inputs.of(model, [Example(*pair, alignment=(point, point)) for pair in pairs]))
 
 
 def recurrent(**settings):
@@ -151,13 +154,14 @@ def test_what_is_lost_without_a_word_is_what_loops_say():
     subject = marian()
     found = {row["token removed"]: row["log-probability lost"] for row in asked("erasure", subject).table}
     means = []
-    for one in subject.texts(1):
+    for one in subject.inputs.texts(1):
         batch, words = one.batch, one.batch.source.shape[1] - 1  # the last is </s>
         with torch.no_grad():
             trace = subject.model(batch)
             whole = gold_log_probability(trace)[0, :-1]
             kept = [[j for j in range(words + 1) if j != i] for i in range(words)]
-            rest = [replace(batch, source=batch.source[:, k], source_mask=batch.source_mask[:, k]) for k in kept]
+            names = ("source", "source_mask", "source_special")
+            rest = [replace(batch, **{name: getattr(batch, name)[:, k] for name in names}) for k in kept]
             lost = torch.stack([whole - gold_log_probability(subject.model(one))[0, :-1] for one in rest])
         top = trace.attention.mean(1)[0, :-1, :words].argmax(1)
         attended = lost.gather(0, top[None])[0]
@@ -169,7 +173,7 @@ def test_rank_correlations_are_those_of_scipy():
     subject = marian()
     table = {row["scores"]: row["τ"] for row in asked("correlation", subject).table}
     taus = []
-    for one in subject.texts(1):
+    for one in subject.inputs.texts(1):
         attention = subject.model(one.batch).attention.mean(1)[0, :-1, :-1].detach()
         slopes = influence(subject.model, one.batch).values[0, :-1, :-1].abs()
         taus.append(np.mean([kendalltau(a, s).statistic for a, s in zip(attention, slopes, strict=True)]))
@@ -208,7 +212,7 @@ def test_padding_does_not_matter_to_adversaries(kind):
     for size in (1, 3, 7):
         parts = [
             search_token_adversaries(subject.model, one.batch, one.batch.target_mask, FEW)
-            for one in subject.texts(size)
+            for one in subject.inputs.texts(size)
         ]
         found.append(torch.cat([part.jsd for part in parts]))
     torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
@@ -229,7 +233,7 @@ def test_the_model_is_left_as_it_was(kind):
 @pytest.mark.parametrize("kind", ["marian", "closed", "readout", "input"])
 def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
-    model, batch = subject.model, subject.read(slice(4)).batch
+    model, batch = subject.model, subject.inputs.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
     found = search_token_adversaries(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
     sentence, step = words.nonzero().unbind(1)
@@ -246,7 +250,7 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
 
 
 def test_words_hang_together_only_where_attention_reaches_later_ones():
-    batch = recurrent().read(slice(3)).batch
+    batch = recurrent().inputs.read(slice(3)).batch
     together = {
         name: CounterfactualAttention.of(recurrent(context=name).model, batch, tokens=batch.target_mask).coupled
         is not None
@@ -265,7 +269,7 @@ def test_a_classifier_is_the_case_of_one_output_word():
 
 def test_a_penalty_that_finds_its_size_gets_as_far_in_fewer_steps():
     subject = marian()
-    batch = subject.read(slice(None)).batch
+    batch = subject.inputs.read(slice(None)).batch
     quick, slow = (
         search_token_adversaries(subject.model, batch, batch.target_mask, settings).jsd.mean()
         for settings in (replace(SHORT, steps=100), SearchSettings(restarts=2, steps=300, learning_rate=0.1))
@@ -281,7 +285,7 @@ def test_a_penalty_may_not_shrink_where_it_should_grow():
 def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
     subject = marian()
     with pytest.raises(BadSetting, match="decisions of a classifier"):
-        search_adversaries_in_batch(subject.model, subject.read(slice(2)).batch)
+        search_adversaries_in_batch(subject.model, subject.inputs.read(slice(2)).batch)
 
 
 def test_links_on_the_diagonal_are_found_by_a_copier():
@@ -336,7 +340,7 @@ def test_leave_one_out_is_computed_once_for_several_tests():
 
 def test_the_cache_of_scores_is_bounded():
     subject = marian()
-    batches = [one.batch for one in subject.texts(1)]
+    batches = [one.batch for one in subject.inputs.texts(1)]
     cache = ScoreCache(max_bytes=3 * 400)
     for batch in batches:
         cache.get("score", batch, lambda: torch.zeros(100))
@@ -348,10 +352,9 @@ def test_the_cache_of_scores_is_bounded():
 
 def test_sentences_without_a_choice_of_words_count_for_nothing():
     """One source word cannot be ranked: the sentence is left out, and one sentence alone has no interval."""
-    model = adapter("marian").double()
-    example = Example("a", "ein hund")
-    subject = Subject(model, "m", TRANSLATOR, "Marian", (), 1, from_examples(model, [example]))
-    assert subject.read(slice(1)).batch.source.shape[1] == 2
+    model = attnscope.load(adapter("marian").double())
+    subject = Subject(model, Inputs.of(model, [("a", "ein hund")]))
+    assert subject.inputs.read(slice(1)).batch.source.shape[1] == 2
     assert asked("erasure", subject).tests[0].answer == "unclear"
     assert asked("correlation", subject).tests[0].answer == "unclear"
     assert asked("examples", subject).examples == []
@@ -360,7 +363,7 @@ def test_sentences_without_a_choice_of_words_count_for_nothing():
 def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
     subject = marian()
     batch = texts(subject.model).batch
-    assert torch.equal(trimmed(batch, slice(2)).source, subject.read(slice(2)).batch.source)
+    assert torch.equal(trimmed(batch, slice(2)).source, subject.inputs.read(slice(2)).batch.source)
     few = translator.quality(subject, Sample(subject, 2)).table[1]["mean"]
     with torch.no_grad():
         each = gold_log_probability(subject.model(trimmed(batch, slice(2))))

@@ -10,8 +10,8 @@ from attnscope.auditing import drawing
 from attnscope.auditing.drawing import ClassifierExample, Column, TranslatorExample, cell_text, columns_of
 from attnscope.auditing.report import DataInfo, Report
 from attnscope.faithfulness.records import LABELS, Answer, Part
-from attnscope.faithfulness.subject import TRANSLATOR
 from attnscope.files import write_atomically
+from attnscope.models.loaded import TRANSLATOR
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Picture, environment

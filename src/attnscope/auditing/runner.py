@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,16 +15,21 @@ import torch
 from torch import nn
 
 import attnscope
-from attnscope.auditing.opening import opened
 from attnscope.auditing.report import DataInfo, ModelInfo, Provenance, Report
 from attnscope.errors import AttnscopeError, require
 from attnscope.faithfulness import checks, classifier, examples, translator
 from attnscope.faithfulness.records import FORMAT, Part, mapping, to_json
-from attnscope.faithfulness.subject import CLASSIFIER, TRANSLATOR, Example, Sample, Subject
+from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.faithfulness.verdict import verdict
 from attnscope.files import read_json, write_json
+from attnscope.lab.experiment import Run
+from attnscope.loading import load
+from attnscope.models.adapters.hugging_face import HuggingFace
 from attnscope.models.capabilities import GivesTrace
+from attnscope.models.inputs import Data, Inputs
+from attnscope.models.loaded import CLASSIFIER, TRANSLATOR, LoadedModel
 
+ModelLike = str | Path | nn.Module | Run | LoadedModel
 Progress = Callable[[int, int, str], None]  # texts done, texts in all, title of the part
 Check = Callable[[Subject, Sample], Part | None]
 FIRST_TEXTS, GROWTH = 8, 4  # under a budget: texts of the first try, and how many times as many at the next one
@@ -42,7 +47,7 @@ class PartPlan:
     def num_texts(self, subject: Subject, quick: bool) -> int:
         """Return the number of texts; half as many sentences of a translator, which has many output words each."""
         most = self.quick if quick else self.full
-        return min(subject.count, most if subject.kind == CLASSIFIER else most // 2)
+        return min(len(subject.inputs), most if subject.is_classifier else most // 2)
 
 
 PARTS = {
@@ -113,37 +118,45 @@ class Options(TypedDict, total=False):
 
 
 def audit(
-    model: str | Path | nn.Module,
-    data: str | Path | Sequence[Example] | None = None,
+    model: ModelLike,
+    data: Data = None,
     out: str | Path | None = None,
     settings: Settings | None = None,
     *,
     split: str | None = None,
-    against: str | Path | nn.Module | None = None,
+    against: ModelLike | None = None,
+    tokenizer: object | None = None,
     device: str | None = None,
+    store: str | Path = "runs",
     progress: Progress = lambda done, total, title: None,
     **options: Unpack[Options],
 ) -> Report:
     """Audit a model: may its attention be read as an explanation?
 
     Args:
-        model: A folder of `save_pretrained`, "hf:owner/name", a run, "file.py:function", or an adapter.
-        data: The texts, with labels or translations; None for a run, which is audited on its own test set.
+        model: Anything that `attnscope.load` takes: a folder, "hf:owner/name", a run, "file.py:function", an adapter, a
+            Hugging Face model in memory with its `tokenizer`, or a LoadedModel.
+        data: Texts with labels or translations: a path, a list of dicts or of (text, label) pairs, a DataFrame, a
+            Hugging Face Dataset, a Task, or None for the test set of a run's own task.
         out: A folder for audit.html and audit.json. Parts that an earlier attempt left there are used again, if they
             are about the same weights and texts. None: nothing is written.
         settings: How much is measured.
         split: The split of the data; by default test, if there is one.
         against: The same model from another seed, to compare with.
+        tokenizer: The tokenizer of a Hugging Face model in memory.
         device: Where the model is moved to; by default it stays where it is.
+        store: The folder of runs in which a key is looked up.
         progress: Called with the number of texts done, the number in all, and the title of the part.
         options: Single settings, such as quick=True.
     """
-    chosen = replace(settings or Settings(), **options)
-    subject = on_device(device, opened(model, data, split, chosen.max_texts, chosen.seed))
-    other = None if against is None else on_device(device, opened(against, data, split, chosen.max_texts, chosen.seed))
-    check(subject, other)
-    with teacher_forced(subject, other):
-        folder = None if out is None else Path(out)
+    chosen, folder = replace(settings or Settings(), **options), None if out is None else Path(out)
+    models = [load(one, tokenizer=tokenizer, device=device, store=store) for one in (model, against) if one is not None]
+    subject, *others = [open_subject(loaded, data, split, chosen) for loaded in models]
+    other = others[0] if others else None
+    if other is not None:
+        one, two = models
+        require(one.kind == two.kind, f"{one.name} is a {one.kind}, but {two.name} a {two.kind}")
+    with teacher_forced(*models):
         report = compile_report(subject, Parts(subject, other, chosen, folder, progress).all(), chosen)
     if folder is not None:
         report.save(folder / "audit.json")
@@ -151,22 +164,18 @@ def audit(
     return report
 
 
-def on_device(device: str | None, subject: Subject) -> Subject:
-    if device is not None:
-        subject.model.to(device)
-    return subject
-
-
-def check(subject: Subject, other: Subject | None) -> None:
-    require(subject.count > 1, f"there is only one text to audit {subject.name} on; an audit needs several")
-    if other is not None:
-        require(subject.kind == other.kind, f"{subject.name} is a {subject.kind}, but {other.name} a {other.kind}")
+def open_subject(loaded: LoadedModel, data: Data, split: str | None, settings: Settings) -> Subject:
+    """Return the model with the texts that it is audited on."""
+    require(not loaded.fixed_attention, f"{loaded.name} was trained with fixed attention: it has none of its own")
+    inputs = Inputs.of(loaded, data, split=split, max_texts=settings.max_texts, seed=settings.seed, needs_targets=True)
+    require(len(inputs) > 1, f"there is only one text to audit {loaded.name} on; an audit needs several")
+    return Subject(loaded, inputs)
 
 
 @contextmanager
-def teacher_forced(*subjects: Subject | None) -> Iterator[None]:
+def teacher_forced(*loaded: LoadedModel) -> Iterator[None]:
     """Decode with teacher forcing, so that every output word has one attention and one gold word to compare with."""
-    models = [one.model for one in subjects if one is not None and isinstance(one.model, GivesTrace)]
+    models = [one.module for one in loaded if isinstance(one.module, GivesTrace)]
     before = [model.decoding for model in models]
     try:
         for model in models:
@@ -267,7 +276,7 @@ class Parts:
 
 def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> dict[str, Check]:
     """Return the check of every part of this audit, in order."""
-    found = SHARED | CHECKS[subject.kind]
+    found = SHARED | CHECKS[subject.loaded.kind]
     if other is not None:
         found["another_seed"] = checks.another_seed(other)
     return {name: found[name] for name in PARTS if name in found and (settings.examples or name != "examples")}
@@ -281,7 +290,7 @@ def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
         for name, tensor in {} if one is None else one.model.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    for texts in subject.texts(settings.batch_size):
+    for texts in subject.inputs.texts(settings.batch_size):
         for row, mask in zip(texts.batch.source, texts.batch.source_mask, strict=True):
             digest.update(row[mask].cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
@@ -291,17 +300,17 @@ def compile_report(subject: Subject, parts: dict[str, Part], settings: Settings)
     """Return the report: the verdict that follows from the parts, and what was audited how."""
     tests = [test for part in parts.values() for test in part.tests]
     heads = parts["formation"].heads if "formation" in parts else {}
-    source = subject.source
+    loaded, inputs, module = subject.loaded, subject.inputs, subject.model
     return Report(
         verdict(subject, tests), parts,
         ModelInfo(
-            subject.name, subject.kind, subject.architecture, subject.classes,
-            len(set(heads.get("layer", (0,)))), len(set(heads.get("head", (0,)))),
+            loaded.name, loaded.kind, type(module.model if isinstance(module, HuggingFace) else module).__name__,
+            loaded.classes, len(set(heads.get("layer", (0,)))), len(set(heads.get("head", (0,)))),
         ),
         DataInfo(
-            source.name, source.split, subject.count, source.available,
-            sum(texts.cut for texts in subject.texts(settings.batch_size)), subject.has_rationales,
-            subject.alignments is not None,
+            inputs.origin.name, inputs.origin.split, len(inputs), inputs.origin.available,
+            sum(texts.cut for texts in inputs.texts(settings.batch_size)), inputs.has_rationales,
+            inputs.alignments is not None,
         ),
         Provenance(
             asdict(settings), sum(part.seconds or 0.0 for part in parts.values()),

@@ -18,7 +18,7 @@ from torch import Tensor
 from attnscope.errors import require
 from attnscope.faithfulness.criteria import RANK_CORRELATION, SINGLE_TOKEN, TOKEN_IDENTITY, UNIQUENESS, Interval
 from attnscope.faithfulness.records import Part, RankAgreement, Row, rows
-from attnscope.faithfulness.subject import CLASSIFIER, PairScores, PerText, PerWord, Reading, Sample, Subject
+from attnscope.faithfulness.subject import PairScores, PerText, PerWord, Reading, Sample, Subject
 from attnscope.models.capabilities import EmbedsSource, ReadsOut
 from attnscope.models.inference import evaluating
 from attnscope.probes.adversary import (
@@ -149,7 +149,7 @@ def correlation(subject: Subject, sample: Sample) -> Part:
 
 def adversary(subject: Subject, sample: Sample) -> Part:
     """Return how far attention can move while the output stays (Jain and Wallace 2019): exactly, or by a search."""
-    classifier = subject.kind == CLASSIFIER
+    classifier = subject.is_classifier
     settings = classifier_search(sample) if classifier else translator_search(sample)
     chosen = sample if classifier else replace(sample, batch_size=GROUP)
     found = PerText()
@@ -173,9 +173,9 @@ def adversary(subject: Subject, sample: Sample) -> Part:
 def batch_adversaries(reading: Reading, settings: SearchSettings) -> BatchAdversaries:
     """Return one adversary per output word; exact for two classes with a linear readout."""
     model, batch = reading.model, reading.texts.batch
-    if reading.subject.kind != CLASSIFIER:
+    if not reading.subject.is_classifier:
         return search_token_adversaries(model, reading.batch, reading.outputs, settings)
-    exact = len(reading.subject.classes) == 2 and reading.counterfactual.contributions is not None
+    exact = len(reading.subject.loaded.classes) == 2 and reading.counterfactual.contributions is not None
     return exact_adversaries_in_batch(model, batch) if exact else search_adversaries_in_batch(model, batch, settings)
 
 
@@ -198,7 +198,7 @@ def single_tokens(subject: Subject, sample: Sample) -> Part:
     model = subject.model
     if not isinstance(model, ReadsOut):
         return Part(["Single-token sufficiency needs a model with `context_of` and `readout`."])
-    found, measure = PerText(), decision_measures if subject.kind == CLASSIFIER else word_measures
+    found, measure = PerText(), decision_measures if subject.is_classifier else word_measures
     for reading in sample.readings():
         for name, values in measure(model, reading).items():
             found.add(name, reading.by_text(values))
@@ -280,19 +280,19 @@ def another_seed(other: Subject) -> Callable[[Subject, Sample], Part]:
 
     def compare(subject: Subject, sample: Sample) -> Part:
         taus, distances = PerText(), PerText()
-        for texts, same in zip(sample(), other.texts(sample.batch_size, sample.num_texts), strict=True):
+        for texts, same in zip(sample(), other.inputs.texts(sample.batch_size, sample.num_texts), strict=True):
             one, two = Reading.of(subject, texts), Reading.of(other, same)
-            check_same_tokens(one.batch, two.batch, other.name)
+            check_same_tokens(one.batch, two.batch, other.loaded.name)
             foreign, shuffled = two.attention.to(one.attention), one.shuffled(sample.seed)
-            random = one.random(sample.seed).to(one.attention) if subject.kind == CLASSIFIER else shuffled
+            random = one.random(sample.seed).to(one.attention) if subject.is_classifier else shuffled
             for name, score, weights in ((SEED, foreign, foreign), (SHUFFLED, random, shuffled)):
                 taus.add(name, one.rank_correlation(one.attention, score))
                 distances.add(name, one.by_text(relative_jsd(one.attention, weights)))
         tau, far = taus.means(), distances.means()
         sentence = (
-            f"{other.name} ranks tokens with τ = {tau[SEED].value:.2f} to the attention of {subject.name}, at "
-            f"{far[SEED].value:.0%} of the largest distance (JSD); shuffled weights get {tau[SHUFFLED].value:.2f} and "
-            f"{far[SHUFFLED].value:.0%}."
+            f"The attention of {other.loaded.name} has a rank correlation of τ = {tau[SEED].value:.2f} with that of "
+            f"{subject.loaded.name}, at {far[SEED].value:.0%} of the largest distance (JSD); shuffled weights get "
+            f"{tau[SHUFFLED].value:.2f} and {far[SHUFFLED].value:.0%}."
         )
         columns = "JSD, share of the maximum"
         return Part(

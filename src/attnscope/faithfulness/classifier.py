@@ -29,7 +29,7 @@ DEPENDENCE_COLUMNS = {
 def quality(subject: Subject, sample: Sample) -> Part:
     """Return accuracy and macro F1 beside the share of the commonest class."""
     found = decide(subject.model, sample.batches())
-    commonest = float(np.bincount(found.gold, minlength=len(subject.classes)).max() / len(found.gold))
+    commonest = float(np.bincount(found.gold, minlength=len(subject.loaded.classes)).max() / len(found.gold))
     sentence = (
         f"It classifies {found.accuracy:.1%} of these texts correctly; always predicting the commonest class would "
         f"get {commonest:.1%}. Attention can explain a decision, not make up for a poor one."
@@ -108,7 +108,7 @@ def token_scores(reading: Reading) -> dict[str, Float[Tensor, "batch source"]]:
 
 def plausibility(subject: Subject, sample: Sample) -> Part | None:
     """Return the agreement of attention with human rationales (DeYoung et al. 2020), where there are any."""
-    if not subject.has_rationales:
+    if not subject.inputs.has_rationales:
         return None
     probe = PlausibilityAccumulator(seed=sample.seed)
     for reading in sample.readings():

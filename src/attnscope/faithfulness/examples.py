@@ -1,6 +1,6 @@
 """Examples worth looking at: typical texts, extreme ones, and those that the model gets wrong."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attnscope.faithfulness.records import Part, ScoredExample
-from attnscope.faithfulness.subject import CLASSIFIER, PairScores, Reading, Sample, Subject
+from attnscope.faithfulness.subject import PairScores, Reading, Sample, Subject
 from attnscope.faithfulness.translator import gold_values, log_probabilities
 from attnscope.models.adapters import Texts, by_word
 from attnscope.models.capabilities import ReadsOut
@@ -90,8 +90,7 @@ def translation_examples(subject: Subject, sample: Sample) -> Part:
         *((SHARPEST, one) for one in by_entropy[:1]),
         *((FLATTEST, one) for one in by_entropy[-1:]),
     ]
-    decode = decoder(subject.model, names)
-    return Part(examples=[translation_example(subject, one, why, decode) for why, one in without_repeats(reasons)])
+    return Part(examples=[translation_example(subject, one, why, names) for why, one in without_repeats(reasons)])
 
 
 def candidates(reading: Reading, first: int, confidence: Sequence[float], *more: Sequence[int]) -> list[Candidate]:
@@ -113,8 +112,8 @@ def without_repeats(reasons: Iterable[tuple[str, Candidate]]) -> list[tuple[str,
 
 
 def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExample:
-    reading = Reading.of(subject, subject.read(slice(one.index, one.index + 1)))
-    source, model = reading.texts.source, subject.model
+    reading = Reading.of(subject, subject.inputs.read(slice(one.index, one.index + 1)))
+    source, model, classes = reading.texts.source, subject.model, subject.loaded.classes
     scores = {name: by_word(values, source)[0, 0] for name, values in shown_scores(reading).items()}
     if isinstance(model, ReadsOut):
         alone = token_probabilities(model, reading.trace).tokens[:, None]
@@ -122,14 +121,14 @@ def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExampl
         scores[ALONE] = (by_word(alone.nan_to_num(), source) / count)[0, 0]
     return ScoredExample(
         reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()),
-        predicted=f"{subject.classes[one.predicted]} ({one.confidence:.2f})", gold=subject.classes[one.gold],
+        predicted=f"{classes[one.predicted]} ({one.confidence:.2f})", gold=classes[one.gold],
         scores={name: [rounded(value) for value in values.tolist()] for name, values in scores.items()},
     )  # fmt: skip
 
 
-def translation_example(subject: Subject, one: Candidate, reason: str, decode: "Decode") -> ScoredExample:
+def translation_example(subject: Subject, one: Candidate, reason: str, names: dict[int, str]) -> ScoredExample:
     """Return scores summed over the tokens of a source word; of a token alone, the mean."""
-    reading = Reading.of(subject, subject.read(slice(one.index, one.index + 1)))
+    reading = Reading.of(subject, subject.inputs.read(slice(one.index, one.index + 1)))
     source, target, model = reading.texts.source, reading.texts.target, subject.model
     scores = {name: by_word(values, source, target)[0] for name, values in shown_scores(reading).items()}
     if isinstance(model, ReadsOut):
@@ -138,7 +137,7 @@ def translation_example(subject: Subject, one: Candidate, reason: str, decode: "
     predicted, units = reading.trace.predictions[0].cpu(), target.unit[0]
     return ScoredExample(
         reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()), target=target.names[0],
-        predicted=tuple(decode(predicted[units == unit]) for unit in range(len(target.names[0]))),
+        predicted=tuple(decode(subject, predicted[units == unit], names) for unit in range(len(target.names[0]))),
         scores={
             name: [[None if np.isnan(value) else round(value, DIGITS) for value in row] for row in values.tolist()]
             for name, values in scores.items()
@@ -148,27 +147,15 @@ def translation_example(subject: Subject, one: Candidate, reason: str, decode: "
 
 def shown_scores(reading: Reading) -> dict[str, PairScores]:
     scores = {"attention": reading.attention, "leave-one-out": reading.leave_one_out}
-    if reading.subject.kind == CLASSIFIER and reading.gradient is not None:
+    if reading.subject.is_classifier and reading.gradient is not None:
         scores["gradient × input"] = reading.gradient
     return scores
 
 
-Decode = Callable[[Int[Tensor, " tokens"]], str]
-
-
-def decoder(model: object, names: dict[int, str]) -> Decode:
-    """Return a function from token ids to text: by the model's own reader, or by the names seen in the texts."""
-    reader = getattr(model, "reader", None)
-
-    def decode(ids: Tensor) -> str:
-        text: str = reader.text(ids) if hasattr(reader, "text") else ""
-        if text.strip():
-            return text.strip()
-        if hasattr(reader, "target_vocabulary"):
-            return " ".join(reader.target_vocabulary.decode(ids.tolist()))
-        return " ".join(names.get(i, f"<token {i}>") for i in ids.tolist())
-
-    return decode
+def decode(subject: Subject, ids: Int[Tensor, " tokens"], names: dict[int, str]) -> str:
+    """Return token ids as text; special tokens, of which the reader makes none, by their names in the texts."""
+    text = subject.loaded.reader.text(ids).strip()
+    return text or " ".join(names.get(i, f"<token {i}>") for i in ids.tolist())
 
 
 def target_names(texts: Texts) -> dict[int, str]:

@@ -1,22 +1,21 @@
 """The model under audit, the texts it is audited on, and its own reading of each batch of them."""
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.faithfulness.criteria import Interval
-from attnscope.models.adapters import Texts, Words, rollout
-from attnscope.models.adapters.readers import NO_WORD, Pieced
+from attnscope.models.adapters import Texts, rollout
 from attnscope.models.capabilities import EmbedsSource, HasLayers, SelfAttends
 from attnscope.models.inference import evaluating
+from attnscope.models.inputs import Inputs
+from attnscope.models.loaded import CLASSIFIER, LoadedModel
 from attnscope.models.trace import Trace
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import CounterfactualAttention, random_keys, trace_and_mask
@@ -25,33 +24,11 @@ from attnscope.probes.heads.sentences import SpecialTokens
 from attnscope.probes.removal import random_score
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import GoldAlignment
-from attnscope.tasks import Task
-from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
-from attnscope.tasks.task import trimmed
+from attnscope.tasks.batch import Batch
 
-CLASSIFIER, TRANSLATOR = "classifier", "translator"
 CACHE_BYTES = 1 << 28
 PerWord = Float[Tensor, "batch target"]  # one number per output word
 PairScores = Float[Tensor, "batch target source"]  # one number per output word and source token
-
-
-@dataclass(frozen=True)
-class Example:
-    """A text with its class or translation and, where people gave them, rationale and word alignment."""
-
-    source: str | tuple[str, ...]
-    target: str | tuple[str, ...]
-    rationale: Float[np.ndarray, " words"] | None = None  # per word, the fraction of annotators who marked it
-    alignment: GoldAlignment | None = None
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """Where the texts come from."""
-
-    name: str = "given texts"
-    split: str | None = None
-    available: int | None = None  # texts before sampling
 
 
 class ScoreCache:
@@ -74,33 +51,30 @@ class ScoreCache:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and its texts."""
+    """A model and the texts that it is audited on."""
 
-    model: nn.Module
-    name: str
-    kind: str  # classifier or translator
-    architecture: str  # the class of the model
-    classes: tuple[str, ...]
-    count: int  # texts
-    read: Callable[[slice], Texts]  # some of the texts, in their order
-    alignments: tuple[GoldAlignment, ...] | None = None
-    source: DataSource = DataSource()
+    loaded: LoadedModel
+    inputs: Inputs
     cache: ScoreCache = field(default_factory=ScoreCache, repr=False)
 
-    def texts(self, size: int, most: int | None = None) -> Iterator[Texts]:
-        """Yield the first `most` texts, or all, in batches."""
-        end = self.count if most is None else min(most, self.count)
-        for start in range(0, end, size):
-            yield self.read(slice(start, min(start + size, end)))
+    @property
+    def model(self) -> nn.Module:
+        return self.loaded.module
+
+    @property
+    def is_classifier(self) -> bool:
+        return self.loaded.kind == CLASSIFIER
 
     @property
     def depth(self) -> int:
         """The number of layers whose attention can be changed one by one."""
         return self.model.depth if isinstance(self.model, HasLayers) else 1
 
-    @property
-    def has_rationales(self) -> bool:
-        return self.read(slice(0, 1)).batch.rationale is not None
+    @cached_property
+    def alignments(self) -> tuple[GoldAlignment, ...] | None:
+        """Gold word alignments, where every text has one."""
+        known = self.inputs.alignments
+        return None if known is None else tuple(GoldAlignment.of(*links) for links in known)
 
 
 @dataclass(frozen=True)
@@ -115,7 +89,7 @@ class Sample:
     progress: Callable[[int], None] = lambda texts: None  # called with the number of texts done
 
     def __call__(self) -> Iterator[Texts]:
-        for texts in self.subject.texts(self.batch_size, self.num_texts):
+        for texts in self.subject.inputs.texts(self.batch_size, self.num_texts):
             yield texts
             self.progress(len(texts.batch))
 
@@ -144,10 +118,10 @@ class Reading:
 
     @classmethod
     def of(cls, subject: Subject, texts: Texts) -> "Reading":
-        """Return what one forward pass gives."""
+        """Return the reading of these texts, from one forward pass."""
         trace, attended = trace_and_mask(subject.model, texts.batch)
         batch = texts.batch.to(trace.source.device)
-        if subject.kind == CLASSIFIER:
+        if subject.is_classifier:
             decided = replace(batch, target=trace.predictions)
             return cls(subject, texts, decided, trace, attended, batch.word_mask, batch.target_mask)
         special = SpecialTokens.of(subject.model, batch)
@@ -202,7 +176,7 @@ class Reading:
 
     def random(self, seed: int) -> PairScores:
         """A random score, which depends on the text and the seed, not on the batch."""
-        if self.subject.kind == CLASSIFIER:
+        if self.subject.is_classifier:
             return random_score(self.batch, seed)[:, None]
         return random_keys(self.trace, range(1), seed)[0][:, 0].double()
 
@@ -242,48 +216,3 @@ class PerText:
     def means(self) -> dict[str, Interval]:
         """Return the mean of each name with its interval."""
         return {name: Interval.of(self[name]) for name in self.parts}
-
-
-def from_examples(model: Any, examples: Sequence[Example]) -> Callable[[slice], Texts]:
-    """Read by the model's own reader, batch by batch."""
-
-    def read(rows: slice) -> Texts:
-        some = examples[rows]
-        texts: Texts = model.reader.read([example.source for example in some], [example.target for example in some])
-        if any(example.rationale is None for example in some):
-            return texts
-        marks = pad_sequence([torch.from_numpy(np.asarray(e.rationale, dtype=np.float32)) for e in some], True)
-        return replace(texts, batch=replace(texts.batch, rationale=marked(texts.source, marks)))
-
-    return read
-
-
-def marked(source: Words, marks: Float[Tensor, "batch words"]) -> Float[Tensor, "batch positions"]:
-    """The marks of words, at each of their pieces; none on special tokens and padding."""
-    places = source.places.gather(1, source.unit.clamp(min=0)).masked_fill(source.unit < 0, NO_WORD)
-    inside = (places >= 0) & (places < marks.shape[1])
-    found = marks.to(places.device).gather(1, places.clamp(0, marks.shape[1] - 1))
-    return found.masked_fill(~inside, 0.0)
-
-
-def from_task(task: Task, drawn: Batch) -> Callable[[slice], Texts]:
-    """Sentences of a task, as it numbers them: a position is a word."""
-
-    def read(rows: slice) -> Texts:
-        batch = trimmed(drawn, rows)
-        source = named(batch.source, batch.source_mask, task.source_vocabulary)
-        return Texts(batch, source, named(batch.target, batch.target_mask, task.target_vocabulary), cut=0)
-
-    return read
-
-
-def named(
-    numbers: Int[Tensor, "batch positions"], mask: Bool[Tensor, "batch positions"], vocabulary: Vocabulary
-) -> Words:
-    rows = [row[kept].tolist() for row, kept in zip(numbers.cpu(), mask.cpu(), strict=True)]
-    return Words.of([pieced(row, tuple(vocabulary.decode(row))) for row in rows])
-
-
-def pieced(numbers: Sequence[int], words: tuple[str, ...]) -> Pieced:
-    """Every position a word of its own, but for special ones."""
-    return Pieced(words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(numbers)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from attnscope.faithfulness.criteria import COMPREHENSIVENESS, DEPENDENCE, REQUIRED
 from attnscope.faithfulness.records import Answer, Test, Verdict
-from attnscope.faithfulness.subject import TRANSLATOR, Subject
+from attnscope.faithfulness.subject import Subject
 
 HEADLINES: dict[Answer, str] = {
     "yes": "Attention may be shown as a reason for {what}: the output depends on it, removing attended tokens changes "
@@ -28,7 +28,7 @@ def verdict(subject: Subject, tests: Sequence[Test]) -> Verdict:
     """Return the verdict on a model, with the paragraphs that explain it."""
     required = [test for test in tests if test.name in REQUIRED]
     answer = decide(required, tests)
-    what = "the choice of words" if subject.kind == TRANSLATOR else "single decisions"
+    what = "single decisions" if subject.is_classifier else "the choice of words"
     reasons = " ".join(test.sentence for test in required)
     paragraphs = (judged_attention(subject), reasons, *other_results(required, tests), stability(tests))
     return Verdict(answer, HEADLINES[answer].format(what=what), paragraphs, tuple(tests))
@@ -54,7 +54,7 @@ def judged_attention(subject: Subject) -> str:
     deep = "of the last layer, averaged over its heads"
     return (
         f"The attention judged here is that {deep if subject.depth > 1 else 'of the model'}, as it would be shown to "
-        f"users beside each output, on up to {subject.count} texts."
+        f"users beside each output, on up to {len(subject.inputs)} texts."
     )
 
 

@@ -21,9 +21,9 @@ from attnscope.studies.snell2021.counting import (
     MULTI30K,
     MULTI30K_FRENCH,
     SIZES,
-    Trained,
-    backwards,
+    NetworkSizes,
     in_words,
+    reverse,
 )
 from attnscope.studies.snell2021.experiments import PROFILES
 from attnscope.tasks import CORPORA, END, Copying, Keyword, Preparation, Words
@@ -95,9 +95,9 @@ TINY = replace(
     pairs=20,
     initialisations=2,
     sentences=50,
-    draws=2,
-    optimal=Trained(in_words(MULTI30K), units=8, steps=4, batch_size=4, checkpoints=(), sentences=6),
-    aligner=Trained(MULTI30K_FRENCH, units=8, steps=20, batch_size=4, checkpoints=(0, 1, 2, 20), sentences=8),
+    samples=2,
+    optimal=NetworkSizes(in_words(MULTI30K), units=8, steps=4, batch_size=4, checkpoints=(), sentences=6),
+    aligner=NetworkSizes(MULTI30K_FRENCH, units=8, steps=20, batch_size=4, checkpoints=(0, 1, 2, 20), sentences=8),
 )
 
 
@@ -196,7 +196,7 @@ def test_the_published_medians_are_those_without_punctuation_and_with_headers():
     if any(isinstance(case.settings, MissingData) for case in messages.values()):
         pytest.skip("ATTNSCOPE_DATA does not name a folder with 20 Newsgroups")
     assert list(messages) == ["20newsgroups", table9.WITH_HEADERS]
-    assert table9.spoken_length(messages[table9.WITH_HEADERS].settings) == 183
+    assert table9.median_length_without_punctuation(messages[table9.WITH_HEADERS].settings) == 183
 
 
 # Equation 15 --------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_the_first_derivative_is_that_of_a_small_step_downhill():
     before = (model.embedding @ model.output.weight.T).detach()
     found = eq15.first_derivative(model, pairs)
     assert model.embedding.grad is None
-    for batch in eq15.batches(pairs, 6):
+    for batch in eq15.pair_batches(pairs, 6):
         model.total_loss(batch).backward()
     with torch.no_grad():
         after = (model.embedding - step * model.embedding.grad) @ (
@@ -230,7 +230,7 @@ def test_the_first_derivative_is_that_of_a_small_step_downhill():
 
 def test_the_first_derivative_does_not_depend_on_how_many_sentences_memory_holds(monkeypatch):
     whole = eq15.first_derivative(proxy(), random_pairs())
-    monkeypatch.setattr(eq15, "AT_A_TIME", 1)
+    monkeypatch.setattr(eq15, "MAX_NUMBERS", 1)
     torch.testing.assert_close(eq15.first_derivative(proxy(), random_pairs()), whole)
 
 
@@ -252,7 +252,7 @@ def test_through_the_softmax_as_a_small_change_goes():
 
 def test_pairs_keep_their_words_under_other_numbers():
     pairs = [(np.array([9, 4, 9]), np.array([7])), (np.array([4]), np.array([2, 7]))]
-    found, sources, targets = eq15.renumbered(pairs)
+    found, sources, targets = eq15.renumber(pairs)
     assert (sources, targets) == (2, 2)
     assert [x.tolist() for x, _ in found] == [[1, 0, 1], [0]]
     assert [y.tolist() for _, y in found] == [[1], [0, 1]]
@@ -266,22 +266,22 @@ def test_the_power_of_d_is_found():
 
 
 def test_the_worked_row_of_figure_1():
-    found = fig1.worked_row()
+    found = fig1.worked_example()
     assert found["translation"] == pytest.approx(20 / 62)
     assert round(found["translation"], 2) == 0.32
     assert found["alignment"] == pytest.approx(0.74, abs=0.01)
 
 
 def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
-    task = backwards(in_words(MULTI30K))
-    assert fig1.named_words(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
+    task = reverse(in_words(MULTI30K))
+    assert fig1.ids_of(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
     with pytest.raises(BadSetting, match="palast: no source word"):
-        fig1.named_words(task, ("haus", "palast"))
+        fig1.ids_of(task, ("haus", "palast"))
     bags = counting.bags_of(task, task.batches("training"))
     frequent = task.source_vocabulary.decode(fig1.frequent_words(task, bags))
     assert len(frequent) == 5
     assert set(frequent) <= set(DICTIONARY.values())
-    translated = fig1.translated(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
+    translated = fig1.best_translations(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
     assert task.target_vocabulary.decode(translated) == ["house"]
 
 
@@ -305,14 +305,14 @@ def test_a_word_occurs_with_itself_59_times_as_often_as_39_times_with_another():
 
 def test_a_sentence_in_order_has_its_copy_on_the_diagonal():
     batch = Copying(distribution="sampled", num_words=60).training_batch(0, 0, 3)
-    ordered = fig4.in_order(batch)
+    ordered = fig4.sorted_sentence(batch)
     assert sorted(batch.source[0, :-1].tolist()) == ordered.source[0].tolist() == ordered.target[0].tolist()
 
 
 def test_the_class_of_most_words_is_guessed():
     task = Keyword(num_words=5, length=6)
     model = IBMModel1.counted(counting.bags_of(task, [task.training_batch(0, 0, 500)]))
-    assert fig5.guessed(model, task)["accuracy"] > 0.95
+    assert fig5.accuracies(model, task)["accuracy"] > 0.95
 
 
 # The optimal attention ----------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
     side = aligners.Side.of(["Mr.", "Speaker", "can't"], Preparation())
     assert side.pieces == ["mr", ".", "speaker", "ca", "n't"]
     assert side.words == [0, 0, 1, 2, 2]
-    pair = aligners.LinkedPair(side, side, aligners.GoldLinks.of([[0, 0], [2, 2]]))
+    pair = aligners.AlignedPair(side, side, aligners.GoldAlignment.of([[0, 0], [2, 2]]))
     counts = AlignmentAccumulator()
     pair.score(frozenset([(0, 0), (1, 1), (3, 4)]), counts)
     assert counts.result().error_rate == 0
@@ -343,14 +343,14 @@ def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
     write_jsonl(tmp_path / aligners.FILE, [row])
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     with pytest.raises(Malformed, match="lists of words"):
-        aligners.linked_pairs(Preparation(), 1)
+        aligners.load_gold(Preparation(), 1)
 
 
 def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
     task = replace(MULTI30K_FRENCH, vocabulary=Words(min_count=1))
-    pairs = aligners.linked_pairs(task.preparation, 12)
-    _, known = aligners.numbered(task, pairs)
-    _, all_known = aligners.extended(task, pairs)
+    pairs = aligners.load_gold(task.preparation, 12)
+    _, known = aligners.encode_pairs(task, pairs)
+    _, all_known = aligners.encode_all_words(task, pairs)
     for (few, _), (all_, _), pair in zip(known, all_known, pairs, strict=True):
         assert (few == all_).tolist() == [word in DICTIONARY for word in pair.source.pieces]
         assert few[-1] == UNKNOWN
@@ -364,7 +364,7 @@ def test_half_of_the_way_and_the_first_tenth():
 
 
 def test_the_network_keeps_one_table_of_words_only_where_the_languages_share_one():
-    shared = Trained(MULTI30K, units=16, steps=1, batch_size=1, checkpoints=(), sentences=1)
+    shared = NetworkSizes(MULTI30K, units=16, steps=1, batch_size=1, checkpoints=(), sentences=1)
     settings = aligners.PRESETS["translation"]
     assert shared.network(settings).shared_inputs
     assert not replace(shared, task=MULTI30K_FRENCH).network(settings).shared_inputs
@@ -375,6 +375,6 @@ def test_the_network_keeps_one_table_of_words_only_where_the_languages_share_one
 @pytest.mark.corpus
 def test_there_are_447_gold_sentences(corpus):
     rows = corpus(aligners.FILE)
-    pairs = aligners.linked_pairs(Preparation(), 1000)
+    pairs = aligners.load_gold(Preparation(), 1000)
     assert len(pairs) == len(rows) == 447
     assert sum(len(pair.gold.sure) for pair in pairs) == 4038

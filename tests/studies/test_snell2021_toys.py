@@ -35,7 +35,7 @@ from studies import well_formed
 
 FINDINGS = (FIG3, FIG6, FIG7, SEC6_2)
 TOYS = ToySizes(
-    seeds=2, units=8, batch_size=4, length=5, test_size=6, steps=20, enough=0.99, reorderings=2,
+    seeds=2, units=8, batch_size=4, length=5, test_size=6, steps=20, stop_at_accuracy=0.99, reorderings=2,
     heads=HeadSizes(together=2, bases=(0, 1), groups=1, data_seeds=2, steps=10, shown=20),
     keyword=KeywordSizes(seeds=2, units=6, input_size=6, length=5, test_size=20, steps=30),
 )  # fmt: skip

@@ -1,40 +1,36 @@
-"""Is attention best off where β is large? The optimal attention against the lexical probe. (snell2021 A.1)
+"""Does optimal attention put its weight where β is large? (snell2021 A.1)
 
 Not always: with the logits of eq. 29 the best attention leaves out the position with the largest β. But mostly: the
 paper's network with p = σ(W(c + d)), whose loss is convex in the attention, has A(α^opt, β) = .53 on Multi30k.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.models.inference import evaluating
-from attnscope.probes.agreement import Agreement, AgreementAccumulator
+from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.lexical import lexical_scores
-from attnscope.probes.optimal import OptimalAttention, minimise, one_head, solve_optimal_attention
-from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.probes.optimal import minimise, one_head, solve_optimal_attention
+from attnscope.studies.bars import BarValues, draw_bars
 from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, published_by
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
-from attnscope.studies.snell2021.experiments import Sizes
+from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.tasks import Batch, Translation
 from attnscope.training.evaluation import bleu, sample_sentences
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-published = published_by("snell2021")
-
 EXAMPLE, CORPUS = "counter-example", "Multi30k"
-TOGETHER = 16  # sentences in a batch
-ZERO = 1e-4  # what counts as no attention
+BATCH_SIZE = 16
+ZERO = 1e-4  # attention below this counts as none
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,8 @@ class CounterExample:
 
 
 @dataclass(frozen=True)
-class Optimised:
-    """How many validation sentences are measured, and whether the network was trained as long as the paper's."""
+class OptimalSettings:
+    """The number of validation sentences, and whether the network is trained as the paper's."""
 
     sentences: int
     whole: bool
@@ -58,136 +54,122 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     whole = (chosen.units, chosen.steps) == (PAPER.optimal.units, PAPER.optimal.steps)
     return {
         EXAMPLE: Case(settings=CounterExample()),
-        CORPUS: Case({"network": network}, Optimised(chosen.sentences, whole)),
+        CORPUS: Case({"network": network}, OptimalSettings(chosen.sentences, whole)),
     }
 
 
-# What is measured ---------------------------------------------------------------------------------------------------
+# Measurement ---------------------------------------------------------------------------------------------------------
 
 
-def measure(subject: TrainedCase) -> Measurement:
+def measure(subject: TrainedCase[CounterExample | OptimalSettings]) -> Measurement:
     if isinstance(subject.settings, CounterExample):
-        return solved(subject.settings)
-    return agreed(subject.runs["network"], subject.settings)
+        return solve_example(subject.settings)
+    return optimal_on_corpus(subject.runs["network"], subject.settings)
 
 
-def solved(example: CounterExample) -> Measurement:
-    """The best attention of the counter-example, and β."""
-    places = torch.tensor(example.logits)
-    gold, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, len(places), dtype=torch.bool)
-    problem = one_head(places[None], torch.zeros(1, 1, places.shape[1]), gold, mask)
+def solve_example(example: CounterExample) -> Measurement:
+    """Return the optimal attention of the counter-example, and β."""
+    logits = torch.tensor(example.logits)
+    gold, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, len(logits), dtype=torch.bool)
+    problem = one_head(logits[None], torch.zeros(1, 1, logits.shape[1]), gold, mask)
     weights, _ = minimise(problem, torch.ones_like(gold, dtype=torch.bool))
-    probe = places.softmax(-1)[:, 0]
-    numbers = {f"attention_{i}": weights[0, 0, i - 1].item() for i in range(1, len(places) + 1)}
-    return numbers | {f"lexical_{i}": probe[i - 1].item() for i in range(1, len(places) + 1)}
+    scores = {"attention": weights[0, 0], "lexical": logits.softmax(-1)[:, 0]}
+    return {f"{name}_{i}": value for name, values in scores.items() for i, value in enumerate(values.tolist(), 1)}
 
 
-def agreed(run: Run, settings: Optimised) -> Measurement:
+def optimal_on_corpus(run: Run, settings: OptimalSettings) -> Measurement:
+    """Return the agreement of optimal attention with β, both losses per word, and BLEU."""
     model, task = run.model(decoding="teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
-    best, own, losses = AgreementAccumulator(), AgreementAccumulator(), list[Any]()
-    for batch in batches(task, settings.sentences):
+    best, own = AgreementAccumulator(), AgreementAccumulator()
+    losses, own_losses, words, gaps = list[float](), list[float](), 0, list[float]()
+    for batch in validation_batches(task, settings.sentences):
         with evaluating(model):
             trace = model(batch.to(run.experiment.device))
-        found, probe = solve_optimal_attention(model, trace), lexical_scores(model, trace).log_odds.double()
-        best.update(found.scores().values, probe, trace)
+        solution, probe = solve_optimal_attention(model, trace), lexical_scores(model, trace).log_odds.double()
+        best.update(solution.scores().values, probe, trace)
         own.update(trace.attention.mean(1).double(), probe, trace)
-        losses.append(sums(found))
-    translated = bleu(model, task, most=settings.sentences)
+        losses.append(solution.loss.nansum().item())
+        own_losses.append(solution.own_loss.nansum().item())
+        words += int(solution.target_mask.sum())
+        gaps.append(float(solution.gap.nan_to_num(0.0).max()))
+    agreement, translations = best.result(), bleu(model, task, most=settings.sentences)
     return {
         "whole": settings.whole,
-        **named(best.result(), own.result()),
-        **averages(losses),
-        "bleu": translated.score,
-        "signature": translated.signature,
-        "sentences": translated.sentences,
+        "agreement": agreement.top,
+        "chance": agreement.chance,
+        "kendall": agreement.kendall,
+        "attention_lexical": own.result().top,
+        "loss": sum(losses) / words,
+        "own_loss": sum(own_losses) / words,
+        "gap": max(gaps),
+        "bleu": translations.score,
+        "signature": translations.signature,
+        "sentences": translations.sentences,
     }
 
 
-def batches(task: Translation, count: int) -> Iterator[Batch]:
-    """Validation sentences of similar length together."""
+def validation_batches(task: Translation, count: int) -> Iterator[Batch]:
+    """Yield validation sentences in batches of similar length."""
     part = task.part("validation")
     chosen = sample_sentences(part, count)
-    for start in range(0, len(chosen), TOGETHER):
-        yield part.batch(chosen[start : start + TOGETHER])
+    for start in range(0, len(chosen), BATCH_SIZE):
+        yield part.batch(chosen[start : start + BATCH_SIZE])
 
 
-def named(best: Agreement, own: Agreement) -> dict[str, float]:
-    return {"agreement": best.top, "chance": best.chance, "kendall": best.kendall, "attention_lexical": own.top}
+# Claims, table and figure --------------------------------------------------------------------------------------------
 
-
-def sums(found: OptimalAttention) -> tuple[float, float, int, float]:
-    words = int(found.target_mask.sum())
-    gap = float(found.gap.nan_to_num(0.0).max())
-    return found.loss.nansum().item(), found.own_loss.nansum().item(), words, gap
-
-
-def averages(losses: list[tuple[float, float, int, float]]) -> dict[str, float]:
-    best, own, words, gaps = zip(*losses, strict=True)
-    return {"loss": sum(best) / sum(words), "own_loss": sum(own) / sum(words), "gap": max(gaps)}
-
-
-# What is claimed and shown ------------------------------------------------------------------------------------------
-
-IN_EXAMPLE = {f"attention_{i}": f"α^opt of position {i}" for i in (1, 2, 3)} | {
+EXAMPLE_QUANTITIES = {f"attention_{i}": f"α^opt of position {i}" for i in (1, 2, 3)} | {
     f"lexical_{i}": f"β of position {i}" for i in (1, 2, 3)
 }
-IN_CORPUS = {
+CORPUS_QUANTITIES = {
     "agreement": "A(α^opt, β)",
     "chance": "A(α^opt, β) by chance",
     "kendall": "Kendall's τ of α^opt and β",
     "attention_lexical": "A(α, β)",
-    "loss": "loss with α^opt, nats a word",
+    "loss": "loss with α^opt, nats per word",
     "own_loss": "loss with the network's own α",
-    "gap": "largest gap to the least loss, nats",
+    "gap": "largest gap to the minimal loss, nats",
     "sentences": "validation sentences",
 }
 SHOWN = {"agreement": "A(α^opt, β)", "attention_lexical": "A(α, β)", "chance": "by chance"}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
+    best = [
+        max(abs(m[f"attention_{i}"] - value) for i, value in ((1, 0.0), (2, 0.5), (3, 0.5))) <= ZERO
+        for m in measured[EXAMPLE]
+    ]
+    ignored = [
+        m["lexical_1"] > max(m["lexical_2"], m["lexical_3"]) and m["attention_1"] <= ZERO for m in measured[EXAMPLE]
+    ]
+    agreement, chance = measured.values(CORPUS, "agreement"), measured.values(CORPUS, "chance")
     return [
-        always(
-            "counter-example: the best attention is (0, ½, ½)",
-            [
-                max(abs(m[f"attention_{i}"] - value) for i, value in ((1, 0.0), (2, 0.5), (3, 0.5))) <= ZERO
-                for m in measured[EXAMPLE]
-            ],
-        ),
-        always(
-            "counter-example: the position with the largest β gets no attention",
-            [
-                m["lexical_1"] > max(m["lexical_2"], m["lexical_3"]) and m["attention_1"] <= ZERO
-                for m in measured[EXAMPLE]
-            ],
-        ),
-        more_than(
-            "Multi30k: β agrees with the optimal attention more than by chance",
-            measured.values(CORPUS, "agreement"),
-            measured.values(CORPUS, "chance"),
-        ),
-        *as_published(measured),
+        always("counter-example: the best attention is (0, ½, ½)", best),
+        always("counter-example: the position with the largest β gets no attention", ignored),
+        more_than("Multi30k: β agrees with the optimal attention more than by chance", agreement, chance),
+        *claims_as_published(measured),
     ]
 
 
-def as_published(measured: Measurements) -> list[ClaimVerdict]:
-    """The paper's two numbers, which a network of half the size or a tenth of the steps cannot be asked for."""
-    asked = [
+def claims_as_published(measured: Measurements) -> list[ClaimVerdict]:
+    """Claim the paper's two numbers, which need a network of its size and training."""
+    thresholds = [
         (at_least, "Multi30k: A(α^opt, β) is about .53 (at least .48)", "agreement", 0.48),
         (at_most, "Multi30k: A(α^opt, β) is about .53 (at most .58)", "agreement", 0.58),
         (at_least, "Multi30k: BLEU is comparable to 38.2 (at least 35.2)", "bleu", 35.2),
     ]
-    if not all(m["whole"] for m in measured[CORPUS]):
-        return [untested(text, "this profile trains a smaller network for fewer steps") for _, text, _, _ in asked]
-    return [judge(text, measured.values(CORPUS, name), threshold) for judge, text, name, threshold in asked]
+    if not all(measured.flags(CORPUS, "whole")):
+        return [untested(text, "this profile trains a smaller network for fewer steps") for _, text, _, _ in thresholds]
+    return [judge(text, measured.values(CORPUS, name), threshold) for judge, text, name, threshold in thresholds]
 
 
 def table(measured: Measurements) -> list[Row]:
-    signatures = {m["signature"] for m in measured[CORPUS]}
+    signatures = set(measured.named(CORPUS, "signature"))
     return [
-        *measured.only(EXAMPLE).table(IN_EXAMPLE, lambda _, name: published("counter_example", name)),
-        *measured.only(CORPUS).table(IN_CORPUS, lambda _, name: published("optimal_multi30k", name)),
+        *measured.only(EXAMPLE).table(EXAMPLE_QUANTITIES, lambda _, name: published("counter_example", name)),
+        *measured.only(CORPUS).table(CORPUS_QUANTITIES, lambda _, name: published("optimal_multi30k", name)),
         row(
             model=CORPUS,
             quantity=f"BLEU ({'; '.join(signatures)})" if signatures else "BLEU",
@@ -197,7 +179,15 @@ def table(measured: Measurements) -> list[Row]:
     ]
 
 
-def figure(measured: Measurements) -> Any:
+class OptimalFigure(TypedDict):
+    """The counter-example; agreements of each seed, and the published one."""
+
+    example: Mapping[str, float]
+    corpus: Mapping[str, Sequence[float]]
+    published: Mapping[str, float]
+
+
+def figure(measured: Measurements) -> OptimalFigure:
     return {
         "example": measured.first(EXAMPLE),
         "corpus": {text: measured.values(CORPUS, name) for name, text in SHOWN.items()},
@@ -205,16 +195,18 @@ def figure(measured: Measurements) -> Any:
     }
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: OptimalFigure) -> Figure:
     picture, (left, right) = plots.panels(1, 2, size=(5.0, 3.4))
     example = {
-        name: {f"position {i}": data["example"][f"{key}_{i}"] for i in (1, 2, 3)}
-        for key, name in {"lexical": "β", "attention": "α^opt"}.items()
+        text: {f"position {i}": data["example"][f"{name}_{i}"] for i in (1, 2, 3)}
+        for name, text in {"lexical": "β", "attention": "α^opt"}.items()
     }
     plots.bars(pd.DataFrame(example), ax=left, ylabel="probability")
     left.set_title("the counter-example of eq. 29")
-    theirs = {name: {"published": value} for name, value in data["published"].items()}
-    agreements = {name: {"ours": bar_values(seeds, theirs.get(name))} for name, seeds in data["corpus"].items()}
+    agreements = {
+        name: {"ours": BarValues(ours=seeds, published=data["published"].get(name))}
+        for name, seeds in data["corpus"].items()
+    }
     draw_bars(agreements, right, "agreement", dots=True)
     right.set_title("Multi30k, p = σ(W(c + d))")
     return picture
@@ -226,9 +218,9 @@ A1 = Finding(
     section="A.1",
     experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
-        "α^opt of every output word is found by an interior-point method whose remaining gap to the least loss is "
-        "proven; gold words before it are given. Agreement is top-5 % (eq. 10), start and end tokens included; "
-        "positions are compared by γ, which orders them as β does.",
+        "α^opt of every output word is found by an interior-point method with a proven bound on its gap to the "
+        "minimum, under teacher forcing. Agreement is top-5 % (eq. 10), start and end tokens included; positions are "
+        "compared by γ, which orders them as β does.",
         "The author's code and the paper do not say which sentences were measured; ours are of the validation set. "
         "BLEU is that of greedy translations.",
         "What this does not show: that attention learns to be optimal; the rows of losses say how far it is from that.",

@@ -11,10 +11,11 @@ pieces are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnscope import plots
@@ -37,18 +38,14 @@ from attnscope.probes.word_alignment import (
 from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.counting import identified
+from attnscope.studies.snell2021.counting import with_checksum
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
+from attnscope.tasks.text.vocabularies import Coder
+from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 from attnscope.tasks.text.rows import Row as CorpusRow
 from attnscope.tasks.text.rows import format_name
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
-from attnscope.tasks.text.vocabularies import Coder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 FILE = "word_alignments/en-fr_hansards.jsonl.gz"
 EXPECTED = (
@@ -59,7 +56,7 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class Side:
-    """One sentence in pieces, and the number of the word that each piece belongs to."""
+    """One sentence in subwords, and the index of the word of each subword."""
 
     pieces: list[str]
     words: list[int]
@@ -71,42 +68,42 @@ class Side:
 
 
 @dataclass(frozen=True)
-class LinkedPair:
-    """A sentence pair and what annotators say about it."""
+class AlignedPair:
+    """A sentence pair and its gold alignment."""
 
     source: Side
     target: Side
     gold: GoldAlignment
 
-    def score(self, links: Alignment, counts: AlignmentAccumulator) -> None:
-        """Links between pieces, judged as links between words."""
-        counts.update(subword_to_word_alignment(links, self.source.words, self.target.words), self.gold)
+    def score(self, alignment: Alignment, counts: AlignmentAccumulator) -> None:
+        """Count an alignment of subwords, as an alignment of words."""
+        counts.update(subword_to_word_alignment(alignment, self.source.words, self.target.words), self.gold)
 
 
 def checksum() -> str:
-    """Of the gold alignments: what changes when they change."""
+    """Return the checksum of the gold alignments."""
     return corpus_fingerprint(FILE, EXPECTED)
 
 
-def linked_pairs(preparation: Preparation, count: int) -> list[LinkedPair]:
-    """So many of the sentence pairs, always the same, the shortest first."""
+def load_gold(preparation: Preparation, count: int) -> list[AlignedPair]:
+    """Return some of the gold sentence pairs, always the same, the shortest first."""
     rows = read_corpus(FILE, (), EXPECTED)
     chosen = np.random.default_rng(0).permutation(len(rows))[:count]
-    return sorted((linked_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
+    return sorted((aligned_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
 
 
-def linked_pair(row: CorpusRow, preparation: Preparation) -> LinkedPair:
+def aligned_pair(row: CorpusRow, preparation: Preparation) -> AlignedPair:
     source, target = row.text("source"), row.text("target")
     if isinstance(source, str) or isinstance(target, str):
-        raise row.wrong("gold links need sentences as lists of words, not as strings")
+        raise row.wrong("gold alignments need sentences as lists of words, not as strings")
     gold = GoldAlignment.of(row.field("alignment"), row.field("possible"))
-    return LinkedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
+    return AlignedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
 
 
-def in_batches(
-    task: Translation, pairs: Sequence[LinkedPair], size: int
-) -> Iterator[tuple[Batch, Sequence[LinkedPair]]]:
-    """The sentence pairs in the task's numbers, with end tokens as in training."""
+def gold_batches(
+    task: Translation, pairs: Sequence[AlignedPair], size: int
+) -> Iterator[tuple[Batch, Sequence[AlignedPair]]]:
+    """Yield the sentence pairs as token ids, with end tokens as in training."""
     for start in range(0, len(pairs), size):
         group = pairs[start : start + size]
         source = task.corpus.source.encode([pair.source.pieces for pair in group])
@@ -114,8 +111,8 @@ def in_batches(
         yield Batch(*pad(task.marks[0].around(source)), *pad(task.marks[1].around(target))), group
 
 
-def by_chance(pairs: Sequence[LinkedPair], seed: int) -> AlignmentQuality:
-    """Every target piece linked to a source piece at random."""
+def random_alignment(pairs: Sequence[AlignedPair], seed: int) -> AlignmentQuality:
+    """Return the quality of aligning every target subword to a random source subword."""
     random, counts = np.random.default_rng(seed), AlignmentAccumulator()
     for pair in pairs:
         origins: list[int] = random.integers(0, len(pair.source.pieces), len(pair.target.pieces)).tolist()
@@ -131,13 +128,13 @@ BY_COUNTING = {
     "step_all": "IBM Model 1, one step, with the gold pairs and all words",
     "em_all": "IBM Model 1, EM, with the gold pairs and all words",
 }
-TOGETHER = 128  # sentence pairs in a batch
+BATCH_SIZE = 128
 EARLY = 10  # early in training is its first tenth
 
 
 @dataclass(frozen=True)
-class Gold:
-    """How many of the Hansards sentence pairs are aligned; with a task, by counting its training sentences."""
+class AlignmentSettings:
+    """The number of gold sentence pairs; with a task, they are aligned by counts of its training sentences."""
 
     sentences: int
     checksum: str
@@ -149,30 +146,31 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 
     def network() -> Case:
         trained = Experiment(chosen.task, chosen.network(PRESETS["translation"]), chosen.training)
-        return Case({"network": trained}, Gold(chosen.sentences, checksum()))
+        return Case({"network": trained}, AlignmentSettings(chosen.sentences, checksum()))
 
     def counts() -> Case:
-        return Case(settings=Gold(chosen.sentences, checksum(), identified(chosen.task)))
+        return Case(settings=AlignmentSettings(chosen.sentences, checksum(), with_checksum(chosen.task)))
 
     return {NETWORK: case_unless_missing(network), COUNTS: case_unless_missing(counts)}
 
 
-def measure(subject: TrainedCase) -> Measurement:
+def measure(subject: TrainedCase[AlignmentSettings]) -> Measurement:
     if subject.settings.task is None:
-        return aligned_over_training(subject.runs["network"], subject.settings.sentences)
-    return aligned_by_counts(subject.settings.task, subject.settings.sentences, subject.seed)
+        return align_over_training(subject.runs["network"], subject.settings.sentences)
+    return align_by_counts(subject.settings.task, subject.settings.sentences, subject.seed)
 
 
 # The network, checkpoint by checkpoint ------------------------------------------------------------------------------
 
 
-def aligned_over_training(run: Run, sentences: int) -> Measurement:
+def align_over_training(run: Run, sentences: int) -> Measurement:
+    """Return error rates of each method at every checkpoint, and their summaries."""
     task = run.task
     assert isinstance(task, Translation)
-    pairs = linked_pairs(task.preparation, sentences)
-    found = {step: aligned(run, step, pairs) for step in run.checkpoints}
-    curves = {name: [found[step][name].error_rate for step in found] for name in METHODS}
-    steps = list(found)
+    pairs = load_gold(task.preparation, sentences)
+    qualities = {step: align(run, step, pairs) for step in run.checkpoints}
+    curves = {name: [quality[name].error_rate for quality in qualities.values()] for name in METHODS}
+    steps, last = list(qualities), qualities[run.checkpoints[-1]]
     return {
         "steps": steps,
         "curves": curves,
@@ -181,25 +179,26 @@ def aligned_over_training(run: Run, sentences: int) -> Measurement:
         **{f"{name}_best": min(curve) for name, curve in curves.items()},
         **{f"{name}_early": early_mean(steps, curve) for name, curve in curves.items()},
         **{f"{name}_half": half_way(steps, curve) for name, curve in curves.items()},
-        **{f"{name}_precision": found[steps[-1]][name].precision for name in METHODS},
-        **{f"{name}_recall": found[steps[-1]][name].recall for name in METHODS},
+        **{f"{name}_precision": last[name].precision for name in METHODS},
+        **{f"{name}_recall": last[name].recall for name in METHODS},
     }
 
 
-def aligned(run: Run, step: int, pairs: Sequence[LinkedPair]) -> dict[str, AlignmentQuality]:
-    """How well each score of the network, as it was at this step, finds the gold links."""
+def align(run: Run, step: int, pairs: Sequence[AlignedPair]) -> dict[str, AlignmentQuality]:
+    """Return the alignment quality of each score of the network at this step."""
     model, task = run.model(step, "teacher_forced"), run.task
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     counts = {name: AlignmentAccumulator() for name in METHODS}
-    for batch, group in in_batches(task, pairs, TOGETHER):
+    for batch, group in gold_batches(task, pairs, BATCH_SIZE):
         for name, scores in scores_of(model, batch.to(run.experiment.device)).items():
-            for links, pair in zip(links_of(scores, batch), group, strict=True):
-                pair.score(links, counts[name])
+            for alignment, pair in zip(alignments_of(scores, batch), group, strict=True):
+                pair.score(alignment, counts[name])
     return {name: count.result() for name, count in counts.items()}
 
 
 def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "batch target source"]]:
+    """Return α, γ and Δ."""
     with evaluating(model):
         trace = model(batch)
     return {
@@ -209,54 +208,57 @@ def scores_of(model: EncoderDecoder, batch: Batch) -> dict[str, Float[Tensor, "b
     }
 
 
-def links_of(scores: Float[Tensor, "batch target source"], batch: Batch) -> list[frozenset[tuple[int, int]]]:
-    """Each target word to its highest source word; to none where the end token is the highest."""
+def alignments_of(scores: Float[Tensor, "batch target source"], batch: Batch) -> list[frozenset[tuple[int, int]]]:
+    """Return each target token aligned to its highest source token; to none where that is the end token."""
     words = batch.target_mask & (batch.target != END)
     return argmax_alignment(scores, batch.source_mask, words, unlinked=batch.source == END)
 
 
 def early_mean(steps: Sequence[int], curve: Sequence[float]) -> float:
-    """The mean over the checkpoints of the first tenth of training, its start left out."""
+    """Return the mean over the checkpoints of the first tenth of training, its start left out."""
     return float(np.mean([rate for step, rate in zip(steps, curve, strict=True) if 0 < EARLY * step <= steps[-1]]))
 
 
 def half_way(steps: Sequence[int], curve: Sequence[float]) -> int:
-    """The first checkpoint at which half of the way is done, from the first error rate to the lowest.
+    """Return the first checkpoint at half of the way from the first error rate to the lowest.
 
     >>> half_way([0, 10, 20, 40], [0.9, 0.8, 0.6, 0.5])
     20
     """
-    enough = (curve[0] + min(curve)) / 2
-    return next(step for step, rate in zip(steps, curve, strict=True) if rate <= enough)
+    middle = (curve[0] + min(curve)) / 2
+    return next(step for step, rate in zip(steps, curve, strict=True) if rate <= middle)
 
 
-def unknown_share(task: Translation, pairs: Sequence[LinkedPair]) -> float:
-    """Of the gold sentences' words, on both sides together."""
-    numbers = [
+def unknown_share(task: Translation, pairs: Sequence[AlignedPair]) -> float:
+    """Return the share of unknown tokens in the gold sentences, on both sides together."""
+    ids = [
         words[mask]
-        for batch, _ in in_batches(task, pairs, len(pairs))
+        for batch, _ in gold_batches(task, pairs, len(pairs))
         for words, mask in ((batch.source, batch.source_mask), (batch.target, batch.target_mask))
     ]
-    known = [words[words != END] != UNKNOWN for words in numbers]
+    known = [words[words != END] != UNKNOWN for words in ids]
     return 1 - sum(int(side.sum()) for side in known) / sum(len(side) for side in known)
 
 
 # Counts -------------------------------------------------------------------------------------------------------------
 
 
-def aligned_by_counts(task: Translation, sentences: int, seed: int) -> Measurement:
-    """On what the network is trained on; and as aligners usually are, on the sentences to be aligned, too."""
-    pairs = linked_pairs(task.preparation, sentences)
+def align_by_counts(task: Translation, sentences: int, seed: int) -> Measurement:
+    """Return error rates of counts of the training sentences; and, as is usual, of the gold sentences as well."""
+    pairs = load_gold(task.preparation, sentences)
     every_word = replace(task, vocabulary=Words(min_count=1))
-    found = {"chance": by_chance(pairs, seed).error_rate}
-    for suffix, (training, gold) in {"": numbered(task, pairs), "_all": extended(every_word, pairs)}.items():
+    rates = {"chance": random_alignment(pairs, seed).error_rate}
+    for suffix, (training, gold) in {
+        "": encode_pairs(task, pairs),
+        "_all": encode_all_words(every_word, pairs),
+    }.items():
         bags = bags_of([*training, *gold] if suffix else training, gold)
         for name, model in {"step": IBMModel1.counted(bags), "em": IBMModel1.fitted(bags)}.items():
-            found[name + suffix] = judged(model, gold, pairs).error_rate
-    return found
+            rates[name + suffix] = alignment_quality(model, gold, pairs).error_rate
+    return rates
 
 
-def judged(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[LinkedPair]) -> AlignmentQuality:
+def alignment_quality(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[AlignedPair]) -> AlignmentQuality:
     counts = AlignmentAccumulator()
     for (source, target), pair in zip(gold, pairs, strict=True):
         pair.score(frozenset(model.word_alignment(source, target)), counts)
@@ -264,59 +266,55 @@ def judged(model: IBMModel1, gold: Sequence[Pair], pairs: Sequence[LinkedPair]) 
 
 
 def bags_of(training: Sequence[Pair], gold: Sequence[Pair]) -> Bags:
-    """The training sentences; the vocabulary has room for the gold ones."""
+    """Return the bags of the training sentences; the vocabulary includes the gold ones."""
     sources, targets = (1 + max(int(max(pair[side])) for pair in [*training, *gold]) for side in (0, 1))
     return Bags.of(training, sources, targets)
 
 
-def numbered(task: Translation, pairs: Sequence[LinkedPair]) -> tuple[list[Pair], list[Pair]]:
-    """Training and gold sentences without end tokens, as the network knows them."""
+def encode_pairs(task: Translation, pairs: Sequence[AlignedPair]) -> tuple[list[Pair], list[Pair]]:
+    """Return training and gold sentences as token ids of the network, without end tokens."""
     source = task.corpus.source.encode([pair.source.pieces for pair in pairs])
     target = task.corpus.target.encode([pair.target.pieces for pair in pairs])
     return training_pairs(task), list(zip(source, target, strict=True))
 
 
-def extended(task: Translation, pairs: Sequence[LinkedPair]) -> tuple[list[Pair], list[Pair]]:
-    """The same, with a number of its own for every word, also of the gold sentences."""
+def encode_all_words(task: Translation, pairs: Sequence[AlignedPair]) -> tuple[list[Pair], list[Pair]]:
+    """Return the same with an id for every word, also of the gold sentences."""
     source = list(with_new_words(task.corpus.source, [pair.source.pieces for pair in pairs]))
     target = list(with_new_words(task.corpus.target, [pair.target.pieces for pair in pairs]))
     return training_pairs(task), list(zip(source, target, strict=True))
 
 
 def training_pairs(task: Translation) -> list[Pair]:
+    """Return the training sentences without end tokens."""
     part = task.part("training")
     return [(source[:-1], target[:-1]) for source, target in zip(part.source, part.target, strict=True)]
 
 
 def with_new_words(coder: Coder, sentences: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
-    numbers = {word: number for number, word in enumerate(coder.vocabulary.tokens)}
+    """Yield sentences as token ids; unknown words get new ids."""
+    ids = {word: number for number, word in enumerate(coder.vocabulary.tokens)}
     for words in sentences:
-        yield np.array([numbers.setdefault(word, len(numbers)) for word in words])
+        yield np.array([ids.setdefault(word, len(ids)) for word in words])
 
 
-# What is claimed and shown ------------------------------------------------------------------------------------------
+# Claims, table and figure --------------------------------------------------------------------------------------------
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
+    better = "IBM Model 1 aligns better after EM than by its first step (AER, {})"
+    early = "in the first tenth of training attention errs more than the lexical probe (mean AER of its checkpoints)"
+    half = "the lexical probe has come half of its way no later than attention (difference in steps)"
+    (attention, lexical_probe), (attention_half, lexical_half) = (
+        [measured.values(NETWORK, f"{score}_{name}") for score in ("attention", "lexical")]
+        for name in ("early", "half")
+    )
+    counts = measured[COUNTS]
     return [
-        always(
-            "IBM Model 1 aligns better after EM than by its first step (AER, trained as the network)",
-            [m["em"] < m["step"] for m in measured[COUNTS]],
-        ),
-        always(
-            "IBM Model 1 aligns better after EM than by its first step (AER, with the gold pairs and all words)",
-            [m["em_all"] < m["step_all"] for m in measured[COUNTS]],
-        ),
-        more_than(
-            "in the first tenth of training attention errs more than the lexical probe (mean AER of its checkpoints)",
-            measured.values(NETWORK, "attention_early"),
-            measured.values(NETWORK, "lexical_early"),
-        ),
-        at_most(
-            "the lexical probe has come half of its way no later than attention (difference in steps)",
-            np.subtract(measured.values(NETWORK, "lexical_half"), measured.values(NETWORK, "attention_half")),
-            0,
-        ),
+        always(better.format("trained as the network"), [m["em"] < m["step"] for m in counts]),
+        always(better.format("with the gold pairs and all words"), [m["em_all"] < m["step_all"] for m in counts]),
+        more_than(early, attention, lexical_probe),
+        at_most(half, np.subtract(lexical_half, attention_half), 0),
     ]
 
 
@@ -331,9 +329,9 @@ def table(measured: Measurements) -> list[Row]:
         "recall": "recall at the end",
     }
     rows = [
-        row(aligner=text, quantity=said, values=[m[f"{name}_{key}"] for m in network])
+        row(aligner=text, quantity=quantity, values=[m[f"{name}_{key}"] for m in network])
         for name, text in METHODS.items()
-        for key, said in quantities.items()
+        for key, quantity in quantities.items()
     ]
     rows += [row(aligner=text, quantity="AER", values=[m[name] for m in counts]) for name, text in BY_COUNTING.items()]
     return [
@@ -343,7 +341,16 @@ def table(measured: Measurements) -> list[Row]:
     ]
 
 
-def figure(measured: Measurements) -> Any:
+class AlignerFigure(TypedDict):
+    """Mean and spread of error rates over training, by method; and the error rates of counts and of chance."""
+
+    steps: Sequence[int]
+    mean: Mapping[str, Sequence[float] | np.ndarray]
+    spread: Mapping[str, Sequence[float] | np.ndarray]
+    levels: Mapping[str, float]
+
+
+def figure(measured: Measurements) -> AlignerFigure:
     curves = {name: np.array([m["curves"][name] for m in measured[NETWORK]]) for name in METHODS}
     return {
         "steps": measured.first(NETWORK)["steps"],
@@ -353,7 +360,7 @@ def figure(measured: Measurements) -> Any:
     }
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: AlignerFigure) -> Figure:
     picture, (ax,) = plots.panels(1, 1, size=(9.2, 4.2))
     steps = np.array(data["steps"], dtype=float)
     curves = {METHODS[name]: np.array(curve) for name, curve in data["mean"].items()}
@@ -377,14 +384,14 @@ ALIGNERS = Finding(
     experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
     notes=(
         "Our own question and claims; the paper has no gold alignments. They are the NAACL 2003 English-French "
-        "Hansards, with sure and possible links. There is no Hansards text to train on here, so the networks are "
-        "trained on other sentences (Tatoeba, in the profile quick Multi30k), in lower-case words seen three times: "
-        "gold words that are not among them are one unknown word, and gold sentences are longer than most of training. "
+        "Hansards, with sure and possible alignment points. There is no Hansards text to train on here, so networks "
+        "are trained on other sentences (Tatoeba, in the profile quick Multi30k), in lower-case words that occur three "
+        "times: other gold words are one unknown token, and gold sentences are longer than most of training. "
         "Error rates are therefore far from those of aligners trained on Hansards.",
-        "Each target word is linked to the source word of the highest score, given the gold target; to none where that "
-        "is the end token, or, for IBM Model 1, where the two were never seen together. Counts are taken from the "
+        "Each target word is aligned to the source word of the highest score, under teacher forcing; to none where "
+        "that is the end token, or, for IBM Model 1, where the two never co-occur. Counts are taken from the "
         "network's training sentences in its vocabulary; and, as is usual for aligners, with the gold sentence pairs "
-        "added (without their links) and every word known.",
+        "added (without their alignments) and every word known.",
         "Early is the first tenth of training, step 0 left out. Half of the way is from the error rate at step 0 to "
         "the lowest one.",
         "What this does not show: that the probe causes attention; only which of the two is there first.",

@@ -22,24 +22,25 @@ T = TypeVar("T", bound=TextTask)
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A translation network, how it is trained, and how many sentences it is measured on."""
+class NetworkSizes:
+    """A translation network, its training, and the number of sentences that it is measured on."""
 
     task: Translation
-    units: int  # of each direction of the encoder, of the decoder, of words and of N
+    units: int  # of each direction of the encoder, of the decoder, of embeddings and of N
     steps: int
     batch_size: int
     checkpoints: tuple[int, ...]
     sentences: int
 
     def network(self, model: EncoderDecoderSettings) -> EncoderDecoderSettings:
+        """Return an architecture at this size."""
         hidden = None if model.hidden is None else self.units
         shared = model.shared_inputs and self.task.vocabulary.shared
         return replace(model, units=self.units, input_size=self.units, hidden=hidden, shared_inputs=shared)
 
     @property
     def training(self) -> TrainingSettings:
-        """As snell2021's author trains all translations."""
+        """Settings of all translations in the author's code."""
         return TrainingSettings(
             steps=self.steps, batch_size=self.batch_size, learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None,
             teacher_forcing=1.0, evaluate_every=max(1, self.steps // 10), checkpoints=self.checkpoints,
@@ -48,33 +49,33 @@ class Trained:
 
 @dataclass(frozen=True)
 class CountSizes:
-    """How much is counted, of which corpora. `translation`, `words` and `classification` are the reader's choice."""
+    """Sizes of the counted corpora. `translation`, `words` and `classification` are the reader's choice."""
 
     corpora: tuple[str, ...]  # of table 9
     widths: tuple[int, ...]  # d of eq. 15
     pairs: int  # sentence pairs of eq. 15
     initialisations: int  # seeds of eq. 15
-    sentences: int  # made-up ones in a count table
-    draws: int  # seeds of made-up sentences
+    sentences: int  # artificial ones in a count table
+    samples: int  # seeds of artificial sentences
     translation: Translation  # counted in figure 1
     words: tuple[str, ...]  # source words shown in figure 1; if none are named, frequent ones
     classification: Classification  # counted in figure 5
-    optimal: Trained  # A.1
-    aligner: Trained  # the one beyond the paper
+    optimal: NetworkSizes  # A.1
+    aligner: NetworkSizes  # beyond the paper
 
 
 def in_words(task: Translation) -> Translation:
-    """The same corpus in lower-case words, each seen at least three times."""
+    """Return the corpus in lower-case words, each with at least three occurrences."""
     return replace(task, preparation=Preparation(), vocabulary=Words())
 
 
-def backwards(task: Translation) -> Translation:
-    """Source and target exchanged."""
+def reverse(task: Translation) -> Translation:
+    """Return the corpus with source and target exchanged."""
     return replace(task, source=task.target, target=task.source)
 
 
-def identified(task: T) -> T:
-    """The same settings with the checksum of the data: other data are measured anew."""
+def with_checksum(task: T) -> T:
+    """Return the settings with the checksum of the data, so that changed data are measured again."""
     return replace(task, fingerprint=task.resolved().fingerprint)
 
 
@@ -89,13 +90,13 @@ PAPER = CountSizes(
     pairs=500,
     initialisations=10,
     sentences=10_000,
-    draws=5,
-    translation=backwards(in_words(MULTI30K)),  # German to English, as in figure 1
+    samples=5,
+    translation=reverse(in_words(MULTI30K)),  # German to English, as in figure 1
     words=(),
     classification=CLASSIFICATIONS["sst"],
     # 20 epochs of Multi30k in batches of 16: snell2021 A.8 and author's code.
-    optimal=Trained(MULTI30K, units=256, steps=36_250, batch_size=16, checkpoints=(), sentences=1014),
-    aligner=Trained(
+    optimal=NetworkSizes(MULTI30K, units=256, steps=36_250, batch_size=16, checkpoints=(), sentences=1014),
+    aligner=NetworkSizes(
         TATOEBA_FRENCH,
         units=256,
         steps=12_000,
@@ -111,9 +112,9 @@ QUICK = replace(
     pairs=200,
     initialisations=5,
     sentences=1000,
-    draws=3,
+    samples=3,
     optimal=replace(PAPER.optimal, units=64, steps=400, sentences=30),
-    aligner=Trained(
+    aligner=NetworkSizes(
         MULTI30K_FRENCH, units=64, steps=1000, batch_size=32,
         checkpoints=(0, 25, 50, 100, 200, 300, 400, 600, 800, 1000), sentences=100,
     ),
@@ -122,11 +123,12 @@ SIZES = {"quick": QUICK, "paper": PAPER}
 
 
 def bags_of(task: Task, batches: Iterable[Batch]) -> Bags:
-    return Bags.of(map(without_ends, batches), len(task.source_vocabulary), len(task.target_vocabulary))
+    """Return the bags of words of sentence pairs, without end tokens."""
+    return Bags.of(map(without_end_tokens, batches), len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def without_ends(batch: Batch) -> Batch:
-    """End tokens occur with every word and say nothing: they are not counted."""
+def without_end_tokens(batch: Batch) -> Batch:
+    """Return the batch with end tokens masked: they co-occur with every word, and are not counted."""
     return replace(
         batch,
         source_mask=batch.source_mask & (batch.source != END),
@@ -135,5 +137,5 @@ def without_ends(batch: Batch) -> Batch:
 
 
 def entries(table: csc_array, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
-    """A few rows and columns of a large table."""
+    """Return a few rows and columns of a sparse table."""
     return np.asarray(table.tocsr()[list(rows)].tocsc()[:, list(columns)].toarray())

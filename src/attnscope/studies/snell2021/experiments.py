@@ -12,10 +12,12 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import PRESETS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.bag_of_words import RECIPES, SHORT_TEXTS, TRANSLATION, ProxyRecipe
 from attnscope.probes.learning_curve import classification_checkpoints, translation_checkpoints
-from attnscope.studies.finding import Case, Profile, case_unless_missing
+from attnscope.studies.finding import Case, Profile, case_unless_missing, published_by
 from attnscope.studies.snell2021 import counting, toys
 from attnscope.tasks import CORPORA, Classification, Subwords, TextTask
 from attnscope.training import CrossEntropy, TrainingSettings
+
+published = published_by("snell2021")
 
 MULTI30K_NAMES = ("multi30k_en_de", "multi30k_de_en")  # as the paper says, and as the author's code reads it
 IN_TABLE_2 = ("imdb", "ag_news", "20newsgroups", "sst", *MULTI30K_NAMES, "iwslt14_de_en")

@@ -1,100 +1,93 @@
-"""How does a count table become an alignment? (snell2021 §4.2, figure 1)"""
+"""From a count table to a word alignment. (snell2021 §4.2, figure 1)"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
 from attnscope.studies.claims import ClaimVerdict, always
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    TrainedCase,
-    case_unless_missing,
-    published_by,
-)
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.counting import bags_of, entries, identified, without_ends
-from attnscope.studies.snell2021.experiments import Sizes
+from attnscope.studies.snell2021.counting import bags_of, entries, with_checksum, without_end_tokens
+from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.tasks import Batch, Translation
 from attnscope.tasks.text import UNKNOWN
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-published = published_by("snell2021")
-
-WORDS_SHOWN = 5  # words, as in figure 1
-# Unless words are named: of at least four letters, and in at most one sentence in ten, so that few are articles.
-LETTERS, ONE_IN = 4, 10
-CHECKED = 500  # validation sentences
+NUM_WORDS = 5  # as in figure 1
+# Unless words are named: at least four letters, and in at most one sentence in ten, so that few are articles.
+MIN_LETTERS, ONE_IN = 4, 10
+NUM_CHECKED = 500  # validation sentences
+Cells = Sequence[Sequence[float]] | np.ndarray  # input words x output words
+Picture = TypedDict(
+    "Picture", {"source": list[str], "target": list[str], "C": Cells, "Trans": Cells, "one step": Cells, "EM": Cells}
+)
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A corpus, and which of its source words are shown; if none are named, the most frequent ones."""
+class CountSettings:
+    """A corpus, and the source words shown; if none are named, the most frequent ones."""
 
     task: Translation
     words: tuple[str, ...]
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    counting = sizes.counting
-    return {
-        "corpus": case_unless_missing(lambda: Case(settings=Counted(identified(counting.translation), counting.words)))
-    }
+    def case() -> Case:
+        return Case(settings=CountSettings(with_checksum(sizes.counting.translation), sizes.counting.words))
+
+    return {"corpus": case_unless_missing(case)}
 
 
-def measure(subject: TrainedCase) -> Measurement:
+def measure(subject: TrainedCase[CountSettings]) -> Measurement:
     task, words = subject.settings.task, subject.settings.words
     bags = bags_of(task, task.batches("training"))
     counted, fitted = IBMModel1.counted(bags), IBMModel1.fitted(bags)
-    sources = named_words(task, words) if words else frequent_words(task, bags)
-    targets = translated(fitted, sources)
+    sources = ids_of(task, words) if words else frequent_words(task, bags)
+    targets = best_translations(fitted, sources)
     sentence = alone(sources, targets)
-    return {
-        **aligned_alike(counted, fitted, without_ends(task.draw("validation", CHECKED))),
-        "picture": {
-            "source": task.source_vocabulary.decode(sources),
-            "target": task.target_vocabulary.decode(targets),
-            "C": entries(bags.cooccurrences(), sources, targets),
-            "Trans": entries(counted.table, sources, targets),
-            "one step": counted.posteriors(sentence)[0].T,
-            "EM": fitted.posteriors(sentence)[0].T,
-        },
+    picture: Picture = {
+        "source": task.source_vocabulary.decode(sources),
+        "target": task.target_vocabulary.decode(targets),
+        "C": entries(bags.cooccurrences(), sources, targets),
+        "Trans": entries(counted.table, sources, targets),
+        "one step": counted.posteriors(sentence)[0].T.numpy(),
+        "EM": fitted.posteriors(sentence)[0].T.numpy(),
     }
+    batch = without_end_tokens(task.draw("validation", NUM_CHECKED))
+    return {**alignment_agreement(counted, fitted, batch), "picture": picture}
 
 
-def named_words(task: Translation, words: tuple[str, ...]) -> list[int]:
+def ids_of(task: Translation, words: tuple[str, ...]) -> list[int]:
+    """Return the token ids of source words; refused if one is unknown."""
     unknown = [word for word in words if word not in task.source_vocabulary.tokens]
     require(not unknown, f"{', '.join(unknown)}: no source word of {task.file} as it is prepared")
     return task.source_vocabulary.encode(words)
 
 
 def frequent_words(task: Translation, bags: Bags) -> list[int]:
-    """The most frequent source words that are neither short nor in many sentences; others only where these are few."""
+    """Return the most frequent source words that are neither short nor in many sentences; others if these are few."""
     words, sentences = task.source_vocabulary.tokens, np.asarray((bags.source > 0).sum(0)).ravel()
-    plain = (sentences * ONE_IN > bags.source.shape[0]) | (np.array([len(word) for word in words]) < LETTERS)
+    plain = (sentences * ONE_IN > bags.source.shape[0]) | (np.array([len(word) for word in words]) < MIN_LETTERS)
     spelled = [i for i in range(UNKNOWN + 1, len(words)) if words[i].isalpha()]
-    return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:WORDS_SHOWN]
+    return sorted(spelled, key=lambda i: (plain[i], -sentences[i]))[:NUM_WORDS]
 
 
-def translated(model: IBMModel1, sources: list[int]) -> list[int]:
-    """The likeliest translation of each source word, another one for each."""
-    rows, found = model.table.tocsr(), list[int]()
+def best_translations(model: IBMModel1, sources: list[int]) -> list[int]:
+    """Return the likeliest translation of each source word, a different one for each."""
+    rows, targets = model.table.tocsr(), list[int]()
     for source in sources:
         ranked = np.argsort(-rows[[source]].toarray()[0], kind="stable")
-        found.append(int(next(word for word in ranked if word not in found)))
-    return found
+        targets.append(int(next(word for word in ranked if word not in targets)))
+    return targets
 
 
-def aligned_alike(counted: IBMModel1, fitted: IBMModel1, batch: Batch) -> dict[str, float]:
-    """How often the counts alone point at the word that EM points at in the end; and how often chance would."""
+def alignment_agreement(counted: IBMModel1, fitted: IBMModel1, batch: Batch) -> dict[str, float]:
+    """Return how often counts alone align a word as EM does in the end, and how often chance would."""
     one, other = (model.posteriors(batch).masked_fill(~batch.source_mask[:, None], -1) for model in (counted, fitted))
     words = batch.target_mask & (batch.target != UNKNOWN)
     lengths = batch.source_mask.sum(1)[:, None].expand_as(words)
@@ -104,8 +97,8 @@ def aligned_alike(counted: IBMModel1, fitted: IBMModel1, batch: Batch) -> dict[s
     }
 
 
-def worked_row() -> dict[str, float]:
-    """Figure 1's example by eq. 17 and 19: how often Film occurs with bad, great, is, movie, This."""
+def worked_example() -> dict[str, float]:
+    """Return figure 1's example by eq. 17 and 19: how often Film occurs with bad, great, is, movie, This."""
     film = np.array([4, 2, 15, 20, 21])  # the table in the figure has 12 for the last, its sum has 21
     trans = film[3] / film.sum()
     others = [0.04, 0.04, 0.03]  # Trans(movie | ·) of the sentence's other words, as printed
@@ -116,33 +109,27 @@ def table(measured: Measurements) -> list[Row]:
     worked = {"translation": "Trans(movie | Film), eq. 17", "alignment": "α of Film for movie, eq. 19"}
     corpus = {"alike": "output words aligned by counts alone as after EM", "chance": "the same by chance: 1 / L"}
     return [
-        row(model="figure 1's own row", quantity=text, values=[worked_row()[name]], **published("worked_row", name))
+        row(model="figure 1's own row", quantity=text, values=[worked_example()[name]], **published("worked_row", name))
         for name, text in worked.items()
     ] + measured.table(corpus)
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    return [
-        always(
-            "counts alone (eq. 19) point at the word that EM ends with more often than chance would",
-            [m["alike"] > m["chance"] for m in measured["corpus"]],
-        )
-    ]
+    text = "counts alone (eq. 19) align a word as EM does more often than chance would"
+    return [always(text, [m["alike"] > m["chance"] for m in measured["corpus"]])]
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: Picture) -> Figure:
     picture, axes = plots.panels(2, 2, size=(4.8, 4.0))
-    titles = {
-        "C": "C: how often together (eq. 16)",
-        "Trans": "Trans(output | input), eq. 17",
-        "one step": "α of one step (eq. 19)",
-        "EM": "α after EM",
+    panels = {
+        "C: co-occurrences (eq. 16)": data["C"],
+        "Trans(output | input), eq. 17": data["Trans"],
+        "α of one step (eq. 19)": data["one step"],
+        "α after EM": data["EM"],
     }
-    for ax, (name, title) in zip(axes, titles.items(), strict=True):
-        plots.heatmap(
-            np.array(data[name]), rows=data["source"], columns=data["target"], ax=ax, title=title, annotate=True,
-            xlabel="output word", ylabel="input word",
-        )  # fmt: skip
+    names = {"rows": data["source"], "columns": data["target"], "xlabel": "output word", "ylabel": "input word"}
+    for ax, (title, cells) in zip(axes, panels.items(), strict=True):
+        plots.heatmap(np.array(cells), ax=ax, title=title, annotate=True, **names)  # type: ignore[arg-type]
     return picture
 
 
@@ -155,8 +142,8 @@ FIG1 = Finding(
     notes=(
         "German to English as in the figure, on Multi30k in words; another corpus or other words are a matter of "
         "CountSizes.translation and .words. Unless words are named, they are the most frequent source words of at "
-        "least four letters that stand in at most one sentence in ten, each with the translation that EM finds "
-        "likeliest; together they stand for a sentence. The claim is ours, on 500 validation sentences.",
+        "least four letters that occur in at most one sentence in ten, each with its likeliest translation by EM; "
+        "together they make a sentence. The claim is ours, on 500 validation sentences.",
         "In figure 1 the row of Film ends in 12, but Trans(movie | Film) = 20 / (4 + 2 + 15 + 20 + 21) = .32: the sum "
         "has 21. With 12 it would be .38.",
         "End tokens are not counted; unknown words are counted, but no claim is made of their alignment.",

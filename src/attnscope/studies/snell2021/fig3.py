@@ -1,21 +1,22 @@
-"""Is attention learnt where every sentence holds the same words? (snell2021 §3.3, figure 3; A.3)
+"""Is attention learnt where every sentence has the same words? (snell2021 §3.3, figure 3; A.3)
 
-Which word translates into which can be counted out if words vary from sentence to sentence, and not if each sentence is
-a permutation of the same ones, nor if it is of one of two such sets. Copying is as easy to express in all three cases.
+Counts tell which word translates into which if words vary from sentence to sentence, and not if each sentence is a
+permutation of the same words, nor of one of two such sets. Copying is as easy to express in all three cases.
 """
 
-from typing import TYPE_CHECKING, Any
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.studies.claims import ClaimVerdict, always, more_than
-from attnscope.studies.finding import Finding, Measurements, published_by
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.result import Row
-from attnscope.studies.snell2021.experiments import Sizes
+from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.studies.snell2021.toys import (
     BLUE,
     RED,
     WINDOW,
+    CurvePictures,
     copying,
     draw_curves,
     ends,
@@ -24,11 +25,6 @@ from attnscope.studies.snell2021.toys import (
     sometimes,
     table_of,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-published = published_by("snell2021")
 
 DISTRIBUTIONS = {"permutations": "permutations", "control": "sampled", "mixture": "mixture"}
 HARD = {"permutations": "permutations of 40 words", "mixture": "a mixture of permutations of 40 words and of 40 others"}
@@ -43,29 +39,18 @@ def table(measured: Measurements) -> list[Row]:
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    verdicts = [
-        always(
-            f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps",
-            measured.flags("control", "learnt_in_time"),
-        )
-    ]
+    always = f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps"
+    verdicts = [measured.always(always, "control", "learnt_in_time")]
     for label, text in HARD.items():
-        verdicts += [
-            sometimes(
-                f"{text}: sometimes not learnt within {WINDOW} steps",
-                [not learnt for learnt in measured.flags(label, "learnt_in_time")],
-            ),
-            more_than(
-                f"{text}: learnt later than the control (steps until 99 % of the words; never counts as the last step)",
-                measured.values(label, "steps_needed"),
-                measured.values("control", "steps_needed"),
-            ),
-        ]
+        failures = [not learnt for learnt in measured.flags(label, "learnt_in_time")]
+        verdicts.append(sometimes(f"{text}: sometimes not learnt within {WINDOW} steps", failures))
+        later = "learnt later than the control (steps until 99 % of the words; never counts as the last step)"
+        verdicts.append(measured.more_than(f"{text}: {later}", label, "control", "steps_needed"))
     return verdicts
 
 
-def draw(data: Any) -> "Figure":
-    """The paper's two panels; below them, if training went on, the same to the end."""
+def draw(data: CurvePictures) -> Figure:
+    """Draw the paper's two panels; below them, if training went on, the same to the end."""
     shown = ends(data)
     picture, axes = plots.panels(len(shown), 2, size=(4.9, 3.0))
     panels = iter(axes)
@@ -82,7 +67,7 @@ FIG3 = Finding(
     experiments=experiments, measure=measure, table=table, claims=claims,
     figure=lambda measured: pictures(measured, list(DISTRIBUTIONS)), draw=draw,
     notes=(
-        "Accuracy on fresh sentences of the distribution of training, gold words given to the decoder, as in the "
+        "Accuracy on fresh sentences of the distribution of training, under teacher forcing, as in the "
         "author's code; the end token counts as a word. In the profile quick a run stops at 99 %, and its curve is "
         "continued at that height.",
         "What this does not show: that a network which has not learnt yet never will. The rows 'at the end' say how "

@@ -1,23 +1,29 @@
-"""Is any attention learnt once the words are known? Copying in another order. (snell2021 §6.2)
+"""Is attention learnt once the translations of words are known? Copying in another order. (snell2021 §6.2)
 
-A fixed permutation π of positions leaves what can be counted out as it is: β under uniform attention is the same. Only
-where to look is harder to say for an LSTM.
+A fixed permutation π of positions does not change the counts: β under uniform attention is the same. Only the position
+to attend to is harder to learn for an LSTM.
 """
 
-from typing import TYPE_CHECKING, Any
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.claims import ClaimVerdict, always, at_most
-from attnscope.studies.finding import Finding, Measurements, published_by
+from attnscope.studies.finding import Finding, Measurements, PublishedNumber
 from attnscope.studies.result import Row
-from attnscope.studies.snell2021.experiments import Sizes
-from attnscope.studies.snell2021.toys import BLUE, RED, WINDOW, copying, draw_curves, ends, measure, pictures, table_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-published = published_by("snell2021")
+from attnscope.studies.snell2021.experiments import Sizes, published
+from attnscope.studies.snell2021.toys import (
+    BLUE,
+    RED,
+    WINDOW,
+    CurvePictures,
+    copying,
+    draw_curves,
+    ends,
+    measure,
+    pictures,
+    table_of,
+)
 
 IN_ORDER = "in order"
 FAILED = 0.6  # word accuracy; author's code calls less than this a failure
@@ -30,39 +36,29 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
     return {IN_ORDER: copying(sizes.toys, "sampled"), **reordered}
 
 
-def reordered(measured: Measurements) -> list[str]:
-    return [label for label in measured if label != IN_ORDER]
-
-
 def table(measured: Measurements) -> list[Row]:
-    def stated(label: str, name: str) -> dict[str, Any]:
+    def published_number(label: str, name: str) -> PublishedNumber:
         return published("copying_control" if label == IN_ORDER else "copying_reordered", name)
 
-    return table_of(measured, stated)
+    return table_of(measured, published_number)
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    others = reordered(measured)
+    others = [label for label in measured if label != IN_ORDER]
     learnt = [flag for label in others for flag in measured.flags(label, "learnt_in_time")]
+    in_order = f"copying in order is always learnt: 99 % of the words within {WINDOW} steps"
+    never = f"in a fixed other order it is never learnt within {WINDOW} steps (over orders and seeds)"
+    failed = f"nor nearly: word accuracy at step {WINDOW} below {FAILED}, the author's threshold of a failure"
+    accuracies = [value for label in others for value in measured.values(label, "accuracy_in_time")]
     return [
-        always(
-            f"copying in order is always learnt: 99 % of the words within {WINDOW} steps",
-            measured.flags(IN_ORDER, "learnt_in_time"),
-        ),
-        always(
-            f"in a fixed other order it is never learnt within {WINDOW} steps (over orders and seeds)",
-            [not flag for flag in learnt],
-        ),
-        at_most(
-            f"nor nearly: word accuracy at step {WINDOW} below {FAILED}, the author's mark of a failure",
-            [value for label in others for value in measured.values(label, "accuracy_in_time")],
-            FAILED,
-        ),
+        measured.always(in_order, IN_ORDER, "learnt_in_time"),
+        always(never, [not flag for flag in learnt]),
+        at_most(failed, accuracies, FAILED),
     ]
 
 
-def draw(data: Any) -> "Figure":
-    """All orders in one colour: none is more of a permutation than another."""
+def draw(data: CurvePictures) -> Figure:
+    """Draw all permutations in one colour."""
     groups = {
         "in order": data[IN_ORDER],
         "in a fixed other order": [curve for label, curves in data.items() if label != IN_ORDER for curve in curves],
@@ -82,8 +78,8 @@ SEC6_2 = Finding(
     experiments=experiments, measure=measure, table=table, claims=claims,
     figure=lambda measured: pictures(measured, list(measured)), draw=draw,
     notes=(
-        "Words are drawn from 60 as in figure 3's control, whose runs these are. An order is a permutation of "
-        "positions drawn once; the end token stays at the end. The paper does not say how many orders it tried.",
+        "Words are sampled from 60 as in figure 3's control, whose runs these are. An order is a permutation of "
+        "positions sampled once; the end token stays at the end. The paper does not say how many orders it tried.",
         "What this does not show: why. That LSTMs are biased towards monotonic attention is the paper's explanation.",
     ),
     seeds=lambda sizes: sizes.toys.seeds,

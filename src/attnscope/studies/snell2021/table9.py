@@ -1,35 +1,30 @@
-"""How large are the corpora as they are prepared? (snell2021 A.5, A.9, table 9)"""
+"""Sizes of the corpora as prepared. (snell2021 A.5, A.9, table 9)"""
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
-from attnscope.studies.bars import bar_values, draw_bars
+from attnscope.studies.bars import BarValues, draw_bars
 from attnscope.studies.claims import ClaimVerdict, untested
 from attnscope.studies.finding import (
     Case,
     Finding,
     Measurement,
     Measurements,
+    PublishedNumber,
     TrainedCase,
     case_unless_missing,
-    published_by,
 )
-from attnscope.studies.result import Row
-from attnscope.studies.snell2021.counting import identified
-from attnscope.studies.snell2021.experiments import Sizes
+from attnscope.studies.snell2021.counting import with_checksum
+from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.tasks import CORPORA, SPECIALS, TextTask, Words, statistics
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-published = published_by("snell2021")
-
 WITH_HEADERS = "20newsgroups, with headers"
-HELD = {  # what we have of the paper's corpus; the others are not in the paper
+OURS = {  # what we have of the paper's corpus; the others are not in the paper
     "imdb": "complete",
     "ag_news": "a sixth of the training set, the test set complete",
     "20newsgroups": "complete; headers stripped",
@@ -49,6 +44,7 @@ SAME_SIZES = {
     "multi30k_en_de": ("training", "validation"),
 }
 SAME_TEXTS = ("imdb", WITH_HEADERS, "sst", "sms", "multi30k_en_de")  # A.8 does not speak of stripping headers
+NOT_HERE = "the corpus is not on this machine, or not part of this profile"
 CLOSE = 0.1  # of the published median: our tokeniser need not be the paper's
 
 QUANTITIES = {
@@ -59,7 +55,7 @@ QUANTITIES = {
     "source_validation": "median length, validation",
     "target_validation": "median length of targets, validation",
     "spoken_training": "median length without punctuation, training",
-    "vocabulary": "words or subwords known",
+    "vocabulary": "vocabulary size",
 }
 
 
@@ -71,41 +67,39 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
         tasks[name] = CORPORA[name]
         if name == "20newsgroups":
             tasks[WITH_HEADERS] = replace(messages, preparation=whole)
-    return {label: case_unless_missing(partial(counted, task)) for label, task in tasks.items()}
+    return {label: case_unless_missing(partial(case, task)) for label, task in tasks.items()}
 
 
-def counted(task: TextTask) -> Case:
-    return Case(settings=identified(task))
+def case(task: TextTask) -> Case:
+    return Case(settings=with_checksum(task))
 
 
-def measure(subject: TrainedCase) -> Measurement:
-    found = statistics(subject.settings)
-    numbers: dict[str, Any] = {"vocabulary": found.loc["training", "source_vocabulary"]}
+def measure(subject: TrainedCase[TextTask]) -> Measurement:
+    counts = statistics(subject.settings).astype(float)
+    numbers = {"vocabulary": counts["source_vocabulary"]["training"]}
     for split in ("training", "validation"):
-        numbers[split] = found.loc[split, "sentences"]
+        numbers[split] = counts["sentences"][split]
         for side in ("source", "target"):
-            if f"{side}_median" in found:
-                numbers[f"{side}_{split}"] = found.loc[split, f"{side}_median"]
+            if f"{side}_median" in counts:
+                numbers[f"{side}_{split}"] = counts[f"{side}_median"][split]
     if isinstance(subject.settings.vocabulary, Words):
-        numbers["spoken_training"] = spoken_length(subject.settings)
+        numbers["spoken_training"] = median_length_without_punctuation(subject.settings)
     return {name: float(value) for name, value in numbers.items()}
 
 
-def spoken_length(task: TextTask) -> float:
-    """The median training length in words that have a letter or a digit; those that are unknown count."""
+def median_length_without_punctuation(task: TextTask) -> float:
+    """Return the median number of tokens that have a letter or a digit, unknown ones included."""
     spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
     spoken[: len(SPECIALS)] = False
     return float(np.median([spoken[sentence].sum() for sentence in task.part("training").source]))
 
 
-def stated(label: str, name: str) -> dict[str, Any]:
+def published_size(label: str, name: str) -> PublishedNumber:
     return published(f"table9_{label.split(',')[0]}", name)
 
 
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(
-        QUANTITIES, stated, lambda label: {"corpus": label, "here": HELD.get(label, "not in the paper")}
-    )
+def columns(label: str) -> dict[str, str]:
+    return {"corpus": label, "here": OURS.get(label, "not in the paper")}
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
@@ -117,46 +111,49 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 
 def same_size(label: str, name: str, measured: Measurements) -> ClaimVerdict:
     text = f"{label}: as many {QUANTITIES[name]} as in table 9"
-    if not is_measured(label, measured):
-        return not_here(text)
-    ours, theirs = measured.first(label)[name], stated(label, name)["published"]
+    if not measured.by_label.get(label):
+        return untested(text, NOT_HERE)
+    ours, theirs = measured.first(label)[name], published_size(label, name)["published"]
     return ClaimVerdict(text, ours == theirs, f"{ours:,.0f} against {theirs:,}")
 
 
 def same_length(label: str, measured: Measurements) -> ClaimVerdict:
     text = f"{label}: median training lengths within 10 % of those published"
-    if not is_measured(label, measured):
-        return not_here(text)
+    if not measured.by_label.get(label):
+        return untested(text, NOT_HERE)
     names = [name for name in ("source_training", "target_training") if name in measured.first(label)]
-    pairs = [(measured.first(label)[name], stated(label, name)["published"]) for name in names]
+    pairs = [(measured.first(label)[name], published_size(label, name)["published"]) for name in names]
     evidence = "; ".join(f"{ours:g} against {theirs}" for ours, theirs in pairs)
     return ClaimVerdict(text, all(abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs), evidence)
 
 
-def is_measured(label: str, measured: Measurements) -> bool:
-    return label in measured.by_label and bool(measured[label])
+class FigureNumber(TypedDict):
+    """Our number and the published one."""
+
+    ours: float
+    published: float | None
 
 
-def not_here(text: str) -> ClaimVerdict:
-    return untested(text, "the corpus is not on this machine, or not part of this profile")
-
-
-def figure(measured: Measurements) -> Any:
-    """Ours and the published number of each corpus that the paper has."""
+def figure(measured: Measurements) -> dict[str, dict[str, FigureNumber]]:
+    """Return our number and the published one of each corpus that the paper has."""
     return {
         name: {
-            label: {"ours": measured.first(label)[name], **stated(label, name)} for label in measured if label in HELD
+            label: {"ours": measured.first(label)[name], "published": published_size(label, name).get("published")}
+            for label in measured
+            if label in OURS
         }
         for name in ("training", "source_training")
     }
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: dict[str, dict[str, FigureNumber]]) -> Figure:
     picture, axes = plots.panels(1, 2, size=(6.4, 4.2))
-    for ax, (name, found) in zip(axes, data.items(), strict=True):
-        draw_bars(
-            {label: {"ours": bar_values([both["ours"]], both)} for label, both in found.items()}, ax, QUANTITIES[name]
-        )
+    for ax, (name, numbers) in zip(axes, data.items(), strict=True):
+        bars = {
+            label: {"ours": BarValues(ours=[number["ours"]], published=number.get("published"))}
+            for label, number in numbers.items()
+        }
+        draw_bars(bars, ax, QUANTITIES[name])
     axes[0].set_yscale("log")
     return picture
 
@@ -165,7 +162,8 @@ TABLE9 = Finding(
     name="table9",
     title="The corpora as prepared",
     section="A.5, A.9, table 9",
-    experiments=experiments, measure=measure, table=table, claims=claims, figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, published=published_size, columns=columns,
+    claims=claims, figure=figure, draw=draw,
     notes=(
         "Lengths are in words, or in subwords where translations are, without start and end tokens. The paper does not "
         "name its tokeniser, nor say whether it counts these tokens.",
@@ -174,9 +172,9 @@ TABLE9 = Finding(
         "own split comes from.",
         "Table 9 prints a vocabulary of 31,065 for both AG News and 20 Newsgroups. The parameter counts of A.8, less "
         "1,274,882 and over 300, give it for AG News, but 12,488 for 20 Newsgroups. In the author's code a word is "
-        "known if it was seen three times or has a pretrained vector; ours must have been seen three times.",
+        "known if it occurs three times or has a pretrained vector; ours must occur three times.",
         "20 Newsgroups with headers is the corpus as A.8 describes it; all other findings use the one without, for "
-        "headers give the class away, and cut messages to 1,000 words. Two training messages have nothing below their "
+        "headers give the class away, and truncate messages to 1,000 words. Two training messages are nothing but "
         "headers, and are lost. The two claims on its sizes with headers were added after it had been counted.",
         "After the claims were written it was found that the published medians are those of words without punctuation, "
         "and for 20 Newsgroups those with headers: hence the rows without punctuation.",

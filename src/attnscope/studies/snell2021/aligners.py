@@ -42,10 +42,10 @@ from attnscope.studies.snell2021.counting import with_checksum
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
-from attnscope.tasks.text.vocabularies import Coder
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 from attnscope.tasks.text.rows import Row as CorpusRow
 from attnscope.tasks.text.rows import format_name
+from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.text.vocabularies import Coder
 
 FILE = "word_alignments/en-fr_hansards.jsonl.gz"
 EXPECTED = (

@@ -160,7 +160,7 @@ def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
     assert read.batch.source_special[:, 0].all()
     assert (read.batch.target[:, 0] == START).all()
     said = with_predicted_target(model, read.batch, max_length=4)
-    assert {names[0] for names in model.reader.said(said.target, said.target_mask).names} == {"eng_Latn"}
+    assert {names[0] for names in model.reader.target_words(said.target, said.target_mask).names} == {"eng_Latn"}
 
 
 @torch.no_grad()

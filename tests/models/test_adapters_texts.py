@@ -1,4 +1,4 @@
-"""Texts as Batches: a tokenizer's ids as our numbers, and its pieces as words."""
+"""Texts as Batches: a tokenizer's ids, its tokens as words, and words of a model of one's own."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from attnscope.errors import BadSetting
 from attnscope.models import Attention, Trace
 from attnscope.models.adapters import Adapter, TargetIds, WordReader, Words, by_word
-from attnscope.models.adapters.readers import NO_WORD, Pieced
+from attnscope.models.adapters.readers import NO_WORD, TokenizedText
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, ReadsTexts
 from attnscope.models.inference import with_predicted_target
@@ -55,10 +55,10 @@ def test_source_ids_are_the_tokenizers_and_words_are_whole(kind):
     starts = kind not in ("marian", "pegasus", "t5")
     assert ((batch.source_mask & batch.source_special).sum(1) == 1 + int(starts)).all()
     for i, text in enumerate(SOURCES):
-        names = [name for name, real in zip(read.source.names[i], read.source.real[i], strict=False) if real]
+        names = [name for name, real in zip(read.source.names[i], read.source.is_word[i], strict=False) if real]
         assert names == text.split()
     assert torch.equal(batch.word_mask, read.source.unit.ge(0) & ~special(read.source))
-    assert read.source.pieces == tuple(
+    assert read.source.tokens == tuple(
         tuple(model.reader.source_vocabulary.decode(row[mask].tolist()))
         for row, mask in zip(batch.source, batch.source_mask, strict=True)
     )
@@ -76,9 +76,11 @@ def test_targets_end_with_the_end_and_are_said_in_words(kind):
     read = texts(model)
     batch = read.batch
     assert ((batch.target == END).sum(1) == 1).all()
-    again = model.reader.said(batch.target, batch.target_mask)
+    again = model.reader.target_words(batch.target, batch.target_mask)
     for i, text in enumerate(TARGETS):
-        assert [n for n, real in zip(read.target.names[i], read.target.real[i], strict=False) if real] == text.split()
+        assert [
+            n for n, real in zip(read.target.names[i], read.target.is_word[i], strict=False) if real
+        ] == text.split()
         assert model.reader.text(batch.target[i][batch.target_mask[i]]) == text
         # What was generated has no text to compare with: its words are read off the pieces, with the same result.
         assert again.names[i] == read.target.names[i]
@@ -96,8 +98,8 @@ def test_a_text_given_as_words_is_the_text(kind):
 
 
 def test_attention_by_word_is_summed_over_source_pieces_and_averaged_over_target_pieces():
-    source = Words.of([Pieced(("an", "isle"), ("an", "is", "##le", "[SEP]"), (0, 1, 1, NO_WORD))])
-    target = Words.of([Pieced(("île",), ("<s>", "î", "le"), (NO_WORD, 0, 0))])
+    source = Words.of([TokenizedText(("an", "isle"), ("an", "is", "##le", "[SEP]"), (0, 1, 1, NO_WORD))])
+    target = Words.of([TokenizedText(("île",), ("<s>", "î", "le"), (NO_WORD, 0, 0))])
     weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.2]]])  # 1 x 3 x 4
     expected = torch.tensor([[[0.1, 0.5, 0.4], [0.6, 0.25, 0.15]]])
     torch.testing.assert_close(by_word(weights, source, target), expected)
@@ -211,7 +213,7 @@ def test_a_reader_of_words_knows_its_targets():
     assert read.source.names == (("a", "cat", "</s>"),)
     assert read.batch.target.tolist() == [[3, 4, END]]
     assert reader.text(read.batch.target[0]) == "ein hund"
-    assert reader.said(read.batch.target, read.batch.target_mask).names == (("ein", "hund", "<end>"),)
+    assert reader.target_words(read.batch.target, read.batch.target_mask).names == (("ein", "hund", "<end>"),)
     for wrong in ({}, {"classes": ("a", "b"), "targets": ("c",)}, {"classes": ("a", "b"), "end": "<end>"}):
         with pytest.raises(BadSetting):
             WordReader(WORDS, **wrong)

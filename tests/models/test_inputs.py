@@ -121,7 +121,7 @@ def test_rationales_stand_on_every_token_of_their_words(classifier):
     inputs = Inputs.of(classifier, [{"text": "a charming dog", "label": 1, "rationale": [0, 1, 0.5]}])
     (texts,) = inputs.texts()
     assert inputs.has_rationales
-    marked = dict(zip(texts.source.pieces[0], texts.batch.rationale[0].tolist(), strict=True))
+    marked = dict(zip(texts.source.tokens[0], texts.batch.rationale[0].tolist(), strict=True))
     assert (marked["c"], marked["##g"], marked["dog"], marked["[CLS]"]) == (1.0, 1.0, 0.5, 0.0)
 
 

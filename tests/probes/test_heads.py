@@ -317,7 +317,7 @@ def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
     entropies, offsets, masses, on_specials = [], [], [], []
     for i in range(len(batch)):
         source, target = int(batch.source_mask[i].sum()), int(batch.target_mask[i].sum())
-        names = given.source.pieces[i]
+        names = given.source.tokens[i]
         for t in range(target):
             row = weights[i, t, :source]
             entropies.append(-(row * row.log()).sum().item() / math.log(source))

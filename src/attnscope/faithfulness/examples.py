@@ -120,7 +120,7 @@ def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExampl
         count = by_word((~alone.isnan()).to(alone), source)
         scores[ALONE] = (by_word(alone.nan_to_num(), source) / count)[0, 0]
     return ScoredExample(
-        reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()),
+        reason=reason, source=source.names[0], special=tuple((~source.is_word[0]).tolist()),
         predicted=f"{classes[one.predicted]} ({one.confidence:.2f})", gold=classes[one.gold],
         scores={name: [rounded(value) for value in values.tolist()] for name, values in scores.items()},
     )  # fmt: skip
@@ -136,7 +136,7 @@ def translation_example(subject: Subject, one: Candidate, reason: str, names: di
         scores[ALONE] = (by_word(each, source, target) / by_word(torch.ones_like(each), source, target))[0]
     predicted, units = reading.trace.predictions[0].cpu(), target.unit[0]
     return ScoredExample(
-        reason=reason, source=source.names[0], special=tuple((~source.real[0]).tolist()), target=target.names[0],
+        reason=reason, source=source.names[0], special=tuple((~source.is_word[0]).tolist()), target=target.names[0],
         predicted=tuple(decode(subject, predicted[units == unit], names) for unit in range(len(target.names[0]))),
         scores={
             name: [[None if np.isnan(value) else round(value, DIGITS) for value in row] for row in values.tolist()]
@@ -160,7 +160,7 @@ def decode(subject: Subject, ids: Int[Tensor, " tokens"], names: dict[int, str])
 
 def target_names(texts: Texts) -> dict[int, str]:
     """Return the names of the target tokens of these texts."""
-    pairs = zip(texts.batch.target.tolist(), texts.target.pieces, strict=True)
+    pairs = zip(texts.batch.target.tolist(), texts.target.tokens, strict=True)
     return {i: piece for row, pieces in pairs for i, piece in zip(row, pieces, strict=False)}
 
 

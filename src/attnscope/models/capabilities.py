@@ -103,7 +103,7 @@ class Generates(_Forward):
         raise NotImplementedError
 
 
-class ReadsTexts(_Forward):
+class ReadsTexts:
     """Texts become Batches through the model's own reader."""
 
     reader: "Reader"

@@ -21,7 +21,7 @@ else:
 Model = WrapsModel | Callable[..., Any]  # a LoadedModel, a model, or any function that gives a Trace
 
 
-def module_of(model: Model) -> Callable[..., Any]:
+def module_of(model: Model) -> Callable[..., Trace]:
     """Return the model itself, where it comes as a LoadedModel."""
     return model.module if isinstance(model, WrapsModel) else model
 

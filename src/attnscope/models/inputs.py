@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, require
 from attnscope.files import Malformed
-from attnscope.models.adapters.readers import NO_WORD, Pieced, Reader, Target, Text, Texts, Words
+from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
 from attnscope.models.capabilities import ReadsTexts
 from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
 from attnscope.models.trace import Trace
@@ -288,7 +288,7 @@ def with_predictions(model: Model, texts: Texts) -> Texts:
             batch = replace(batch, target=module_of(model)(batch).predictions)
     else:
         batch = with_predicted_target(model, batch)
-    return replace(texts, batch=batch, target=reader.said(batch.target, batch.target_mask))
+    return replace(texts, batch=batch, target=reader.target_words(batch.target, batch.target_mask))
 
 
 def with_tokens(model: Model, trace: Trace) -> Trace:
@@ -327,8 +327,10 @@ def words_of(
     return Words.of([one_word_per_token(row, tuple(vocabulary.decode(row))) for row in rows])
 
 
-def one_word_per_token(token_ids: Sequence[int], words: tuple[str, ...]) -> Pieced:
-    return Pieced(words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(token_ids)))
+def one_word_per_token(token_ids: Sequence[int], words: tuple[str, ...]) -> TokenizedText:
+    return TokenizedText(
+        words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(token_ids))
+    )
 
 
 def rationale_of_tokens(source: Words, marks: Float[Tensor, "batch words"]) -> Float[Tensor, "batch positions"]:

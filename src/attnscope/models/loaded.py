@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from attnscope.errors import BadSetting, require
 from attnscope.models.adapters.readers import (
     NO_WORD,
-    Pieced,
     Reader,
     Target,
     Text,
     Texts,
+    TokenizedText,
     Words,
     check_pairs,
-    class_number,
+    class_index,
 )
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, ReadsTexts, WrapsModel
 from attnscope.models.inference import device_of, evaluating, module_of
@@ -163,11 +163,11 @@ class TaskReader(Reader):
         return Texts(Batch(source, mask, target, target_mask), words, target_words, cut)
 
     def encode_class(self, label: Target) -> "Encoded":
-        number = class_number(label, self.classes)
+        number = class_index(label, self.classes)
         name = (self.classes[number],)
-        return Encoded([number + len(SPECIALS)], Pieced(name, name, (0,)), cut=False)
+        return Encoded([number + len(SPECIALS)], TokenizedText(name, name, (0,)), cut=False)
 
-    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+    def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         return words_of(token_ids, mask, self.target_vocabulary)
 
     def text(self, token_ids: Tensor) -> str:
@@ -179,7 +179,7 @@ class Encoded(NamedTuple):
     """One text: its token ids, its words, and whether its end was cut off."""
 
     token_ids: list[int]
-    pieced: Pieced
+    pieced: TokenizedText
     cut: bool
 
 
@@ -205,7 +205,7 @@ class Side:
         before, after = list(self.special.before), list(self.special.after)
         names = self.vocabulary.decode(before) + tokens + self.vocabulary.decode(after)
         places = [NO_WORD] * len(before) + word_of + [NO_WORD] * len(after)
-        pieced = Pieced(words, tuple(names), tuple(places))
+        pieced = TokenizedText(words, tuple(names), tuple(places))
         return Encoded(before + token_ids + after, pieced, len(token_ids) < len(joined))
 
     def token_ids(self, text: Text) -> list[int]:

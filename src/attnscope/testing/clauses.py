@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnscope.models.attention import masked_softmax, uniform
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.models.inference import evaluating
-from attnscope.models.trace import Attention, Interventions, Trace
+from attnscope.models.trace import Attention, Intervention, Interventions, Trace
 from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
 from attnscope.tasks.batch import SPECIALS, START, Batch
 from attnscope.tasks.task import trimmed
@@ -158,7 +158,8 @@ def interventions_are_given_weights_and_mask(case: Case) -> Iterator[str]:
 def own_weights_change_nothing(case: Case) -> Iterator[str]:
     if not case.trace.layers:
         return
-    for name, attention in {"a tensor": case.trace.attention, "a function": lambda weights, mask: weights}.items():
+    given: dict[str, Intervention] = {"a tensor": case.trace.attention, "a function": lambda weights, mask: weights}
+    for name, attention in given.items():
         if not case.same(logits_of(case.run(attention)), logits_of(case.trace)):
             yield f"with the model's own weights, given as {name}, other logits come out"
 

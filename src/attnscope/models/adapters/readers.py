@@ -36,17 +36,17 @@ NO_TOKEN = -1  # the tokenizer's id where it has no such token
 
 
 @dataclass(frozen=True)
-class Pieced:
+class TokenizedText:
     """One text: its words, its tokens, and the word of each token, from 0, or NO_WORD for special tokens."""
 
     words: tuple[str, ...]
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     word_of: tuple[int, ...]
 
     def units(self) -> "tuple[list[int], list[int]]":
         """Return the unit of each token, and the word of each unit: units are words and special tokens, in order.
 
-        >>> Pieced(("an", "isle"), ("[CLS]", "an", "is", "##le", "[SEP]"), (-1, 0, 1, 1, -1)).units()
+        >>> TokenizedText(("an", "isle"), ("[CLS]", "an", "is", "##le", "[SEP]"), (-1, 0, 1, 1, -1)).units()
         ([0, 1, 2, 2, 3], [-1, 0, 1, -1])
         """
         units, words, known = list[int](), list[int](), dict[int, int]()
@@ -57,9 +57,9 @@ class Pieced:
             units.append(known[word])
         return units, words
 
-    def until(self, end: int) -> "Pieced":
-        """Return the text up to its token `end`."""
-        return Pieced(self.words, self.pieces[:end], self.word_of[:end])
+    def until(self, end: int | None) -> "TokenizedText":
+        """Return the text without the tokens from `end` on."""
+        return TokenizedText(self.words, self.tokens[:end], self.word_of[:end])
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,24 @@ class Words:
     """The words and special tokens (units) of a batch of texts, and the tokens that belong to each."""
 
     names: tuple[tuple[str, ...], ...]  # of each text: words, and special tokens by their own name
-    pieces: tuple[tuple[str, ...], ...]  # of each text: the token at each position
+    tokens: tuple[tuple[str, ...], ...]  # of each text: the token at each position
     places: Int[Tensor, "batch units"]  # which word of the text, from 0; NO_WORD for special tokens and padding
     unit: Int[Tensor, "batch positions"]  # the unit of each position; NO_WORD on padding
     mask: Bool[Tensor, "batch units"]  # false on padding
 
     @classmethod
-    def of(cls, texts: Sequence[Pieced]) -> "Words":
+    def of(cls, texts: Sequence[TokenizedText]) -> "Words":
         units, places = zip(*(text.units() for text in texts), strict=True)
         names = tuple(
-            tuple(text.pieces[of.index(i)] if word == NO_WORD else text.words[word] for i, word in enumerate(words))
+            tuple(text.tokens[of.index(i)] if word == NO_WORD else text.words[word] for i, word in enumerate(words))
             for text, of, words in zip(texts, units, places, strict=True)
         )
         counts = torch.tensor([len(words) for words in places])
         mask = torch.arange(int(counts.max())) < counts[:, None]
-        return cls(names, tuple(text.pieces for text in texts), padded(places), padded(units), mask)
+        return cls(names, tuple(text.tokens for text in texts), padded(places), padded(units), mask)
 
     @property
-    def real(self) -> Bool[Tensor, "batch units"]:
+    def is_word(self) -> Bool[Tensor, "batch units"]:
         """Units that are words of the text, and no special tokens."""
         return self.places != NO_WORD
 
@@ -164,7 +164,7 @@ class Texts:
 
     def label(self, trace: Trace) -> Trace:
         """Return the trace of a pass over the batch with its tokens as strings."""
-        return trace.with_tokens(self.source.pieces, self.target.pieces)
+        return trace.with_tokens(self.source.tokens, self.target.tokens)
 
 
 class Reader(ABC):
@@ -181,23 +181,30 @@ class Reader(ABC):
             targets: Classes, by name or index, or texts; None: a placeholder (the first class, an empty text).
         """
 
-    @abstractmethod
-    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
-        """Return the words of targets, such as generated ones."""
-
-    @abstractmethod
-    def text(self, token_ids: Int[Tensor, " target"]) -> str:
-        """Return a target as text, without special tokens."""
-
     @property
     @abstractmethod
     def source_vocabulary(self) -> Vocabulary:
         """The source tokens by their ids in a Batch."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def target_vocabulary(self) -> Vocabulary:
-        """The target tokens by their ids in a Batch."""
+        """The target tokens by their ids in a Batch; here, classes."""
+        return Vocabulary.of(self.classes)
+
+    def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+        """Return the words of targets, such as generated ones; here, the names of classes."""
+        names = [(self.classes[i],) for i in (token_ids[:, 0] - len(SPECIALS)).tolist()]
+        return Words.of([TokenizedText(name, name, (0,)) for name in names])
+
+    def text(self, token_ids: Int[Tensor, " target"]) -> str:
+        """Return a target as text, without special tokens; here, the name of a class."""
+        return self.classes[int(token_ids[0]) - len(SPECIALS)]
+
+    def encode_classes(self, labels: Sequence[Target]) -> tuple[Tensor, Tensor, Words]:
+        """Return token ids, mask and words of classes."""
+        ids = torch.tensor([class_index(label, self.classes) for label in labels])[:, None] + len(SPECIALS)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        return ids, mask, Reader.target_words(self, ids, mask)
 
     def batches(
         self, sources: Sequence[Text], targets: Sequence[Target] | None = None, size: int = 32
@@ -211,12 +218,11 @@ class Reader(ABC):
 
 
 class Encoding(NamedTuple):
-    """Texts as a tokenizer encodes them: token ids, special tokens, and the words of tokens."""
+    """One text as a tokenizer encodes it."""
 
-    token_ids: list[list[int]]
-    special: list[list[bool]]
-    texts: list[Pieced]
-    cut: int
+    token_ids: list[int]
+    special: list[bool]  # which tokens are special
+    text: TokenizedText
 
 
 @dataclass(frozen=True)
@@ -230,39 +236,46 @@ class TokenizerReader(Reader):
 
     def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
         check_pairs(sources, targets)
-        encoding = self.encode(sources)
-        source, mask = pad([np.array(row) for row in encoding.token_ids], first_of(self.tokenizer.pad_token_id, PAD))
-        special, _ = pad([np.array(row) for row in encoding.special], True, bool)
+        encoded, cut = self.encode(sources)
+        padding = self.tokenizer.pad_token_id
+        source, mask = pad([np.array(row.token_ids) for row in encoded], PAD if padding is None else padding)
+        special, _ = pad([np.array(row.special) for row in encoded], True, bool)
         target, target_mask, target_words = self.encode_targets(targets, len(sources))
         batch = Batch(source, mask, target, target_mask, source_special=special).to(device_of(self.model))
-        return Texts(batch, Words.of(encoding.texts), target_words, encoding.cut)
+        return Texts(batch, Words.of([row.text for row in encoded]), target_words, cut)
 
     @abstractmethod
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
         """Return token ids, mask and words of so many targets."""
 
-    def encode(self, texts: Sequence[Text], target: bool = False) -> Encoding:
-        joined, words = zip(*(split_words(text) for text in texts), strict=True)
-        found = self.tokenize(joined, target)
+    def encode(self, texts: Sequence[Text], target: bool = False) -> tuple[list[Encoding], int]:
+        """Return the texts as token ids, and how many of them were truncated."""
+        split = [split_words(text) for text in texts]
+        found = self.tokenize([text for text, _ in split], target)
         cut = sum(len(row) > self.max_length for row in found["input_ids"])
         if cut:
-            found = self.tokenize(joined, target, truncation=True, max_length=self.max_length)
-        token_ids: list[list[int]] = found["input_ids"]
-        require(all(token_ids), "a text without any token cannot be read; leave empty texts out")
+            found = self.tokenize([text for text, _ in split], target, truncation=True, max_length=self.max_length)
+        require(all(found["input_ids"]), "a text without any token cannot be read; leave empty texts out")
         # Only fast tokenizers tell where in the text a token lies.
-        offsets = found["offset_mapping"] if self.tokenizer.is_fast else [None] * len(texts)
-        special = [
-            [bool(added) or i in self.special_ids for i, added in zip(*rows, strict=True)]
-            for rows in zip(token_ids, found["special_tokens_mask"], strict=True)
-        ]
-        belongs = [
-            self.words_by_decoding(ids, len(words[i]))
-            if lies is None
-            else words_by_offset(joined[i], lies, found["special_tokens_mask"][i])
-            for i, (ids, lies) in enumerate(zip(token_ids, offsets, strict=True))
-        ]
-        texts = [Pieced(*each) for each in zip(words, map(self.tokens, token_ids), map(tuple, belongs), strict=True)]
-        return Encoding(token_ids, special, texts, cut)
+        offsets = found["offset_mapping"] if self.tokenizer.is_fast else [None] * len(split)
+        rows = zip(split, found["input_ids"], found["special_tokens_mask"], offsets, strict=True)
+        return [self.encode_one(*text, *row) for text, *row in rows], cut
+
+    def encode_one(
+        self,
+        text: str,
+        words: tuple[str, ...],
+        token_ids: list[int],
+        added: list[int],
+        offsets: list[tuple[int, int]] | None,
+    ) -> Encoding:
+        """Return one text, from what the tokenizer gives: ids, which of them it added, and where they lie."""
+        special = [bool(flag) or i in self.special_ids for i, flag in zip(token_ids, added, strict=True)]
+        if offsets is None:
+            word_of = self.words_by_decoding(token_ids, len(words))
+        else:
+            word_of = words_by_offset(text, offsets, added)
+        return Encoding(token_ids, special, TokenizedText(words, self.tokens(token_ids), tuple(word_of)))
 
     def tokenize(self, texts: Sequence[str], target: bool, **options: object) -> Mapping[str, list[Any]]:
         side = "text_target" if target else "text"
@@ -311,24 +324,24 @@ class TranslationReader(TokenizerReader):
         if targets is None:
             end = torch.full((count, 1), END)
             mask = torch.ones_like(end, dtype=torch.bool)
-            return end, mask, self.said(end, mask)
-        encoding = self.encode([str(text) if isinstance(text, int) else text for text in targets], target=True)
-        end = int(self.target.token_ids[END])
+            return end, mask, self.target_words(end, mask)
+        encoded, _ = self.encode([str(text) if isinstance(text, int) else text for text in targets], target=True)
+        last = int(self.target.token_ids[END])
         # What follows the end, such as the language in mBART's first version, is never predicted.
-        ends = [row.index(end) + 1 if end in row else len(row) for row in encoding.token_ids]
-        rows, mask = pad([np.array(row[:end]) for row, end in zip(encoding.token_ids, ends, strict=True)])
-        texts = [text.until(end) for text, end in zip(encoding.texts, ends, strict=True)]
+        ends = [row.token_ids.index(last) + 1 if last in row.token_ids else None for row in encoded]
+        rows, mask = pad([np.array(row.token_ids[:end]) for row, end in zip(encoded, ends, strict=True)])
         ids = self.target.from_tokenizer(rows)
         mask = mask.to(ids.device)
-        return ids.masked_fill(~mask, PAD), mask, Words.of(texts)
+        words = Words.of([row.text.until(end) for row, end in zip(encoded, ends, strict=True)])
+        return ids.masked_fill(~mask, PAD), mask, words
 
-    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+    def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         rows = zip(self.target.token_ids[token_ids].cpu(), mask.cpu(), strict=True)
         return Words.of([self.split(row[there].tolist()) for row, there in rows])
 
-    def split(self, token_ids: list[int]) -> Pieced:
+    def split(self, token_ids: list[int]) -> TokenizedText:
         words = tuple(self.decode(token_ids).split()) or ("",)
-        return Pieced(words, self.tokens(token_ids), tuple(self.words_by_decoding(token_ids, len(words))))
+        return TokenizedText(words, self.tokens(token_ids), tuple(self.words_by_decoding(token_ids, len(words))))
 
     def text(self, token_ids: Int[Tensor, " target"]) -> str:
         return self.decode(self.target.token_ids[token_ids].tolist())
@@ -347,20 +360,7 @@ class ClassReader(TokenizerReader):
     classes: tuple[str, ...]
 
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
-        chosen = [0] * count if targets is None else [class_number(label, self.classes) for label in targets]
-        ids = torch.tensor(chosen)[:, None] + len(SPECIALS)
-        mask = torch.ones_like(ids, dtype=torch.bool)
-        return ids, mask, self.said(ids, mask)
-
-    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
-        return class_words(token_ids, self.classes)
-
-    def text(self, token_ids: Int[Tensor, " target"]) -> str:
-        return self.classes[int(token_ids[0]) - len(SPECIALS)]
-
-    @cached_property
-    def target_vocabulary(self) -> Vocabulary:
-        return Vocabulary.of(self.classes)
+        return self.encode_classes([0] * count if targets is None else targets)
 
 
 class TargetIds(nn.Module):
@@ -459,13 +459,12 @@ class WordReader(Reader):
 
     def encode_targets(self, targets: Sequence[Target]) -> tuple[Tensor, Tensor, Words]:
         if self.classes:
-            ids = torch.tensor([class_number(label, self.classes) for label in targets])[:, None] + len(SPECIALS)
-            return ids, torch.ones_like(ids, dtype=torch.bool), class_words(ids, self.classes)
+            return self.encode_classes(targets)
         texts = [str(text) if isinstance(text, int) else text for text in targets]
         rows = [self.encode(text, self.target_vocabulary, SPECIALS[END]) for text in texts]
         return *pad([np.array(ids) for ids, _ in rows]), Words.of([text for _, text in rows])
 
-    def encode(self, text: Text, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], Pieced]:
+    def encode(self, text: Text, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], TokenizedText]:
         words, known = split_words(text)[1], vocabulary.ids
         lost = [word for word in words if word not in known]
         if lost and self.unknown not in known:
@@ -473,15 +472,15 @@ class WordReader(Reader):
         after = () if end is None else (end,)
         require(bool((*words, *after)), "a text without any word cannot be read; leave empty texts out")
         ids = [known[word if word in known else self.unknown] for word in (*words, *after)]
-        return ids, Pieced(words, (*words, *after), (*range(len(words)), *(NO_WORD for _ in after)))
+        return ids, TokenizedText(words, (*words, *after), (*range(len(words)), *(NO_WORD for _ in after)))
 
-    def said(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
+    def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         if self.classes:
-            return class_words(token_ids, self.classes)
+            return super().target_words(token_ids, mask)
         rows = [row[there].tolist() for row, there in zip(token_ids.cpu(), mask.cpu(), strict=True)]
         named = [tuple(self.target_vocabulary.decode(row)) for row in rows]
         places = [tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(row)) for row in rows]
-        return Words.of([Pieced(names, names, place) for names, place in zip(named, places, strict=True)])
+        return Words.of([TokenizedText(names, names, place) for names, place in zip(named, places, strict=True)])
 
     def text(self, token_ids: Int[Tensor, " target"]) -> str:
         return " ".join(self.target_vocabulary.decode([i for i in token_ids.tolist() if i >= len(SPECIALS)]))
@@ -495,10 +494,10 @@ class WordReader(Reader):
         return Vocabulary.of(self.classes or self.targets)
 
 
-def class_number(label: Target, classes: Sequence[str]) -> int:
+def class_index(label: Target, classes: Sequence[str]) -> int:
     """Return the index of a class, given by its name or, as in many corpora, by its index.
 
-    >>> class_number("yes", ("no", "yes")), class_number("1", ("no", "yes"))
+    >>> class_index("yes", ("no", "yes")), class_index("1", ("no", "yes"))
     (1, 1)
     """
     if label in classes:
@@ -506,12 +505,6 @@ def class_number(label: Target, classes: Sequence[str]) -> int:
     if str(label).isdigit() and int(str(label)) < len(classes):
         return int(str(label))
     raise BadSetting(f"there is no class {label!r}; this model knows {', '.join(classes)}")
-
-
-def class_words(token_ids: Int[Tensor, "batch 1"], classes: Sequence[str]) -> Words:
-    """Return the names of classes as words."""
-    names = [(classes[i],) for i in (token_ids[:, 0] - len(SPECIALS)).tolist()]
-    return Words.of([Pieced(name, name, (0,)) for name in names])
 
 
 def split_words(text: Text) -> tuple[str, tuple[str, ...]]:
@@ -527,8 +520,3 @@ def check_pairs(sources: Sequence[object], targets: Sequence[object] | None) -> 
     require(len(sources) > 0, "there is no text to read")
     count = len(sources) if targets is None else len(targets)
     require(count == len(sources), f"there are {len(sources)} texts, but {count} targets")
-
-
-def first_of(*token_ids: int | None) -> int:
-    """Return the first that is given."""
-    return next(i for i in token_ids if i is not None)

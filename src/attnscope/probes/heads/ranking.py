@@ -204,7 +204,7 @@ def word_alignments(
 ) -> list[list[Alignment]]:
     """Return the alignment of each head and sentence, by the positions of words in their texts."""
     by_unit = [
-        argmax_alignment(head, source.mask, target.real, unlinked=source.mask & ~source.real)
+        argmax_alignment(head, source.mask, target.is_word, unlinked=source.mask & ~source.is_word)
         for head in weights.cpu().unbind(1)
     ]
     places = list(zip(source.places.tolist(), target.places.tolist(), strict=True))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import pandas as pd
 import torch
@@ -16,7 +16,7 @@ from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
 from attnscope.models.capabilities import ReadsTexts
 from attnscope.models.inference import Model, device_of, module_of, with_predicted_target
 from attnscope.models.inputs import Data, Inputs, as_batches
-from attnscope.probes.accumulator import Accumulator
+from attnscope.probes.accumulator import Accumulator, Sums
 from attnscope.tasks.batch import END, START, Batch
 from attnscope.tasks.task import Task, trimmed
 
@@ -24,7 +24,7 @@ MAX_COLUMNS = 4  # panels side by side
 MAX_ANNOTATED = 16  # cells that show their value
 
 HeadValues = Float[Tensor, "layers heads"]
-A = TypeVar("A", bound=Accumulator[Any])
+A = TypeVar("A", bound=Accumulator[Sums])
 T = TypeVar("T")
 
 
@@ -51,7 +51,7 @@ class Sentences:
 
 def first_words(words: Words, count: int, width: int) -> Words:
     unit, first = words.unit[:count, :width], slice(count)
-    return Words(words.names[first], words.pieces[first], words.places[first], unit, words.mask[first])
+    return Words(words.names[first], words.tokens[first], words.places[first], unit, words.mask[first])
 
 
 def read_sentences(model: Model, data: Data, max_sentences: int | None = None) -> Iterator[Sentences]:
@@ -71,12 +71,13 @@ def read_sentences(model: Model, data: Data, max_sentences: int | None = None) -
 def batches_or_texts(model: Model, data: Data) -> Iterable[Batch | Texts]:
     """Return Texts, whose words are known, where the data are texts; else Batches."""
     given = data() if callable(data) else data
+    if isinstance(given, Batch | Texts):
+        return [given]
     if isinstance(given, Iterator):
-        return cast(Iterator[Batch | Texts], given)
-    listed = [given] if isinstance(given, Batch | Texts) else given if isinstance(given, list | tuple) else [None]
-    ready = [one for one in listed if isinstance(one, Batch | Texts)]
-    if len(ready) == len(listed):
-        return ready
+        return given
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if listed and all(isinstance(one, Batch | Texts) for one in given):
+        return given
     return as_batches(model, given) if isinstance(given, Task) else Inputs.of(model, given).texts()
 
 
@@ -102,7 +103,7 @@ def with_own_output(model: Model, sentences: Sentences) -> Sentences:
     module, target = module_of(model), sentences.target
     batch = with_predicted_target(model, sentences.batch)
     if target is not None and isinstance(module, ReadsTexts):
-        target = module.reader.said(batch.target, batch.target_mask)
+        target = module.reader.target_words(batch.target, batch.target_mask)
     return Sentences(batch, sentences.source, target)
 
 

@@ -1,4 +1,4 @@
-"""What the papers claim. A reader starts here: a folder a paper, a file a finding."""
+"""The papers as studies: one folder per paper, one file per finding."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -9,16 +9,16 @@ from attnscope.errors import BadSetting, require
 if TYPE_CHECKING:
     from attnscope.studies.finding import Study
 
-STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020"]  # what is listed and reported, in this order
+STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020"]  # listed and reported in this order
 
 
 def study(name: str) -> "Study":
-    """A study by name: a folder here, or a module of your own that has a STUDY. Loaded only now, and known from now on.
+    """Return a study by name: a folder here, or a module of one's own that has a STUDY.
 
-    Worker processes find it in the same way.
+    It is imported only now, and listed from now on. Worker processes find it in the same way.
     """
-    place = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
-    found: Study | None = None if place is None else getattr(import_module(place), "STUDY", None)
+    module = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
+    found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
     if found is None:
         raise BadSetting(
             f"there is no study {name!r}; choose one of {', '.join(STUDIES)}, or name a module of yours, one that "
@@ -31,6 +31,7 @@ def study(name: str) -> "Study":
 
 
 def importable(module: str) -> bool:
+    """Return whether Python finds a module of this name."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a folder above it is missing, or this is no name at all

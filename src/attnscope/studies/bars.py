@@ -1,6 +1,7 @@
 """Bar charts of our numbers beside the published ones, for the figures of all studies."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypedDict
 
 import numpy as np
@@ -104,7 +105,11 @@ def _numbers(bar: BarValues) -> list[float]:
 def _seed_frames(content: Panel) -> list[pd.DataFrame]:
     """Return as many frames as all bars have seeds."""
     fewest = min(len(bar["ours"]) for group in content.values() for bar in group.values())
-    return [_frame(content, lambda bar, seed=seed: _numbers(bar)[seed]) for seed in range(fewest)]
+    return [_frame(content, partial(_seed_value, seed)) for seed in range(fewest)]
+
+
+def _seed_value(seed: int, bar: BarValues) -> float:
+    return _numbers(bar)[seed]
 
 
 def _frame(content: Panel, summary: Callable[[BarValues], float]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Does a claim hold in our runs? It holds, it fails, or the seeds do not decide; the interval over seeds says which."""
+"""Does a claim hold in our runs? By the 95 % interval over seeds it holds, fails, or is undecided."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = np.ndarray | Sequence[Any]
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim; whether it holds (None: undecided); the numbers that say so; if they do not decide, why not."""
+    """A claim, whether it holds (None: undecided), the numbers as evidence, and why it is undecided."""
 
     text: str
     holds: bool | None
@@ -32,7 +32,7 @@ class ClaimVerdict:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and the ends of its 95 % t-interval; what a handful of seeds cannot give is NaN."""
+    """A mean over seeds and the ends of its 95 % t-interval; NaN where there are too few seeds."""
 
     mean: float
     sd: float
@@ -50,7 +50,7 @@ class Estimate:
         return f", {self.left_out} left out: not a number" if self.left_out else ""
 
     def indecision(self, threshold: Number) -> str:
-        """Why the seeds do not decide on which side of the threshold the mean lies."""
+        """Return why the seeds do not decide on which side of the threshold the mean lies."""
         if self.n == 0:
             return "no seed gave a number"
         if self.n == 1:
@@ -59,23 +59,23 @@ class Estimate:
 
 
 def at_least(text: str, values: Values, threshold: Number) -> ClaimVerdict:
-    """Is the mean at least the threshold?
+    """Judge whether the mean is at least the threshold.
 
     >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).word
     'holds'
     """
-    found = estimate(values)
-    return _verdict(text, found, "at least", threshold, found.low >= threshold, found.high < threshold)
+    interval = estimate(values)
+    return _verdict(text, interval, "at least", threshold, interval.low >= threshold, interval.high < threshold)
 
 
 def at_most(text: str, values: Values, threshold: Number) -> ClaimVerdict:
-    """Is the mean at most the threshold?"""
-    found = estimate(values)
-    return _verdict(text, found, "at most", threshold, found.high <= threshold, found.low > threshold)
+    """Judge whether the mean is at most the threshold."""
+    interval = estimate(values)
+    return _verdict(text, interval, "at most", threshold, interval.high <= threshold, interval.low > threshold)
 
 
 def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> ClaimVerdict:
-    """Is the mean of `values` more than `factor` times that of `others`? Seed by seed where both have the same."""
+    """Judge whether the mean is more than `factor` times that of `others`, seed by seed where both have the same."""
     ours, theirs = np.asarray(values, dtype=float), np.asarray(others, dtype=float)
     paired = have_same_seeds(values, others)
     gap = estimate(ours - factor * theirs) if paired else welch(ours, factor * theirs)
@@ -90,14 +90,14 @@ def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -
 
 
 def no_lower(text: str, values: Values, others: Values, margin: Number) -> ClaimVerdict:
-    """Is the mean at most `margin` lower than that of others, seed by seed?"""
+    """Judge whether the mean is at most `margin` lower than that of `others`, seed by seed."""
     if not have_same_seeds(values, others):
         return untested(text, f"seed by seed it takes the same ones, but {which_seeds(values, others)}")
     return at_least(text, np.asarray(values, dtype=float) - np.asarray(others, dtype=float), -margin)
 
 
 def always(text: str, flags: Values) -> ClaimVerdict:
-    """Is it so in every seed?"""
+    """Judge whether the flags of all seeds are true."""
     n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
     evidence = f"in {true} of {n} seeds" if n != 1 else f"in {true} of 1 seed (n = 1)"
     if n == 0:
@@ -108,7 +108,7 @@ def always(text: str, flags: Values) -> ClaimVerdict:
 
 
 class SeedValues(list[float]):
-    """One number a seed, the label of the experiment that they are of, and which seeds."""
+    """One number per seed, with the label of their experiment and the seeds."""
 
     def __init__(self, values: Iterable[float], label: object, seeds: Sequence[int]):
         super().__init__(values)
@@ -117,7 +117,7 @@ class SeedValues(list[float]):
 
 
 def have_same_seeds(values: Values, others: Values) -> bool:
-    """May they be compared seed by seed? Where seeds are not known, if there are equally many."""
+    """Return whether both have the same seeds; where seeds are not known, whether there are equally many."""
     if isinstance(values, SeedValues) and isinstance(others, SeedValues):
         return values.seeds == others.seeds
     return len(values) == len(others)
@@ -142,12 +142,12 @@ def seeds_of(values: Values, unlabelled: str) -> str:
 
 
 def untested(text: str, why: str) -> ClaimVerdict:
-    """A claim that these runs cannot test, and why not."""
+    """Return a claim that these runs cannot test, and why not."""
     return ClaimVerdict(text, None, "not tested", why)
 
 
 def estimate(values: Values) -> Estimate:
-    """The mean of the finite values and its t-interval.
+    """Return the mean of the finite values and its t-interval.
 
     >>> str(estimate([1.0, 2.0, 3.0]))
     '2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)'
@@ -160,7 +160,7 @@ def estimate(values: Values) -> Estimate:
 
 
 def welch(values: Values, others: Values) -> Estimate:
-    """The difference of two means from unequally many seeds, and its interval (Welch, Satterthwaite)."""
+    """Return the difference of two means of unpaired seeds, and its interval (Welch, Satterthwaite)."""
     ours, theirs = estimate(values), estimate(others)
     left_out, fewest = ours.left_out + theirs.left_out, min(ours.n, theirs.n)
     gap = ours.mean - theirs.mean
@@ -180,19 +180,19 @@ def finite(values: Values) -> list[float]:
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Exact for equal values, where floating-point sums are not: no spread must mean no spread."""
+    """Return mean and sample standard deviation, exactly 0 for equal values, where floating-point sums are not."""
     mean = statistics.mean(values) if values else math.nan
     return mean, statistics.stdev(values) if len(values) > 1 else math.nan
 
 
 def spread(values: Values) -> float:
-    """The standard deviation over seeds, for an error bar; none for a single seed."""
+    """Return the standard deviation over seeds, for an error bar; 0 for a single seed."""
     sd = mean_and_sd(finite(values))[1]
     return sd if math.isfinite(sd) else 0.0
 
 
 def short(number: Number, digits: int = 3) -> str:
-    """A few digits, as a person would write them.
+    """Return the number with a few digits.
 
     >>> [short(x) for x in (0.81234, 12.345, 12345.6, -0.5, 0.0, 2.13e-7)]
     ['0.812', '12.3', '12,346', '-0.5', '0', '2.13e-07']
@@ -210,11 +210,11 @@ def with_spread(mean: Number, sd: Number | None) -> str:
     return short(mean) if sd is None or math.isnan(sd) else f"{short(mean)} ± {short(sd, digits=2)}"
 
 
-def _verdict(text: str, found: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> ClaimVerdict:
-    evidence = f"{found}; claimed: {side} {short(threshold)}"
+def _verdict(text: str, interval: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> ClaimVerdict:
+    evidence = f"{interval}; claimed: {side} {short(threshold)}"
     if holds or fails:
         return ClaimVerdict(text, bool(holds), evidence)
-    return ClaimVerdict(text, None, evidence, found.indecision(threshold))
+    return ClaimVerdict(text, None, evidence, interval.indecision(threshold))
 
 
 def _quantile(degrees: Number) -> float:

@@ -93,7 +93,7 @@ def reproduce(
     return write_results(runs, study, settings, device, store / "results")
 
 
-def follow_up(run: "FindingRun", settings: Profile) -> Mapping[Label, Any]:
+def follow_up(run: "FindingRun", settings: Profile) -> Any:
     """Return what is trained next, where that depends on what was measured."""
     return {} if run.finding.follow_up is None else run.finding.follow_up(settings, run.measured)
 

@@ -12,7 +12,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.studies.aitken2021.experiments import AED, Sizes, one_to_one
 from attnscope.studies.aitken2021.fig2 import QUANTITIES, measure_attending
 from attnscope.studies.bars import Panel, draw_panels, panel
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Finding, Measurements
 
 
@@ -54,43 +54,24 @@ def experiments(sizes: Sizes) -> dict[OptimiserLabel, Experiment]:
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    """Of the two-by-two factorial of 0.01 and 0.001 with 0.01 and 1e-8; the rate of 0.1 is only reported."""
-    values = measured.values
+    """Judge the two-by-two factorial of 0.01 and 0.001 with 0.01 and 1e-8; the rate of 0.1 is only reported."""
+    peak, delta = "peak_at_own_step", "encoder_delta"
+    learns = "learns the task, word accuracy at least 0.98"
+    peaks = "the temporal term peaks at t = s"
     return [
+        *(measured.at_least(f"{label}: {learns}", label, "word_accuracy", 0.98) for label in (*PAPER_LIKE, SMALL)),
         *(
-            at_least(f"{label}: learns the task, word accuracy at least 0.98", values(label, "word_accuracy"), 0.98)
-            for label in (*PAPER_LIKE, SMALL)
-        ),
-        *(
-            at_least(
-                f"{label}: the temporal term peaks at t = s in at least 90 % of the decoder steps",
-                values(label, "peak_at_own_step"),
-                0.9,
-            )
+            measured.at_least(f"{label}: {peaks} in at least 90 % of the decoder steps", label, peak, 0.9)
             for label in PAPER_LIKE
         ),
-        at_most(
-            f"{SMALL}: the temporal term peaks at t = s in at most half of the decoder steps",
-            values(SMALL, "peak_at_own_step"),
-            0.5,
-        ),
-        at_least(
-            f"{SMALL}: the encoder's delta is longer than the input component", values(SMALL, "encoder_delta"), 1.0
-        ),
+        measured.at_most(f"{SMALL}: {peaks} in at most half of the decoder steps", SMALL, peak, 0.5),
+        measured.at_least(f"{SMALL}: the encoder's delta is longer than the input component", SMALL, delta, 1.0),
         *(
-            more_than(
-                f"the temporal term peaks at t = s more often with {label} than with {SMALL}",
-                values(label, "peak_at_own_step"),
-                values(SMALL, "peak_at_own_step"),
-            )
+            measured.more_than(f"{peaks} more often with {label} than with {SMALL}", label, SMALL, peak)
             for label in PAPER_LIKE
         ),
         *(
-            more_than(
-                f"the encoder's delta is longer with {SMALL} than with {label}",
-                values(SMALL, "encoder_delta"),
-                values(label, "encoder_delta"),
-            )
+            measured.more_than(f"the encoder's delta is longer with {SMALL} than with {label}", SMALL, label, delta)
             for label in PAPER_LIKE
         ),
     ]

@@ -33,7 +33,6 @@ from attnscope.studies.aitken2021.analysis import (
 from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one, reversed_one_to_one, sorting
 from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber, published_by
-from attnscope.studies.result import Row
 from attnscope.tasks import ReversedOneToOne
 
 published = published_by("aitken2021")
@@ -119,10 +118,6 @@ def claims_attending(model: str, measured: Measurements) -> list[ClaimVerdict]:
 
 def stated(label: str, name: str) -> PublishedNumber:
     return published("one_to_one", "principal_3") if name in ("temporal_principal", "cloud_principal") else {}
-
-
-def table(measured: Measurements) -> list[Row]:
-    return measured.table(QUANTITIES, stated)
 
 
 def draw_attending(data: FigureData) -> Figure:

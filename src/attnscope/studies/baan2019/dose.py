@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
@@ -114,23 +115,24 @@ def draw(data: SeedTable) -> Figure:
     left.set_xscale("symlog", linthresh=1e-3, linscale=0.4)
     left.set_xlim(-3e-4, 1.4 * max(by_weight))
     left.set(xlabel="weight of the guidance, at every step", ylabel="accuracy or attention, new compositions")
-    draw_dose_curve(by_share | ({0.0: known[NONE]} if NONE in known else {}), right)
+    lines = draw_dose_curve(by_share | ({0.0: known[NONE]} if NONE in known else {}), right)
     right.set_xlabel("share of guided steps, weight 1")
-    curves, names = right.get_legend_handles_labels()
-    legend(right, [curve[0] for curve in curves], names)
+    legend(right, list(lines.values()), list(lines))
     return picture
 
 
-def draw_dose_curve(by_dose: Mapping[float, Mapping[str, Sequence[float | None]]], ax: Axes) -> None:
-    """Draw means over seeds with their standard deviation, from the smallest dose to the largest."""
-    doses = sorted(by_dose)
+def draw_dose_curve(by_dose: Mapping[float, Mapping[str, Sequence[float | None]]], ax: Axes) -> dict[str, Line2D]:
+    """Draw means over seeds with their standard deviation, from the smallest dose to the largest; return the lines."""
+    doses, lines = sorted(by_dose), dict[str, Line2D]()
     texts = {HARDEST: "sequence accuracy", "attention": "attention on the gold position"}
     for colour, (name, text) in zip(WORDS, texts.items(), strict=False):
         values = [np.array(by_dose[dose][name], dtype=float) for dose in doses]
         means, errors = [seeds.mean() for seeds in values], [spread(seeds) for seeds in values]
-        ax.errorbar(doses, means, yerr=errors, color=colour, marker="o", markersize=4, capsize=2.5, label=text)
+        bars = ax.errorbar(doses, means, yerr=errors, color=colour, marker="o", markersize=4, capsize=2.5)
+        lines[text] = bars.lines[0]
     ax.set_ylim(-0.03, 1.05)
     ax.spines[["top", "right"]].set_visible(False)
+    return lines
 
 
 DOSE = Finding(

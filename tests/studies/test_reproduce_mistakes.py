@@ -1,5 +1,7 @@
 """A person's own study with a mistake in it: what is said names the finding, and the others are written."""
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -222,3 +224,33 @@ def test_seeds_count_from_the_first_seed_and_each_is_kept_with_where_it_comes_fr
         ("small", 4, {"moved": 1.0}),
     ]
     assert all(each["device"] == "cpu" and each["tf32"] is False and each["torch"] for each in result.by_seed)
+
+
+OWN_STUDY = """
+from own_parts import measure
+from test_reproduce_mistakes import RIGHT, STUDY
+from dataclasses import replace
+
+STUDY = replace(STUDY, name="own_study", findings=(replace(RIGHT, measure=measure, draw=None),))
+"""
+OWN_PARTS = """
+def measure(run):
+    return {"moved": 1.0}
+"""
+COMMAND = "import sys; sys.path[:] = [p for p in sys.path if p]; from attnscope.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_a_study_in_the_current_folder_is_measured_by_worker_processes(tmp_path):
+    (tmp_path / "own_study.py").write_text(OWN_STUDY)
+    (tmp_path / "own_parts.py").write_text(OWN_PARTS)
+    words = ["reproduce", "own_study", "--workers", "2", "--store", "runs"]
+    paths = os.pathsep.join([str(Path(__file__).parent), *(path for path in sys.path if path)])
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = Result.read(tmp_path / "runs" / "results" / "own_study" / "right.json").table
+    assert (row["mean"], row["n"]) == (1.0, 1)
+    assert (tmp_path / "runs" / "report.html").exists()

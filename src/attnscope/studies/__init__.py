@@ -1,7 +1,9 @@
 """The papers as studies: one folder per paper, one file per finding."""
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnscope.errors import BadSetting, require
@@ -13,10 +15,13 @@ STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020"]  # listed and rep
 
 
 def study(name: str) -> "Study":
-    """Return a study by name: a folder here, or a module of one's own that has a STUDY.
+    """Return a study by name: a folder here, or a module of one's own, also in the current folder, that has a STUDY.
 
     It is imported only now, and listed from now on. Worker processes find it in the same way.
     """
+    here = str(Path.cwd())
+    if here not in sys.path and any(path.is_file() for path in (Path(f"{name}.py"), Path(name, "__init__.py"))):
+        sys.path.insert(0, here)
     module = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
     found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
     if found is None:

@@ -28,7 +28,7 @@ def test_help_loads_no_torch():
 
 def test_list_names_everything_and_the_file_of_each_finding():
     shown = attnscope("list").stdout
-    for name in ("fig2-aed", "fig6", "escan", "query_key_value", "ungated_feedforward", "decomposition", "ved"):
+    for name in ("fig2-aed", "fig6", "escan", "query_key_value", "ungated_feedforward", "decompose", "ved"):
         assert name in shown
     assert "studies/snell2021/fig3.py" in shown
 
@@ -42,7 +42,7 @@ def test_train_then_probe(tmp_path):
     assert trained.returncode == 0, trained.stderr
     key = trained.stdout.split("run: ")[1].strip()
     picture = tmp_path / "shares.png"
-    asked = attnscope("probe", key[:8], "decomposition", "--store", tmp_path, "--out", picture)
+    asked = attnscope("probe", key[:8], "decompose", "--store", tmp_path, "--out", picture)
     assert asked.returncode == 0, asked.stderr
     assert "temporal share" in asked.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -63,7 +63,7 @@ def test_train_then_probe(tmp_path):
         (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, copying"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
-        (["probe", "abc", "entropy"], "One of your own is known once the module is imported that puts it into PROBES"),
+        (["probe", "abc", "movement"], "One of your own is known once the module is imported that puts it into PROBES"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),
         (["report", "."], "there are no results"),
     ],

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.display import Displayed
 from attnscope.models import PRESETS, EncoderDecoder, Trace
-from attnscope.models.inference import traces
-from attnscope.probes import PROBES, some
+from attnscope.models.inference import Model, traces
+from attnscope.models.inputs import Data
+from attnscope.probes import PROBES, Probe
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.tasks import OneToOne, Task
+from attnscope.tasks import OneToOne
 
 
 def spread(trace: Trace) -> Float[Tensor, "batch target"]:
@@ -41,16 +42,16 @@ class SpreadSums(Sums):
     sentences: Int[Tensor, " target"]
 
 
-def spread_of(model: nn.Module, task: Task) -> Spread:
+def spread_of(model: Model, data: Data = None) -> Spread:
     sums = Accumulator[SpreadSums]()
-    for _, trace in traces(model, some(task)):  # the test set; no gradients, evaluation mode, afterwards as before
+    for _, trace in traces(model, data):  # of any data; no gradients, evaluation mode, afterwards as before
         there = trace.target_mask
         sums.add(SpreadSums(torch.where(there, spread(trace), 0).double().sum(0).cpu(), there.sum(0).cpu()))
     kept = sums.total.sentences > 0  # the last position has none if you leave END out of `there`
     return Spread(sums.total.words[kept] / sums.total.sentences[kept])
 
 
-PROBES["spread"] = spread_of
+PROBES["spread"] = Probe("spread", "Over how many tokens is attention spread?", spread_of)
 
 if __name__ == "__main__":
     task = OneToOne(min_length=3, max_length=6)

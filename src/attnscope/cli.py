@@ -229,7 +229,7 @@ def probe(
     model: ModelArgument,
     name: Annotated[
         str, typer.Argument(metavar="PROBE", help="Such as fragility; `attnscope list` names all.")
-    ] = "decomposition",
+    ] = "decompose",
     data: Annotated[
         str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
     ] = None,
@@ -242,11 +242,11 @@ def probe(
     """Run one probe on a model: prints its table, and saves its figure."""
     from attnscope import load, plots
     from attnscope.files import write_atomically
-    from attnscope.probes import probe as probe_by_name
+    from attnscope.probes import PROBES, run_probe
 
-    run_probe = probe_by_name(name)
+    choose("probe", name, PROBES, "PROBES")
     loaded = load(model, device=device, store=store, checkpoint=checkpoint)
-    answer = run_probe(loaded.module, loaded.task)
+    answer = run_probe(name, loaded, data)
     table = answer.table()
     typer.echo(_printed(table))
     if csv is not None:

@@ -141,7 +141,7 @@ def test_a_trace_without_attention_says_so(task):
     assert shown.loc["layers", "axes"] == "none"
 
 
-@pytest.mark.parametrize("name", ["decomposition", "agreement"])
+@pytest.mark.parametrize("name", ["decompose", "agreement"])
 def test_probes_show_themselves_without_a_window(name, model, task):
     from matplotlib import pyplot
 

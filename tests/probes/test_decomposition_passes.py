@@ -135,7 +135,7 @@ def test_attention_that_is_no_inner_product_is_refused_with_what_would_work(atte
     with pytest.raises(AttnscopeError, match="of='states'"):
         decompose(model, task.batches, of="attention")
     assert decompose(model, task.batches).decoder is not None  # of its states
-    assert PROBES["decomposition"](model, task).decoder is not None
+    assert PROBES["decompose"](model, task).decoder is not None
 
 
 def test_an_unknown_way_to_take_it_apart_is_refused() -> None:

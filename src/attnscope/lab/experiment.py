@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from attnscope.lab.configuration import SCHEMA, describe, rebuild
 from attnscope.lab.store import Store, key
 from attnscope.models import MODELS, ClassifierSettings, Model, ModelSettings, Start, build, restart_heads, start_words
 from attnscope.models.capabilities import Decoding
-from attnscope.probes import decomposed
+from attnscope.probes.decomposition import decompose
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
@@ -32,7 +32,7 @@ from attnscope.training.replicas import fit_together
 
 def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
     """The main numbers of the decomposition, first head (aitken2021 §4.1)."""
-    row = decomposed(model, task).in_sample.table().iloc[0]
+    row = decompose(model, partial(task.batches, "test")).in_sample.table().iloc[0]
     return {str(name): float(value) for name, value in row.items()}
 
 

@@ -1,81 +1,113 @@
-"""What we ask: functions and accumulators over Traces, each answer with .table() and .plot()."""
+"""Probes: functions of a model and data, each with an answer that has .table() and .plot(ax).
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, cast
+    run_probe("fragility", model, texts).table()
+    PROBES["fragility"].question
 
-from torch import nn
+A probe of one's own is known by name once it is put into PROBES. Transplants (attnscope.probes.transplant) and
+adversarial training (attnscope.probes.adversarial_training) need two models or training, so they are called directly.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from attnscope.display import Axes
 from attnscope.errors import choose, require
-from attnscope.models.capabilities import ReadsOut
-from attnscope.models.inference import traces
-from attnscope.probes.adversary import Adversaries, exact_adversaries
-from attnscope.probes.agreement import Agreement, AgreementAccumulator
-from attnscope.probes.decomposition import Decomposition, decompose
-from attnscope.probes.fragility import Fragility, fragility
-from attnscope.probes.grounding import Grounding, GroundingAccumulator, token_probabilities
-from attnscope.probes.lexical import lexical_scores
-from attnscope.probes.scores import attention_scores
-from attnscope.tasks import Batch, Task, TextTask
-from attnscope.tasks.task import trimmed
+from attnscope.models.capabilities import GivesTrace, ReadsOut, needs
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from attnscope.models.inference import Model
+    from attnscope.models.inputs import Data
 
 
-def decomposed(model: nn.Module, task: Task) -> Decomposition:
-    """How is this model's attention formed? Components from the task's test set, held out on its validation set."""
-    test, held_out = (partial(task.batches, split) for split in ("test", "validation"))
-    return decompose(model, test, held_out)
+@runtime_checkable
+class Answer(Protocol):
+    """What every probe returns."""
+
+    def table(self) -> "DataFrame": ...
+
+    def plot(self, ax: Axes | None = None) -> Axes: ...
 
 
-def agreed(model: nn.Module, task: Task) -> Agreement:
-    """Does this model attend to the words that it could translate? Attention against the lexical probe, A(α, β)."""
-    agree = AgreementAccumulator()
-    for _, trace in traces(model, some(task), teacher_forcing=1.0):
-        agree.update(attention_scores(trace).values, lexical_scores(cast(ReadsOut, model), trace).values, trace)
-    return agree.result()
+@dataclass(frozen=True)
+class Probe:
+    """A probe by name.
+
+    Attributes:
+        name: Its name, also on the command line.
+        question: What it asks, in one line.
+        location: The function, or where it is: "module.name" below attnscope.probes.
+        needs: The capabilities that a model has to declare.
+        needs_data: What the data have to hold besides texts: "labels", "rationales", "word alignments".
+    """
+
+    name: str
+    question: str
+    location: str | Callable[..., Answer]
+    needs: tuple[type, ...] = (GivesTrace,)
+    needs_data: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> Callable[..., Answer]:
+        """The function of (model, data, **options); its module is imported at first use."""
+        if not isinstance(self.location, str):
+            return self.location
+        module, _, name = self.location.rpartition(".")
+        function: Callable[..., Answer] = getattr(import_module(f"attnscope.probes.{module}"), name)
+        return function
+
+    def __call__(self, model: "Model", data: "Data" = None, **options: object) -> Answer:
+        """Run the probe, once the model is checked for what it needs."""
+        needs(model, *self.needs, by=f"the probe {self.name!r}")
+        answer = self.function(model, data, **options)
+        require(
+            isinstance(answer, Answer),
+            f"a probe gives an object with .table() and .plot(ax); {self.name!r} gave a {type(answer).__name__}",
+        )
+        return answer
 
 
-def perturbed(model: nn.Module, task: Task) -> Fragility:
-    """Do a classifier's decisions depend on its attention? Made uniform, and shuffled."""
-    return fragility(model, some(task))
+READOUT = (GivesTrace, ReadsOut)
+PROBES: dict[str, Probe] = {
+    probe.name: probe
+    for probe in (
+        Probe("decompose", "How much of attention follows from time, from tokens, from neither?",
+              "decomposition.decompose"),
+        Probe("agreement", "Does attention agree with what each source token would output alone?",
+              "agreement.agreement", READOUT),
+        Probe("lexical", "What would the model output if it attended to one source token only?",
+              "lexical.lexical", READOUT),
+        Probe("saliency", "Which source tokens influence the output?", "saliency.saliency"),
+        Probe("entropy", "How peaked is attention?", "entropy.entropy"),
+        Probe("optimal", "How much lower could the loss be with other attention?",
+              "optimal.optimal_attention", READOUT),
+        Probe("heads", "Which layers and heads matter to the output?", "heads.ranking.head_ranking"),
+        Probe("fragility", "How much do predictions depend on attention?", "fragility.fragility"),
+        Probe("grounding", "Would each token alone predict the class?", "grounding.grounding", READOUT),
+        Probe("adversary", "How far can attention move while the output stays?", "adversary.adversary"),
+        Probe("erasure", "Do the most attended tokens decide?", "erasure.erasure"),
+        Probe("plausibility", "Does attention fall on what people marked?", "plausibility.plausibility",
+              needs_data=("rationales",)),
+        Probe("word_alignment", "Does attention align the words that translate each other?",
+              "word_alignment.word_alignment", needs_data=("word alignments",)),
+        Probe("information", "How much of a token is left in its hidden state?", "information.information"),
+        Probe("diagnostic", "Can a linear classifier decode tokens from hidden states?", "diagnostic.diagnostic"),
+        Probe("gates", "How often are the gates of recurrent cells open and closed?", "gates.gates"),
+        Probe("weights", "How many strong connections are there?", "weight_graph.weights"),
+    )
+}  # fmt: skip
 
 
-def grounded(model: nn.Module, task: Task) -> Grounding:
-    """Would each token alone make a classifier's decision?"""
-    ground = GroundingAccumulator()
-    for _, trace in traces(model, some(task)):
-        ground.update(token_probabilities(cast(ReadsOut, model), trace))
-    return ground.result()
+def run_probe(name: str, model: "Model", data: "Data" = None, **options: object) -> Answer:
+    """Run a probe by name.
 
-
-def farthest_of(model: nn.Module, task: Task) -> Adversaries:
-    """How far from its own can a classifier's attention be, text by text, for nearly the same output?"""
-    return exact_adversaries(model, some(task))
-
-
-def some(task: Task, most: int = 1000, size: int = 50) -> Iterable[Batch]:
-    """Test sentences: all made-up ones, or as many of a corpus, drawn at random."""
-    if not isinstance(task, TextTask):
-        return task.batches("test", size)
-    drawn = task.draw("test", most)
-    return (trimmed(drawn, slice(start, start + size)) for start in range(0, len(drawn), size))
-
-
-PROBES: dict[str, Callable[[nn.Module, Task], Any]] = {
-    "decomposition": decomposed,
-    "agreement": agreed,
-    "fragility": perturbed,
-    "token_probabilities": grounded,
-    "adversary": farthest_of,
-}
-
-
-def probe(name: str) -> Callable[[nn.Module, Task], Any]:
-    """A probe by name, whose answer is one that can be shown."""
-    return partial(answer, choose("probe", name, PROBES, "PROBES"))
-
-
-def answer(name: str, model: nn.Module, task: Task) -> Any:
-    found = PROBES[name](model, task)
-    shown = all(callable(getattr(found, way, None)) for way in ("table", "plot"))
-    require(shown, f"a probe gives an object with .table() and .plot(ax); {name!r} gave a {type(found).__name__}")
-    return found
+    Args:
+        name: A name in PROBES.
+        model: A model, or what `attnscope.load` returns.
+        data: Texts, a path, a table, a Task or Batches; None for a run's own test set.
+        options: Of the probe's function.
+    """
+    return PROBES[choose("probe", name, PROBES, "PROBES")](model, data, **options)

@@ -11,7 +11,7 @@ no line tells which, so `base` has to be given.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -24,9 +24,12 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, require
 from attnscope.models import EncoderDecoder
-from attnscope.models.inference import traces
+from attnscope.models.capabilities import Decoding
+from attnscope.models.inference import Model, traces
+from attnscope.models.inputs import Data, Inputs, as_batches
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.tasks.batch import Batch
+from attnscope.tasks import Task
+from attnscope.tasks.batch import NOWHERE, Batch
 
 AlignmentPoint = tuple[int, int]  # source position, target position, from zero
 Alignment = frozenset[AlignmentPoint]
@@ -194,6 +197,81 @@ class AlignmentAccumulator(Accumulator[AlignmentCounts]):
 
     def result(self) -> AlignmentQuality:
         return AlignmentQuality(**vars(self.total))
+
+
+# The probe
+
+
+@dataclass(frozen=True)
+class WordAlignmentQuality(Displayed):
+    """The quality of alignments by attention, and by IBM Model 1, against gold word alignments."""
+
+    each: Mapping[str, AlignmentQuality]
+
+    def table(self) -> pd.DataFrame:
+        """One row per aligner."""
+        return pd.concat({name: quality.table().iloc[0] for name, quality in self.each.items()}, axis=1).T.rename_axis(
+            "aligner"
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Bars of the four rates."""
+        from attnscope import plots
+
+        return plots.bars(self.table()[["AER", "precision", "recall", "F1"]].astype(float).T, ax=ax)
+
+
+def word_alignment(model: Model, data: Data = None, decoding: Decoding | None = None) -> WordAlignmentQuality:
+    """Return how well attention, and IBM Model 1 fitted to the same sentences, find gold word alignments.
+
+    Each target word is aligned with its most attended source word, the mean over the heads of the last layer.
+
+    Args:
+        model: A translator.
+        data: Sentence pairs with gold alignments: texts with `alignment`, or Batches with `gold_attention`.
+        decoding: As of `traces`.
+    """
+    from attnscope.probes.heads.ranking import head_alignments, model_1_reference  # which build on this module
+    from attnscope.probes.heads.sentences import SpecialTokens, read_sentences
+
+    inputs = as_sentences(model, data)
+    sentences = list(read_sentences(model, inputs))
+    gold = gold_alignments(inputs, [some.batch for some in sentences])
+    reference = model_1_reference(model, sentences)
+    counts = {"attention": AlignmentAccumulator(), "IBM Model 1": AlignmentAccumulator()}
+    for some in sentences:
+        (_, trace), *_ = traces(model, [some.batch], decoding=decoding)
+        weights, special = trace.attention.mean(1, keepdim=True)[None], SpecialTokens.of(model, some.batch)
+        alignments = head_alignments(weights, some, special)[0][0]
+        likeliest = [one.sure for one in reference(some)]
+        for name, predicted in (("attention", alignments), ("IBM Model 1", likeliest)):
+            for alignment, expected in zip(predicted, gold[: len(some)], strict=True):
+                counts[name].update(alignment, expected)
+        gold = gold[len(some) :]
+    return WordAlignmentQuality({name: count.result() for name, count in counts.items()})
+
+
+def as_sentences(model: Model, data: Data) -> Inputs | list[Batch]:
+    """Return texts as Inputs, whose alignments are known, and all else as Batches."""
+    batches = isinstance(data, Batch | Task) or data is None or callable(data)
+    listed = isinstance(data, list | tuple) and all(isinstance(one, Batch) for one in data)
+    return list(as_batches(model, data)) if batches or listed else Inputs.of(model, data)
+
+
+def gold_alignments(inputs: Inputs | list[Batch], batches: Sequence[Batch]) -> list[GoldAlignment]:
+    """Return the gold alignment of every sentence pair."""
+    if isinstance(inputs, Inputs) and inputs.alignments is not None:
+        return [GoldAlignment.of(sure, possible) for sure, possible in inputs.alignments]
+    gold = []
+    for batch in batches:
+        if batch.gold_attention is None or batch.target.shape[1] == 1:
+            raise AttnscopeError(
+                "these sentences come without gold word alignments; give texts with 'alignment', such as '0-0 1-2'"
+            )
+        for row, mask in zip(batch.gold_attention.tolist(), batch.target_mask.tolist(), strict=True):
+            points = [(source, i) for i, (source, real) in enumerate(zip(row, mask, strict=True)) if real]
+            gold.append(GoldAlignment.of(point for point in points if point[0] != NOWHERE))
+    return gold
 
 
 # Pharaoh format

@@ -241,6 +241,7 @@ def probe(
 ) -> None:
     """Run one probe on a model: prints its table, and saves its figure."""
     from attnscope import load, plots
+    from attnscope.errors import choose
     from attnscope.files import write_atomically
     from attnscope.probes import PROBES, run_probe
 

@@ -14,18 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, EmbedsSource, GivesTrace, needs
 from attnscope.models.inference import Model, evaluating, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Interventions, Trace
-from attnscope.probes.scores import TokenScores, over_words
+from attnscope.probes.scores import TokenScores, TokenScoreTable, over_words
 from attnscope.tasks.batch import Batch
 
 Output = Callable[[Trace], Float[Tensor, "batch target"]]
@@ -45,39 +43,13 @@ class Saliency(TokenScores):
         return replace(self, values=-self.values, name=f"{self.name}, sign reversed")
 
 
-@dataclass(frozen=True)
-class SaliencyTable(Displayed):
-    """Saliency of the tokens of several texts."""
-
-    scores: pd.DataFrame
-    method: str
-
-    def table(self) -> pd.DataFrame:
-        """One row per source token: text, position, token, score; of a translator, for each output token."""
-        return self.scores
-
-    def plot(self, ax: Axes | None = None, text: int = 0) -> Axes:
-        """Draw one text: output tokens by source tokens."""
-        from attnscope import plots
-
-        rows = self.scores[self.scores["text"] == text]
-        require(len(rows) > 0, f"there is no text {text}; they are 0 to {self.scores['text'].max()}")
-        targets = rows["target"] if "target" in rows else pd.Series("", rows.index)
-        steps = rows["target_position"] if "target_position" in rows else pd.Series(0, rows.index)
-        values = rows["score"].to_numpy().reshape(steps.nunique(), -1)  # target x source
-        return plots.heatmap(
-            values, rows=targets[~steps.duplicated()].map(str), columns=rows["token"][: values.shape[1]].map(str),
-            ax=ax, title=self.method.replace("_", " "), diverging=bool((values < 0).any()),
-        )  # fmt: skip
-
-
 def saliency(
     model: Model,
     data: Data = None,
     method: str = "leave_one_out",
     of: Output | None = None,
     decoding: Decoding | None = None,
-) -> SaliencyTable:
+) -> TokenScoreTable:
     """Return the saliency of every source token.
 
     Args:
@@ -89,27 +61,10 @@ def saliency(
     """
     compute = METHODS[choose("saliency method", method, METHODS)]
     needs(model, GivesTrace, *(() if method == "leave_one_out" else (EmbedsSource,)), by=f"saliency by {method}")
-    module, frames, texts = module_of(model), list[pd.DataFrame](), 0
-    for batch, trace in traces(model, data, decoding=decoding):
-        values = compute(module, batch, of or gold_log_probability, decoding=decoding).values
-        frames.append(token_table(values, trace).assign(text=lambda table, first=texts: table["text"] + first))
-        texts += len(batch)
-    table = pd.concat(frames, ignore_index=True)
-    single = not table["target_position"].any()
-    return SaliencyTable(table.drop(columns=["target_position", "target"]) if single else table, method)
-
-
-def token_table(values: Float[Tensor, "batch target source"], trace: Trace) -> pd.DataFrame:
-    """Return one row per text, output token and source token that is no padding; tokens as strings where known."""
-    text, step, position = (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero().cpu().unbind(1)
-    columns = {"text": text, "target_position": step, "position": position}
-    source, target = trace.source_tokens, trace.target_tokens
-    table = pd.DataFrame({name: column.numpy() for name, column in columns.items()})
-    pairs = list(zip(text.tolist(), step.tolist(), position.tolist(), strict=True))
-    table["target"] = [int(trace.target[b, t]) if target is None else target[b][t] for b, t, _ in pairs]
-    table["token"] = [int(trace.source[b, s]) if source is None else source[b][s] for b, _, s in pairs]
-    table["score"] = values.cpu()[text, step, position].numpy()
-    return table[["text", "target_position", "target", "position", "token", "score"]]
+    module, output = module_of(model), of or gold_log_probability
+    passes = traces(model, data, decoding=decoding)
+    scores = ((compute(module, batch, output, decoding=decoding), trace) for batch, trace in passes)
+    return TokenScoreTable.of(scores, method.replace("_", " "))
 
 
 def gold_log_probability(trace: Trace) -> Float[Tensor, "batch target"]:

@@ -6,7 +6,7 @@ import torch
 
 from attnscope import plots
 from attnscope.errors import BadSetting
-from attnscope.probes.activations import activations, concentration, joined
+from attnscope.probes.activations import activations, concatenate_activations, concentration
 
 STEPS = 2001
 
@@ -19,7 +19,7 @@ def example():
 
 
 def test_a_constant_unit_is_all_in_one_place_and_an_even_one_in_a_tenth_of_it():
-    found = activations(*example(), sampled=None)
+    found = activations(*example(), num_sampled=None)
     np.testing.assert_allclose(found.concentration, [1, 0.1, 0.5], atol=1e-3)
     np.testing.assert_allclose(found.covered, [0, 1, 1])
 
@@ -34,9 +34,9 @@ def test_padding_takes_no_part_and_batches_join():
     states, mask = torch.randn(6, 4, 5).tanh(), torch.ones(6, 4, dtype=torch.bool)
     mask[::2, 2:] = False
     states = states.masked_fill(~mask[..., None], torch.nan)
-    whole = activations(states, mask, sampled=3, seed=1)
-    parts = [activations(states[i : i + 2], mask[i : i + 2], sampled=3, seed=1) for i in (0, 2, 4)]
-    np.testing.assert_array_equal(joined(parts).values, whole.values)
+    whole = activations(states, mask, num_sampled=3, seed=1)
+    parts = [activations(states[i : i + 2], mask[i : i + 2], num_sampled=3, seed=1) for i in (0, 2, 4)]
+    np.testing.assert_array_equal(concatenate_activations(parts).values, whole.values)
     assert not np.isnan(whole.values).any()
     assert len(whole.values) == int(mask.sum())
 
@@ -48,7 +48,7 @@ def test_the_same_units_are_drawn_for_every_model_of_a_size():
 
 
 def test_its_table_and_picture_have_a_place_for_each_unit():
-    found = activations(*example(), sampled=None)
+    found = activations(*example(), num_sampled=None)
     assert list(found.table()["unit"]) == [0, 1, 2]
     _, (ax,) = plots.panels()
     assert len(found.plot(ax).get_xticks()) == 3
@@ -59,8 +59,8 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(BadSetting, match="from 1 to the 3 units, not 50"):
         activations(states, mask)
     with pytest.raises(BadSetting, match="the mask leaves no step"):
-        activations(states, ~mask, sampled=1)
+        activations(states, ~mask, num_sampled=1)
     with pytest.raises(BadSetting, match="different units"):
-        joined([activations(states, mask, sampled=1, seed=seed) for seed in (0, 1)])
+        concatenate_activations([activations(states, mask, num_sampled=1, seed=seed) for seed in (0, 1)])
     with pytest.raises(BadSetting, match="is empty"):
-        activations(states, mask, sampled=1, range=(1.0, 0.0))
+        activations(states, mask, num_sampled=1, range=(1.0, 0.0))

@@ -312,7 +312,7 @@ def test_a_curve_that_is_none_is_refused():
         OverTraining((0, 5, 5), (0.1, 0.2, 0.3))
     with pytest.raises(BadSetting, match="a number for each of 2 steps"):
         OverTraining((0, 5), (0.1,))
-    with pytest.raises(BadSetting, match="no number"):
+    with pytest.raises(BadSetting, match="not finite"):
         OverTraining((0, 5), (0.1, math.nan))
     with pytest.raises(BadSetting, match="must be a number"):
         CURVE.contextualise(math.nan)

@@ -1,4 +1,4 @@
-"""Does a unit use all values that it could, or does it keep to a few? (baan2019 §4.1, fig. 3)"""
+"""How much of its range does a unit use, and how concentrated are its values? (baan2019 §4.1, fig. 3)"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
 
-SAMPLED = 50  # units, baan2019 fig. 3
-PART = 0.1  # of the possible range
+NUM_SAMPLED = 50  # units, baan2019 fig. 3
+WINDOW = 0.1  # of the possible range
 RANGE = (-1.0, 1.0)  # of the states of a GRU and an LSTM; that of a gate is (0, 1)
 
 
@@ -26,22 +26,22 @@ class Activations(Displayed):
 
     @property
     def concentration(self) -> Float[np.ndarray, " units"]:
-        """For each unit, the share of its values within the fullest tenth of the possible range, wherever it lies."""
-        return concentration(self.values, PART * (self.range[1] - self.range[0]))
+        """For each unit, the largest share of its values within a tenth of the possible range."""
+        return concentration(self.values, WINDOW * (self.range[1] - self.range[0]))
 
     @property
     def covered(self) -> Float[np.ndarray, " units"]:
-        """For each unit, the share of the possible range between its lowest and its highest value."""
+        """For each unit, the share of the possible range between its lowest and highest value."""
         return np.asarray(np.ptp(self.values, axis=0) / (self.range[1] - self.range[0]))
 
     def table(self) -> pd.DataFrame:
-        """One row per unit."""
+        """Return one row per unit."""
         low, median, high = np.quantile(self.values, [0.0, 0.5, 1.0], axis=0)
         columns = {"lowest": low, "median": median, "highest": high, "covered": self.covered}
         return pd.DataFrame({"unit": self.units, **columns, "concentration": self.concentration})
 
     def plot(self, ax: Axes | None = None, colour: str | None = None) -> Axes:
-        """A violin a unit, in the order of their medians; its line is the full range."""
+        """Draw one violin per unit, in the order of their medians; the line is the full range."""
         from attnscope.plots.bars import violins
 
         order = np.argsort(np.median(self.values, axis=0), kind="stable")
@@ -54,23 +54,32 @@ class Activations(Displayed):
 def activations(
     states: Float[Tensor, "batch steps units"],
     mask: Bool[Tensor, "batch steps"],
-    sampled: int | None = SAMPLED,
+    num_sampled: int | None = NUM_SAMPLED,
     seed: int = 0,
     range: tuple[float, float] = RANGE,
 ) -> Activations:
-    """Of units drawn by seed, the same ones for every model of a size; with sampled=None, of all."""
+    """Return the values of sampled units at all steps.
+
+    Args:
+        states: The states of a layer.
+        mask: Steps that count.
+        num_sampled: How many units to sample, the same ones for every model of a size; None: all.
+        seed: Random seed of the sample.
+        range: The smallest and largest possible value.
+    """
     total = states.shape[-1]
-    require(bool(mask.any()), "the mask leaves no step at which a unit could be seen")
-    require(sampled is None or 0 < sampled <= total, f"sampled must be from 1 to the {total} units, not {sampled}")
+    require(bool(mask.any()), "the mask leaves no step")
+    in_range = num_sampled is None or 0 < num_sampled <= total
+    require(in_range, f"num_sampled must be from 1 to the {total} units, not {num_sampled}")
     require(range[0] < range[1], f"the range {range} is empty: its first number must be below its second")
     every = np.random.default_rng(seed).permutation(total)
-    units = np.arange(total) if sampled is None else np.sort(every[:sampled])
+    units = np.arange(total) if num_sampled is None else np.sort(every[:num_sampled])
     values = states.detach()[mask].double().cpu().numpy()  # (steps of all sequences) x units
     return Activations(values[:, units], tuple(units.tolist()), range)
 
 
-def joined(parts: Sequence[Activations]) -> Activations:
-    """Those of several batches as one."""
+def concatenate_activations(parts: Sequence[Activations]) -> Activations:
+    """Return the activations of several batches as one."""
     require(bool(parts), "there are no activations to join; give at least one batch")
     first = parts[0]
     alike = all((part.units, part.range) == (first.units, first.range) for part in parts)
@@ -79,12 +88,12 @@ def joined(parts: Sequence[Activations]) -> Activations:
 
 
 def concentration(values: Float[np.ndarray, "steps units"], width: float) -> Float[np.ndarray, " units"]:
-    """The largest share of a column's values that fits in a window of this width.
+    """Return the largest share of each column's values that fits in a window of this width.
 
     >>> concentration(np.array([[0.0], [0.1], [0.9], [0.95], [1.0]]), 0.2).tolist()
     [0.6]
     """
     ordered = np.sort(values, axis=0)
     reach = width + 1e-9  # a window holds both of its ends, also after rounding
-    fullest = [np.searchsorted(column, column + reach, "right") - np.arange(len(column)) for column in ordered.T]
-    return np.array([counts.max() / len(counts) for counts in fullest])
+    inside = [np.searchsorted(column, column + reach, "right") - np.arange(len(column)) for column in ordered.T]
+    return np.array([counts.max() / len(counts) for counts in inside])

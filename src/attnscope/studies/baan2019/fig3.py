@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.plots.bars import violins
-from attnscope.probes.activations import RANGE, SAMPLED, Activations, activations, joined
+from attnscope.probes.activations import NUM_SAMPLED, RANGE, Activations, activations, concatenate_activations
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both, network_traces
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS
 from attnscope.studies.claims import ClaimVerdict
@@ -42,9 +42,9 @@ def activations_by_side(run: Run) -> dict[str, Activations]:
     parts: dict[str, list[Activations]] = {side: [] for side in SIDES}
     for _, trace in network_traces(run, SPLITS):
         assert trace.decoder is not None
-        parts["encoder"].append(activations(trace.encoder, trace.source_mask, sampled=None))
-        parts["decoder"].append(activations(trace.decoder, trace.target_mask, sampled=None))
-    return {side: joined(each) for side, each in parts.items()}
+        parts["encoder"].append(activations(trace.encoder, trace.source_mask, num_sampled=None))
+        parts["decoder"].append(activations(trace.decoder, trace.target_mask, num_sampled=None))
+    return {side: concatenate_activations(each) for side, each in parts.items()}
 
 
 def statistics(units: Activations) -> dict[str, float]:
@@ -59,7 +59,7 @@ def statistics(units: Activations) -> dict[str, float]:
 def sample_units(units: Activations) -> dict[str, FigureData]:
     """Return the quantiles of 50 random units, minimum and maximum included, in the order of their medians."""
     total = len(units.units)
-    chosen = np.sort(np.random.default_rng(0).permutation(total)[: min(SAMPLED, total)])
+    chosen = np.sort(np.random.default_rng(0).permutation(total)[: min(NUM_SAMPLED, total)])
     values = np.quantile(units.values[:, chosen], QUANTILES, axis=0)  # quantiles x units
     order = np.argsort(np.median(values, axis=0), kind="stable")
     return {"units": chosen[order], "quantiles": values[:, order]}

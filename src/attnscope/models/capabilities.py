@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attnscope.errors import AttnscopeError
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import Batch
+from attnscope.tasks.task import Task
 
 if TYPE_CHECKING:
     from attnscope.models.adapters.readers import Reader
@@ -124,9 +125,12 @@ class SelfAttends(_Forward):
 
 
 class WrapsModel:
-    """Holds a model together with what belongs to it, such as its reader."""
+    """Holds a model together with its name, its reader and the task that it was trained on (see `LoadedModel`)."""
 
     module: nn.Module
+    reader: "Reader"
+    name: str
+    task: Task | None
 
 
 # What is missing, and what to add.

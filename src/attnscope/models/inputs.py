@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from attnscope.errors import BadSetting, require
 from attnscope.files import Malformed
 from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
-from attnscope.models.capabilities import ReadsTexts
+from attnscope.models.capabilities import ReadsTexts, WrapsModel
 from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
@@ -50,13 +50,6 @@ TAKEN = (
 )
 Links = frozenset[tuple[int, int]]  # (source word, target word), from 0
 LINK = re.compile(r"(\d+)([-p])(\d+)")
-
-
-@runtime_checkable
-class HasTask(Protocol):
-    """A model that knows the task it was trained on, as a LoadedModel of a run does."""
-
-    task: Task | None
 
 
 @runtime_checkable
@@ -194,7 +187,7 @@ class TextInputs(Inputs):
 
     def read(self, rows: slice) -> Texts:
         some = self.examples[rows]
-        targets = [example.target for example in some] if self.has_targets else None
+        targets = [example.target for example in some if example.target is not None] if self.has_targets else None
         texts = self.reader.read([example.source for example in some], targets)
         if not self.has_targets:
             texts = with_predictions(self.model, texts)
@@ -242,11 +235,13 @@ def as_batches(model: Model, data: Data, size: int = 32) -> Iterator[Batch]:
         return Inputs.of(model, given, max_texts=MAX_SAMPLED if isinstance(given, Task) else None).batches(size)
     if not isinstance(given, Iterable):
         raise BadSetting(f"data is {TAKEN}, not {given!r:.60}")
-    remaining = iter(given)
+    remaining: Iterator[object] = iter(given)
     first = next(remaining, None)
     require(first is not None, "there is no text: the data are empty")
     everything = chain([first], remaining)
-    return everything if isinstance(first, Batch) else Inputs.of(model, list(everything)).batches(size)
+    if isinstance(first, Batch):
+        return cast(Iterator[Batch], everything)
+    return Inputs.of(model, cast(Data, list(everything))).batches(size)
 
 
 def is_table(data: object) -> TypeGuard[Table]:
@@ -258,24 +253,23 @@ def is_table(data: object) -> TypeGuard[Table]:
 
 
 def reads_texts(model: Model) -> bool:
-    return isinstance(model, ReadsTexts) or isinstance(module_of(model), ReadsTexts)
+    return isinstance(model, WrapsModel | ReadsTexts)
 
 
 def reader_of(model: Model) -> Reader:
     """Return what turns texts into Batches for this model."""
-    for one in (model, module_of(model)):
-        if isinstance(one, ReadsTexts):
-            return one.reader
+    if isinstance(model, WrapsModel | ReadsTexts):
+        return model.reader
     raise BadSetting(
-        f"{type(module_of(model)).__name__} has no reader, so it takes Batches but no texts: give it one, such as "
-        "attnscope.models.adapters.WordReader, or load it with attnscope.load"
+        f"{type(model).__name__} has no reader, so it takes Batches but no texts: give it one, such as "
+        "attnscope.WordReader, or load it with attnscope.load"
     )
 
 
 def own_task(model: Model) -> Task:
     """Return the task of a run; other models have none."""
-    if not isinstance(model, HasTask) or model.task is None:
-        name = getattr(model, "name", type(module_of(model)).__name__)
+    if not isinstance(model, WrapsModel) or model.task is None:
+        name = model.name if isinstance(model, WrapsModel) else type(model).__name__
         raise BadSetting(f"{name} needs texts: give data ({TAKEN}); only a run has a test set of its own")
     return model.task
 
@@ -314,7 +308,7 @@ def of_task(model: Model, task: Task, split: str, max_texts: int | None, seed: i
 def check_vocabulary(model: Model, task: Task) -> None:
     """Refuse a task for a model with a tokenizer of its own."""
     require(
-        not reads_texts(model) or (isinstance(model, HasTask) and model.task is not None),
+        not reads_texts(model) or (isinstance(model, WrapsModel) and model.task is not None),
         f"a {type(task).__name__} has token ids of its own, which this model's reader does not know; give its texts",
     )
 
@@ -420,7 +414,7 @@ def rows_of_table(data: Table) -> list[Row]:
             for split, one in data.items()
             for row in rows_of_table(one)
         ]
-    records = data.to_dict("records") if isinstance(data, pd.DataFrame) else data
+    records = cast(Iterable[Mapping[str, object]], data.to_dict("records") if isinstance(data, pd.DataFrame) else data)
     return [Row(type(data).__name__, number, plain_values(one)) for number, one in enumerate(records, 1)]
 
 

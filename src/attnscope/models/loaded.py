@@ -22,8 +22,8 @@ from attnscope.models.adapters.readers import (
     check_pairs,
     class_index,
 )
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, ReadsTexts, WrapsModel
-from attnscope.models.inference import device_of, evaluating, module_of
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, WrapsModel
+from attnscope.models.inference import device_of, evaluating
 from attnscope.models.inputs import as_text, with_predictions, words_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad
@@ -37,7 +37,7 @@ CLASSIFIER, TRANSLATOR = "classifier", "translator"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel(WrapsModel, ReadsTexts):
+class LoadedModel(WrapsModel):
     """What `attnscope.load` returns; every probe takes it.
 
     Attributes:
@@ -88,7 +88,7 @@ class LoadedModel(WrapsModel, ReadsTexts):
         teacher_forcing = None if decoding is None else TEACHER_FORCING[decoding]
         with evaluating(self):
             batch = read.batch.to(device_of(self))
-            trace: Trace = module_of(self)(batch, attention=attention, teacher_forcing=teacher_forcing)
+            trace: Trace = self.module(batch, attention=attention, teacher_forcing=teacher_forcing)
         return read.label(trace)
 
     def read(self, texts: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
@@ -112,7 +112,8 @@ class LoadedModel(WrapsModel, ReadsTexts):
         gates: bool = False,
     ) -> Trace:  # fmt: skip
         """Return the Trace of a forward pass over a Batch, as the module does."""
-        return module_of(self)(batch, attention, teacher_forcing, gates)
+        trace: Trace = self.module(batch, attention, teacher_forcing, gates)
+        return trace
 
     def __repr__(self) -> str:
         classes = f" of {', '.join(self.classes)}" if self.classes else ""

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # How do encoder-decoder networks attend? (Aitken et al. 2021)
 #
-# A recurrent network with attention translates letter by letter. How does the decoder find the letter whose turn it is?
-# The paper's answer: **both sides walk the same path in time**. The states of encoder and decoder, averaged over all
-# sentences at each step, trace one curve; the decoder looks where the encoder was at the same point of it.
+# A recurrent network with attention translates letter by letter. How does the decoder find the letter to translate?
+# The paper's answer: **both sides follow the same path in time**. The states of encoder and decoder, averaged over all
+# sentences at each step, trace one curve; the decoder attends to where the encoder was at the same point of it.
 #
-# The task is made up (three letters, sentences of 7 to 9), the network small: a quarter of a minute.
+# The task is synthetic (three letters, sentences of 7 to 9), the network small: a quarter of a minute.
 
 # %%
 from dataclasses import replace
@@ -40,9 +40,9 @@ model = trained(task)
 attnscope.evaluate(model, task.batches("test"))
 
 # %% [markdown]
-# Now take every state apart: its mean over all sentences at that step (the **temporal** component), the mean of its
-# word beyond that (the **input** component), and the rest. In the plane of their two main directions, the temporal
-# components of encoder and decoder look like this, from light (early) to dark (late):
+# Decompose every state: its mean over all sentences at that step (the **temporal** component), the mean of its token
+# beyond that (the **input** component), and the residual. In the plane of their two main directions, the temporal
+# components of encoder and decoder are, from light (early) to dark (late):
 
 # %%
 formed = decomposed(model, task)
@@ -50,30 +50,30 @@ plot_paths(formed.encoder, formed.decoder)
 
 # %% [markdown]
 # Two curves, one beside the other, in the same direction. The inner product of a decoder step with each encoder step is
-# largest where the two are at the same time. So time alone should point at the right letter; how much of the alignment
-# is it?
+# largest where the two are at the same time. So temporal components alone should select the right letter. What is
+# their share of the attention scores?
 
 # %%
 formed  # noqa: B018
 
 # %% [markdown]
-# Most of it (darkest; about 0.9 in larger networks). "Predictability" says the same in another way: how much
-# of the attention is known if one knows the step but not the sentence. On average attention looks like this:
+# Most of it (darkest; about 0.9 in larger networks). "Predictability" measures the same in another way: how much of the
+# attention is known from the step without the sentence. The mean attention:
 
 # %%
 formed.mean_attention  # noqa: B018
 
 # %% [markdown]
-# **And where are the letters?** In the input components, at right angles to the path. Each output word's readout vector
-# faces the input component of its own letter, and so reads the dictionary off the state that attention brought:
+# **And where are the letters?** In the input components, at right angles to the path. Each output token's readout vector
+# aligns with the input component of its own letter, and so decodes the dictionary from the context:
 
 # %%
 readout = model.output.weight[:, -model.settings.units :]
 formed.readout(readout).plot(outputs=task.target_vocabulary.tokens, inputs=task.source_vocabulary.tokens)
 
 # %% [markdown]
-# **The proof of the path**: ask for the answer backwards. Nothing about the letters changes, only the order. If the
-# explanation is right, the decoder must now walk the encoder's path from its end to its beginning.
+# **A test of the explanation**: reverse the output. Nothing about the letters changes, only the order. If the explanation
+# is right, the decoder must now follow the encoder's path from its end to its beginning.
 
 # %%
 backwards = ReversedOneToOne(min_length=7, max_length=9, test_size=200)
@@ -86,11 +86,11 @@ formed_backwards.mean_attention  # noqa: B018
 
 # %% [markdown]
 # It does: the light end of one curve lies at the dark end of the other. Sentences end after 7, 8 or 9 letters, so the
-# decoder cannot begin at one fixed step, and time alone explains less of this attention:
+# decoder cannot begin at one fixed step, and temporal components explain less of this attention:
 
 # %%
 pd.concat({"forwards": formed.table(), "backwards": formed_backwards.table()})
 
 # %% [markdown]
-# The whole study, at the size of the paper and with its other tasks: `attnscope.reproduce("aitken2021")`, or what we
-# measured, in docs/results.md.
+# The whole study, at the size of the paper and with its other tasks: `attnscope.reproduce("aitken2021")`; our
+# results are in docs/results.md.

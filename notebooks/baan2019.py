@@ -1,12 +1,12 @@
 # %% [markdown]
 # # What does attentive guidance build inside a network? (Baan et al. 2019)
 #
-# `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer spells out every step. A network
-# that has understood can do this for pairs of tables that it has never seen together. Ordinary networks learn their
-# training sentences and fail at new pairs. **Attentive guidance** adds one thing to training: at each step, the
-# network is told where to look. That is enough to change what it learns.
+# `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer has every step. A compositional
+# network can do this for pairs of tables that it has never seen together. Ordinary networks learn their training
+# sentences and fail on new pairs. **Attentive guidance** adds supervision of attention to training: at each step, a loss on
+# where to attend. That is enough to change what the network learns.
 #
-# Tables of three bits as in the paper, drawn at random; small networks. Half a minute.
+# Tables of three bits as in the paper, sampled at random; small networks. Half a minute.
 
 # %%
 from dataclasses import replace
@@ -38,8 +38,7 @@ words = CrossEntropy(total=True)
 models = {"baseline": trained(words), "guided": trained(words + Guidance(1.0, total=True))}
 
 # %% [markdown]
-# The same network, the same first weights, the same sentences. The share of questions that are answered without a
-# mistake:
+# The same network, the same initial weights, the same sentences. The fraction of questions answered without a mistake:
 
 # %%
 SPLITS = {
@@ -58,8 +57,8 @@ accuracies = pd.DataFrame(
 accuracies  # noqa: B018
 
 # %% [markdown]
-# Both know their training sentences. Only the guided one can use what it knows in new pairs, most of the time.
-# Where do they look, at a new pair?
+# Both know their training sentences. Only the guided one generalises to new pairs, most of the time.
+# Where do they attend, on a new pair?
 
 # %%
 batch = next(task.batches("heldout_compositions"))
@@ -73,9 +72,9 @@ attnscope.attention_scores(traces["baseline"]).plot(source=question, target=answ
 attnscope.attention_scores(traces["guided"]).plot(source=question, target=answer)
 
 # %% [markdown]
-# The guided network looks at one table at a time, as it was told. **But guidance was only about attention; what has
-# changed inside?** The paper asks whether a linear classifier can read off the decoder's gates which table is at work.
-# Here it is asked of the reset gate, at every step at which a table is looked up.
+# The guided network attends to one table at a time, as it was trained to. **But guidance was only about attention; what
+# has changed inside?** The paper tests whether a linear classifier can decode the current table from the decoder's gates.
+# Here from the reset gate, at every step at which a table is looked up.
 
 # %%
 everything = next(task.batches("all", size=1000))
@@ -98,8 +97,8 @@ readings["baseline"]
 readings["guided"]
 
 # %% [markdown]
-# One in eight would be chance. The gates of the guided network tell more clearly which table it is using: told where to
-# look, it has also built parts that know what they are doing there.
+# Chance is one in eight. The current table is easier to decode from the gates of the guided network: supervision of
+# attention also makes its parts more specialised.
 #
-# One seed (three others gave the same picture), small networks. How few units carry it, which parts of a network make
-# its solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.
+# One seed (three others gave the same result), small networks. The smallest set of units that suffices, which components
+# carry the solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.

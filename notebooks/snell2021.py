@@ -1,14 +1,13 @@
 # %% [markdown]
 # # How is attention learned? (Snell et al. 2021)
 #
-# At first a network attends to all words alike. Why does attention ever move to the right word? The paper's answer has
-# two stages. **First** the network learns which word translates into which, with attention still spread evenly: it can
-# count that out, since words that belong together occur together. **Then** attention moves to the words that already
-# help. So: no counting, no attention.
+# At first attention is uniform. Why does it ever move to the right token? The paper's answer has two stages. **First** the
+# network learns which token translates into which, with attention still uniform, from co-occurrence. **Then** attention
+# moves to the tokens that already help. So: no co-occurrence statistics, no attention.
 #
-# The test is as simple as can be: copy a sentence of 20 made-up words. Once the words are 20 out of 30, so that
-# sentences differ in their words ("sampled"); once always the same 20 in another order ("permutations"). The second
-# looks easier, and there is nothing to count: every word occurs with every other.
+# The test is simple: copy a sentence of 20 synthetic tokens. Once the tokens are 20 out of 30, so that
+# sentences differ in their tokens ("sampled"); once always the same 20 in another order ("permutations"). The second
+# looks easier, but co-occurrence carries no information: every token occurs with every other.
 
 # %%
 from dataclasses import replace
@@ -49,12 +48,12 @@ def trained(task, attention):
 learned = {name: trained(task, "own") for name, task in TASKS.items()}
 curves = pd.DataFrame({name: log["word_accuracy"] for name, (_, log) in learned.items()})
 plots.profiles(
-    curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="share of words that are right"
+    curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="token accuracy"
 )
 
 # %% [markdown]
-# The same network, the same number of steps. Where sentences differ in their words it has learned to copy; where they
-# do not it has not. This is how each attends in the end, in the first sentence:
+# The same network, the same number of steps. Where sentences differ in their tokens it has learned to copy; where they
+# do not it has not. The final attention of each, in the first sentence:
 
 # %%
 batches = {name: next(task.batches("test")) for name, task in TASKS.items()}
@@ -66,9 +65,9 @@ attnscope.attention_scores(traces["sampled"]).plot()
 attnscope.attention_scores(traces["permutations"]).plot()
 
 # %% [markdown]
-# **Now look at the first stage alone.** Train both again with attention *held uniform*: these networks cannot choose a
-# word, and cannot copy. Yet ask the lexical probe: if you saw this one word only, how likely would the right word be?
-# If a network has learned what each word translates into, the probe is highest on the diagonal. Means over sentences:
+# **The first stage alone.** Train both again with *uniform attention*: these networks cannot select a token, and cannot
+# copy. The lexical probe: with all attention on one token, how likely is the gold output? If a network has learned what
+# each token translates into, the probe is highest on the diagonal. Means over sentences:
 
 # %%
 even = {name: trained(task, "uniform")[0] for name, task in TASKS.items()}
@@ -77,7 +76,7 @@ known = {name: batch_lexical_scores(model, batches[name], attention=attnscope.un
 
 def picture(found):
     mean = found.probability.mean(0)[:LENGTH, :LENGTH].numpy()  # without the end token
-    return plots.heatmap(mean, title="lexical probe β", xlabel="the word that is seen", ylabel="the word to be said")
+    return plots.heatmap(mean, title="lexical probe β", xlabel="attended token", ylabel="gold output token")
 
 
 picture(known["sampled"])
@@ -86,9 +85,9 @@ picture(known["sampled"])
 picture(known["permutations"])
 
 # %% [markdown]
-# There it is, in the first picture: never having attended to anything, the network knows which word to attend to. In
-# the second it does not (later words are likelier there whatever is seen, since fewer are left to be said). The share
-# of words for which the probe is highest at the right place:
+# In the first figure it is: without ever having attended, the network knows which token to attend to. In the second it
+# does not (later tokens are more likely there, since fewer remain). The fraction of tokens for which the probe is highest
+# at the gold position:
 
 # %%
 knows = {
@@ -100,6 +99,5 @@ pd.DataFrame({"word accuracy with attention": curves.iloc[-1], "knows where to l
 # %% [markdown]
 # Chance is 1 in 21. Attention follows what can be known without it.
 #
-# One seed of a small network; with four others 25 to 57 % of the permuted words are right after these steps,
-# and nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with what the first
-# stage knows: `attnscope.reproduce("snell2021")`.
+# One seed of a small network; with four others 25 to 57 % of the permuted tokens are right after these steps,
+# and nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with the first stage: `attnscope.reproduce("snell2021")`.

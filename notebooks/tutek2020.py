@@ -1,11 +1,11 @@
 # %% [markdown]
 # # When is attention a faithful explanation? (Tutek and Šnajder 2020)
 #
-# A classifier with attention shows which words it looked at. May one say that it decided *because* of these words?
-# The paper's point: attention does not weigh words, it weighs **states**, and every state of a recurrent network knows
-# the words around it. If each state knows the answer, it does not matter which one is attended to.
+# The attention of a classifier shows which tokens it attended to. Did it decide *because* of these tokens? The paper's
+# point: attention does not weigh tokens, it weighs **states**, and every state of a recurrent network encodes the tokens
+# around it. If each state encodes the answer, it does not matter which one is attended to.
 #
-# The texts are made up: filler words, and one word of praise or blame at any place. A few seconds.
+# The texts are synthetic: filler words, and one word of praise or blame at any position. A few seconds.
 
 # %%
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ FILLER = ["the", "a", "this", "film", "plot", "actor", "scene", "story", "was", 
 
 @dataclass(frozen=True)
 class Reviews(SyntheticTask):
-    """Eight words, seven of which say nothing."""
+    """Eight words, seven of which carry no information."""
 
     @cached_property
     def source_vocabulary(self) -> Vocabulary:
@@ -62,7 +62,7 @@ base = trained(CrossEntropy())
 attnscope.evaluate(base, task.batches("test"))
 
 # %% [markdown]
-# It is always right, and its attention looks like a reason:
+# It is always right, and its attention looks like an explanation:
 
 # %%
 batch = next(task.batches("test"))
@@ -72,27 +72,26 @@ with torch.no_grad():
 attnscope.attention_scores(trace).plot(source=words, target=task.target_vocabulary.decode(batch.target[0].tolist()))
 
 # %% [markdown]
-# But take the weights and **shuffle them among the words** of the text, a hundred times. Seven of eight words say
-# nothing, so a network that depends on its attention must now guess: about four in ten decisions should change
-# ("changed").
+# Now **shuffle the weights among the tokens** of the text, a hundred times. Seven of eight tokens carry no information,
+# so a network that depends on its attention must now guess: about four in ten decisions should change ("changed").
 
 # %%
 of_base = attnscope.fragility(base, list(task.batches("test")))
 of_base  # noqa: B018
 
 # %% [markdown]
-# Hardly any does. How can a state of "the" be enough to decide? Put each state alone in the place of what is attended
-# to, and ask for the probability of "good":
+# Hardly any does. How can a state of "the" suffice to decide? Put all attention on one state at a time, and compute the
+# probability of "good":
 
 # %%
 alone = batch_token_probabilities(base, batch, target_class=1)
 plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decision[0])})
 
 # %% [markdown]
-# Words that say nothing give the answer away, because their states have heard it from their neighbours.
+# Filler words alone give the answer, because their states encode it from their neighbours.
 #
-# **The paper's remedy** is a price on states that wander off from their own word: *tying*, the distance between a
-# word's state and its vector. The task is as easy as before.
+# **The paper's remedy** is a regulariser: *tying*, the distance between a token's state and its embedding. The task is as
+# easy as before.
 
 # %%
 tied = trained(CrossEntropy() + Tying(1.0, per_dimension=True))
@@ -100,9 +99,8 @@ of_tied = attnscope.fragility(tied, list(task.batches("test")))
 of_tied  # noqa: B018
 
 # %% [markdown]
-# As many right answers, and now about as many of them change as should: this attention is needed. Words that say
-# nothing lean to one side, the same in every text (a habit, for want of evidence), and the one that says something
-# decides:
+# The accuracy is the same, and now about as many decisions change as should: this network depends on its attention.
+# Filler words lean to one class, the same in every text (a prior), and the informative word decides:
 
 # %%
 alone_tied = batch_token_probabilities(tied, batch, target_class=1)
@@ -114,8 +112,8 @@ plot_sentence(
 
 
 # %% [markdown]
-# Over all texts: how sure would a token alone be of the decision, and which share of tokens would make it alone
-# ("leakage")? Of the tied network it may be up to a half: in so many texts the habit happens to be right.
+# Over all texts: the probability of the decision from a token alone, and the fraction of tokens that would make it alone
+# ("leakage"). For the tied network it may be up to a half: in so many texts the prior happens to be right.
 
 
 # %%
@@ -129,7 +127,7 @@ def grounded(model):
 pd.concat({"base": grounded(base).table(), "tied": grounded(tied).table()})
 
 # %% [markdown]
-# Two networks of one seed on made-up texts show how it can be, not how it is. With six seeds, shuffling changes at
+# Two networks of one seed on synthetic texts are an illustration, not a result. With six seeds, shuffling changes at
 # most a tenth of base's decisions in five and a third in one, and of the tied one's 26 to 42 %; with
 # `attention="additive"` above, this small network depends on its attention from the start. On four corpora, with
 # other remedies and over seeds: `attnscope.reproduce("tutek2020")`.

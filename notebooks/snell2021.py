@@ -47,9 +47,7 @@ def trained(task, attention):
 
 learned = {name: trained(task, "own") for name, task in TASKS.items()}
 curves = pd.DataFrame({name: log["word_accuracy"] for name, (_, log) in learned.items()})
-plots.profiles(
-    curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="token accuracy"
-)
+plots.profiles(curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="token accuracy")
 
 # %% [markdown]
 # The same network, the same number of steps. Where sentences differ in their tokens it has learned to copy; where they

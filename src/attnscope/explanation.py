@@ -19,7 +19,7 @@ from attnscope.models.capabilities import EmbedsSource, ReadsOut, needs
 from attnscope.models.inference import device_of, module_of
 from attnscope.models.loaded import LoadedModel
 from attnscope.models.trace import Trace
-from attnscope.probes.lexical import lexical
+from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.saliency import gradient_times_input, leave_one_out
 from attnscope.probes.scores import attention_scores
 from attnscope.tasks.batch import Batch
@@ -147,7 +147,7 @@ def compute_scores(
         ATTENTION: (lambda: attention_scores(trace).values, ()),
         LEAVE_ONE_OUT: (lambda: leave_one_out(module, batch).values, ()),
         GRADIENT: (lambda: gradient_times_input(module, batch).values, (EmbedsSource,)),
-        LEXICAL: (lambda: lexical(module, trace).probability, (ReadsOut,)),
+        LEXICAL: (lambda: lexical_scores(module, trace).probability, (ReadsOut,)),
     }
     scores, missing = dict[str, Tensor](), dict[str, str]()
     for name, (compute, capabilities) in functions.items():

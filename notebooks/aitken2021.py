@@ -64,16 +64,16 @@ formed  # noqa: B018
 formed.mean_attention  # noqa: B018
 
 # %% [markdown]
-# **And where are the letters?** In the input components, at right angles to the path. Each output token's readout vector
-# aligns with the input component of its own letter, and so decodes the dictionary from the context:
+# **And where are the letters?** In the input components, at right angles to the path. Each output token's readout
+# vector aligns with the input component of its own letter, and so decodes the dictionary from the context:
 
 # %%
 readout = model.output.weight[:, -model.settings.units :]
 formed.readout(readout).plot(outputs=task.target_vocabulary.tokens, inputs=task.source_vocabulary.tokens)
 
 # %% [markdown]
-# **A test of the explanation**: reverse the output. Nothing about the letters changes, only the order. If the explanation
-# is right, the decoder must now follow the encoder's path from its end to its beginning.
+# **A test of the explanation**: reverse the output. Nothing about the letters changes, only the order. If the
+# explanation is right, the decoder must now follow the encoder's path from its end to its beginning.
 
 # %%
 backwards = ReversedOneToOne(min_length=7, max_length=9, test_size=200)

@@ -3,8 +3,8 @@
 #
 # `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer has every step. A compositional
 # network can do this for pairs of tables that it has never seen together. Ordinary networks learn their training
-# sentences and fail on new pairs. **Attentive guidance** adds supervision of attention to training: at each step, a loss on
-# where to attend. That is enough to change what the network learns.
+# sentences and fail on new pairs. **Attentive guidance** adds supervision of attention to training: at each step, a
+# loss on where to attend. That is enough to change what the network learns.
 #
 # Tables of three bits as in the paper, sampled at random; small networks. Half a minute.
 
@@ -73,8 +73,8 @@ attnscope.attention_scores(traces["guided"]).plot(source=question, target=answer
 
 # %% [markdown]
 # The guided network attends to one table at a time, as it was trained to. **But guidance was only about attention; what
-# has changed inside?** The paper tests whether a linear classifier can decode the current table from the decoder's gates.
-# Here from the reset gate, at every step at which a table is looked up.
+# has changed inside?** The paper tests whether a linear classifier can decode the current table from the decoder's
+# gates. Here from the reset gate, at every step at which a table is looked up.
 
 # %%
 everything = next(task.batches("all", size=1000))
@@ -100,5 +100,5 @@ readings["guided"]
 # Chance is one in eight. The current table is easier to decode from the gates of the guided network: supervision of
 # attention also makes its parts more specialised.
 #
-# One seed (three others gave the same result), small networks. The smallest set of units that suffices, which components
-# carry the solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.
+# One seed (three others gave the same result), small networks. The smallest set of units that suffices, which
+# components carry the solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.

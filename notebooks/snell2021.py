@@ -1,9 +1,9 @@
 # %% [markdown]
 # # How is attention learned? (Snell et al. 2021)
 #
-# At first attention is uniform. Why does it ever move to the right token? The paper's answer has two stages. **First** the
-# network learns which token translates into which, with attention still uniform, from co-occurrence. **Then** attention
-# moves to the tokens that already help. So: no co-occurrence statistics, no attention.
+# At first attention is uniform. Why does it ever move to the right token? The paper's answer has two stages. **First**
+# the network learns which token translates into which, with attention still uniform, from co-occurrence. **Then**
+# attention moves to the tokens that already help. So: no co-occurrence statistics, no attention.
 #
 # The test is simple: copy a sentence of 20 synthetic tokens. Once the tokens are 20 out of 30, so that
 # sentences differ in their tokens ("sampled"); once always the same 20 in another order ("permutations"). The second
@@ -84,8 +84,8 @@ picture(known["permutations"])
 
 # %% [markdown]
 # In the first figure it is: without ever having attended, the network knows which token to attend to. In the second it
-# does not (later tokens are more likely there, since fewer remain). The fraction of tokens for which the probe is highest
-# at the gold position:
+# does not (later tokens are more likely there, since fewer remain). The fraction of tokens for which the probe is
+# highest at the gold position:
 
 # %%
 knows = {
@@ -97,5 +97,6 @@ pd.DataFrame({"word accuracy with attention": curves.iloc[-1], "knows where to l
 # %% [markdown]
 # Chance is 1 in 21. Attention follows what can be known without it.
 #
-# One seed of a small network; with four others 25 to 57 % of the permuted tokens are right after these steps,
-# and nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with the first stage: `attnscope.reproduce("snell2021")`.
+# One seed of a small network; with four others 25 to 57 % of the permuted tokens are right after these steps, and
+# nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with the first stage:
+# `attnscope.reproduce("snell2021")`.

@@ -2,8 +2,8 @@
 # # When is attention a faithful explanation? (Tutek and Šnajder 2020)
 #
 # The attention of a classifier shows which tokens it attended to. Did it decide *because* of these tokens? The paper's
-# point: attention does not weigh tokens, it weighs **states**, and every state of a recurrent network encodes the tokens
-# around it. If each state encodes the answer, it does not matter which one is attended to.
+# point: attention does not weigh tokens, it weighs **states**, and every state of a recurrent network encodes the
+# tokens around it. If each state encodes the answer, it does not matter which one is attended to.
 #
 # The texts are synthetic: filler words, and one word of praise or blame at any position. A few seconds.
 
@@ -90,8 +90,8 @@ plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decisi
 # %% [markdown]
 # Filler words alone give the answer, because their states encode it from their neighbours.
 #
-# **The paper's remedy** is a regulariser: *tying*, the distance between a token's state and its embedding. The task is as
-# easy as before.
+# **The paper's remedy** is a regulariser: *tying*, the distance between a token's state and its embedding. The task is
+# as easy as before.
 
 # %%
 tied = trained(CrossEntropy() + Tying(1.0, per_dimension=True))
@@ -112,8 +112,8 @@ plot_sentence(
 
 
 # %% [markdown]
-# Over all texts: the probability of the decision from a token alone, and the fraction of tokens that would make it alone
-# ("leakage"). For the tied network it may be up to a half: in so many texts the prior happens to be right.
+# Over all texts: the probability of the decision from a token alone, and the fraction of tokens that would make it
+# alone ("leakage"). For the tied network it may be up to a half: in so many texts the prior happens to be right.
 
 
 # %%

@@ -322,9 +322,8 @@ def words_of(
 
 
 def one_word_per_token(token_ids: Sequence[int], words: tuple[str, ...]) -> TokenizedText:
-    return TokenizedText(
-        words, words, tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(token_ids))
-    )
+    word_of = tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(token_ids))
+    return TokenizedText(words, words, word_of)
 
 
 def rationale_of_tokens(source: Words, marks: Float[Tensor, "batch words"]) -> Float[Tensor, "batch positions"]:

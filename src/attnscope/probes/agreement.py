@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding, ReadsOut, needs
+from attnscope.models.capabilities import Decoding, ReadsOut, needs
 from attnscope.models.inference import Model, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
@@ -287,5 +287,4 @@ def named_score(name: str, model: Model, batch: Batch, trace: Trace, decoding: D
     if name == "lexical":
         needs(module, ReadsOut, by="the lexical probe")
         return lexical_scores(cast(ReadsOut, module), trace)
-    forward = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
-    return METHODS[name](module, batch, **forward)
+    return METHODS[name](module, batch, decoding=decoding)

@@ -7,7 +7,7 @@ The same function gives β^uf of a model that was trained under uniform attentio
 """
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -67,11 +67,15 @@ def lexical(
 
 
 def batch_lexical_scores(
-    model: ReadsOut, batch: Batch, head: int | None = None, max_elements: int = MAX_ELEMENTS, **forward: Any
+    model: ReadsOut,
+    batch: Batch,
+    head: int | None = None,
+    attention: Interventions | None = None,
+    decoding: Decoding | None = None,
 ) -> Lexical:
-    """Return the lexical probe of a batch; further keywords, such as attention=uniform, go to the forward pass."""
-    with evaluating(model):
-        return lexical_scores(model, model(batch, **forward), head, max_elements)
+    """Return the lexical probe of one batch; the arguments are those of `lexical`."""
+    ((_, trace),) = traces(model, batch, attention=attention, decoding=decoding)
+    return lexical_scores(model, trace, head)
 
 
 def lexical_scores(model: ReadsOut, trace: Trace, head: int | None = None, max_elements: int = MAX_ELEMENTS) -> Lexical:

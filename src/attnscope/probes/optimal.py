@@ -85,7 +85,8 @@ def place_logits(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch places w
         model.readout(model.context_of(one_head_only(values, head)) - empty, state) - blank
         for head in range(values.shape[1])
     ]
-    return torch.cat(gains, 1)
+    possible = blank.isfinite()  # special tokens are no classes: their logits are −∞ whatever is attended to
+    return torch.cat([gain.where(possible, 0) for gain in gains], 1)
 
 
 def one_head_only(
@@ -112,9 +113,10 @@ def membership(trace: Trace) -> Float[Tensor, "heads places"]:
 def check_linear(problem: Problem, trace: Trace) -> None:
     """Refuse parts that do not sum to the model's logits."""
     own = trace.attention.transpose(1, 2).flatten(2).to(problem.places)
-    logits = trace.logits.to(problem.places)
-    error = (problem.logits(own) - logits).abs().amax(-1)[trace.target_mask]
-    if error.numel() and error.max() > LINEAR_TOLERANCE * (1 + logits[trace.target_mask].abs().max()):
+    logits = trace.logits.to(problem.places)[trace.target_mask]
+    difference = (problem.logits(own)[trace.target_mask] - logits).where(logits.isfinite(), 0)
+    error = difference.abs()
+    if error.numel() and error.max() > LINEAR_TOLERANCE * (1 + logits[logits.isfinite()].abs().max()):
         raise AttnscopeError(
             "the optimal attention needs a readout that is linear in the context, such as W(c + d) in snell2021 "
             "eq. 31, and a trace made in evaluation mode; this model's logits are no weighted sum over positions"

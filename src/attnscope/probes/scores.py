@@ -67,7 +67,7 @@ class TokenScoreTable(Displayed):
 
     @classmethod
     def of(cls, parts: Iterable[tuple[TokenScores, Trace]], name: str) -> "TokenScoreTable":
-        """Return the scores of several batches; a column that is the same everywhere, as with classes, is left out."""
+        """Return the scores of several batches; of classifiers, without the columns of the target."""
         tables, texts = list[pd.DataFrame](), 0
         for scores, trace in parts:
             table = token_table(scores.values, trace)
@@ -76,10 +76,10 @@ class TokenScoreTable(Displayed):
         require(bool(tables), "there is no text: the data are empty")
         table = pd.concat(tables, ignore_index=True)
         single = not table["target_position"].any()
-        return cls(table.drop(columns="target_position") if single else table, name)
+        return cls(table.drop(columns=["target_position", "target"]) if single else table, name)
 
     def table(self) -> pd.DataFrame:
-        """Return one row per source token: text, target, position, token and score."""
+        """Return one row per source token: text, position, token, score; of a translator, for each output token."""
         return self.scores
 
     def plot(self, ax: Axes | None = None, text: int = 0) -> Axes:
@@ -90,7 +90,8 @@ class TokenScoreTable(Displayed):
         require(len(rows) > 0, f"there is no text {text}; they are 0 to {self.scores['text'].max()}")
         steps = rows["target_position"] if "target_position" in rows else pd.Series(0, rows.index)
         values = rows["score"].to_numpy().reshape(steps.nunique(), -1)  # target x source
-        targets, tokens = rows["target"][~steps.duplicated()], rows["token"][: values.shape[1]]
+        targets = rows["target"][~steps.duplicated()] if "target" in rows else pd.Series([""])
+        tokens = rows["token"][: values.shape[1]]
         return plots.heatmap(
             values, rows=targets.map(str), columns=tokens.map(str), ax=ax, title=self.name,
             diverging=bool((values < 0).any()), xlabel="source", ylabel="target",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pandas as pd
 import torch
@@ -16,7 +16,7 @@ from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
 from attnscope.models.capabilities import ReadsTexts
 from attnscope.models.inference import Model, device_of, module_of, with_predicted_target
 from attnscope.models.inputs import Data, Inputs, as_batches
-from attnscope.probes.accumulator import Accumulator, Sums
+from attnscope.probes.accumulator import Accumulator
 from attnscope.tasks.batch import END, START, Batch
 from attnscope.tasks.task import Task, trimmed
 
@@ -24,7 +24,7 @@ MAX_COLUMNS = 4  # panels side by side
 MAX_ANNOTATED = 16  # cells that show their value
 
 HeadValues = Float[Tensor, "layers heads"]
-A = TypeVar("A", bound=Accumulator[Sums])
+A = TypeVar("A", bound=Accumulator[Any])
 T = TypeVar("T")
 
 
@@ -71,13 +71,12 @@ def read_sentences(model: Model, data: Data, max_sentences: int | None = None) -
 def batches_or_texts(model: Model, data: Data) -> Iterable[Batch | Texts]:
     """Return Texts, whose words are known, where the data are texts; else Batches."""
     given = data() if callable(data) else data
-    if isinstance(given, Batch | Texts):
-        return [given]
     if isinstance(given, Iterator):
-        return given
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    if listed and all(isinstance(one, Batch | Texts) for one in given):
-        return given
+        return cast(Iterator[Batch | Texts], given)
+    listed = [given] if isinstance(given, Batch | Texts) else given if isinstance(given, list | tuple) else [None]
+    ready = [one for one in listed if isinstance(one, Batch | Texts)]
+    if len(ready) == len(listed):
+        return ready
     return as_batches(model, given) if isinstance(given, Task) else Inputs.of(model, given).texts()
 
 

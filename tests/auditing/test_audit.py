@@ -18,7 +18,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.faithfulness.records import ANSWERS
 from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.tasks import Copying
-from auditing.known_answers import hiding, honest, told
+from auditing.known_answers import OneHead, hiding, honest, told
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
 
 QUICK = Settings(quick=True)
@@ -202,6 +202,19 @@ def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
         audit("auditing.known_answers:made", texts, tmp_path / "out")
     with pytest.raises(AttnscopeError, match="cannot be imported"):
         audit("no.such.module:made", texts, tmp_path / "out")
+
+
+class Deaf(OneHead):
+    """Ignores `attention=`."""
+
+    def forward(self, batch, attention=None, teacher_forcing=None, gates=False):
+        return super().forward(batch)
+
+
+def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
+    with pytest.raises(AttnscopeError, match="does not keep the contract of an adapter"):
+        audit(Deaf(honest=True), told(20), tmp_path, quick=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def command(*words):

@@ -19,11 +19,9 @@ from attnscope.faithfulness.records import (
     Test,
     Verdict,
     mapping,
-    number,
-    sequence,
-    text,
+    read_record,
     to_json,
-)
+)  # fmt: skip
 from attnscope.files import read_json, write_json
 
 OLD_PARTS = {"formed": "formation", "tokens": "single_tokens", "between": "another_seed"}  # names of format 1
@@ -140,27 +138,8 @@ class Report(Displayed):
     def from_dict(cls, content: Content) -> Report:
         """Read what audit.json holds, which may be incomplete."""
         parts = {OLD_PARTS.get(k, k): Part.from_json(mapping(v)) for k, v in mapping(content.get("parts")).items()}
-        model, data = mapping(content.get("model")), mapping(content.get("data"))
-        made = mapping(content.get("provenance", content.get("made")))
         return cls(
             Verdict.from_json(mapping(content.get("verdict"))), parts,
-            ModelInfo(
-                text(model.get("name")), text(model.get("kind")),
-                text(model.get("architecture", model.get("what"))),
-                tuple(map(text, sequence(model.get("classes")))), count(model, "layers"), count(model, "heads"),
-            ),
-            DataInfo(
-                text(data.get("name")), text(data.get("split")) or None, count(data, "texts"),
-                count(data, "available", "of"), count(data, "truncated", "cut"), bool(data.get("rationales")),
-                bool(data.get("alignments", data.get("links"))),
-            ),
-            Provenance(
-                mapping(made.get("settings")), number(made.get("seconds")),
-                *(text(made.get(name)) for name in ("date", "machine", "attnscope", "torch", "transformers")),
-            ),
+            read_record(ModelInfo, mapping(content.get("model"))), read_record(DataInfo, mapping(content.get("data"))),
+            read_record(Provenance, mapping(content.get("provenance", content.get("made")))),
         )  # fmt: skip
-
-
-def count(content: Content, *names: str) -> int | None:
-    """Return the first of these fields that holds a whole number."""
-    return next((value for name in names if isinstance(value := content.get(name), int)), None)

@@ -28,6 +28,7 @@ from attnscope.models.adapters.hugging_face import HuggingFace
 from attnscope.models.capabilities import GivesTrace
 from attnscope.models.inputs import Data, Inputs
 from attnscope.models.loaded import CLASSIFIER, TRANSLATOR, LoadedModel
+from attnscope.testing import quick_check
 
 ModelLike = str | Path | nn.Module | Run | LoadedModel
 Progress = Callable[[int, int, str], None]  # texts done, texts in all, title of the part
@@ -169,6 +170,7 @@ def open_subject(loaded: LoadedModel, data: Data, split: str | None, settings: S
     require(not loaded.fixed_attention, f"{loaded.name} was trained with fixed attention: it has none of its own")
     inputs = Inputs.of(loaded, data, split=split, max_texts=settings.max_texts, seed=settings.seed, needs_targets=True)
     require(len(inputs) > 1, f"there is only one text to audit {loaded.name} on; an audit needs several")
+    quick_check(loaded, inputs.read(slice(FIRST_TEXTS)).batch)
     return Subject(loaded, inputs)
 
 

@@ -79,7 +79,7 @@ def rank_heads(subject: Subject, sample: Sample) -> Part:
     table, between = found.table(), found.agreement_between()
     return Part(
         ranking_sentences(found, table, between), heads=head_columns(table), reference=found.reference,
-        agreement=RankAgreement(tuple(between), between.to_numpy().tolist()),
+        agreement=RankAgreement(tuple(map(str, between)), between.to_numpy().tolist()),
     )  # fmt: skip
 
 
@@ -151,9 +151,8 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     """Return how far attention can move while the output stays (Jain and Wallace 2019): exactly, or by a search."""
     classifier = subject.is_classifier
     settings = classifier_search(sample) if classifier else translator_search(sample)
-    chosen = sample if classifier else replace(sample, batch_size=GROUP)
     found = PerText()
-    for reading in chosen.readings():
+    for reading in sample.readings(None if classifier else GROUP):
         adversaries = batch_adversaries(reading, settings)
         for name in ("jsd", "tvd", "feasible"):
             found.add(name, reading.by_row(getattr(adversaries, name).double()))
@@ -280,7 +279,7 @@ def another_seed(other: Subject) -> Callable[[Subject, Sample], Part]:
 
     def compare(subject: Subject, sample: Sample) -> Part:
         taus, distances = PerText(), PerText()
-        for texts, same in zip(sample(), other.inputs.texts(sample.batch_size, sample.num_texts), strict=True):
+        for texts, same in zip(sample.texts(), other.inputs.texts(sample.batch_size, sample.num_texts), strict=True):
             one, two = Reading.of(subject, texts), Reading.of(other, same)
             check_same_tokens(one.batch, two.batch, other.loaded.name)
             foreign, shuffled = two.attention.to(one.attention), one.shuffled(sample.seed)

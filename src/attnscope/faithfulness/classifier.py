@@ -114,7 +114,7 @@ def plausibility(subject: Subject, sample: Sample) -> Part | None:
     for reading in sample.readings():
         probe.update(reading.texts.batch, {name: values.abs() for name, values in token_scores(reading).items()})
     table = probe.result().table()
-    precision, chance = (table.loc[ATTENTION, name] for name in ("average_precision", "average_precision_chance"))
+    precision, chance = table.loc[ATTENTION, ["average_precision", "average_precision_chance"]].astype(float)
     sentence = (
         f"Attention finds the words of human rationales with an average precision of {precision:.2f}; chance would get "
         f"{chance:.2f}. This shows what convinces people, not what the model does."

@@ -97,10 +97,12 @@ def candidates(reading: Reading, first: int, confidence: Sequence[float], *more:
     """Return the texts of a batch as candidates; the first has this index in the data."""
     taus = reading.rank_correlation(reading.attention, reading.leave_one_out.abs())
     entropy = torch.special.entr(reading.attention).sum(-1) / reading.attended.sum(1, keepdim=True).log()
-    numbers = zip(taus, reading.by_text(entropy), confidence, strict=True)
-    rounded = [[round(float(value), COMPARED_DIGITS) for value in each] for each in numbers]
-    rest = zip(*more, strict=True) if more else ((),) * len(rounded)
-    return [Candidate(first + i, *each, *classes) for i, (each, classes) in enumerate(zip(rounded, rest, strict=True))]
+    numbers = np.stack([taus, reading.by_text(entropy), confidence], 1).round(COMPARED_DIGITS).tolist()
+    classes = zip(*more, strict=True) if more else [(0, 0)] * len(numbers)
+    return [
+        Candidate(first + i, tau, spread, sure, predicted, gold)
+        for i, ((tau, spread, sure), (predicted, gold)) in enumerate(zip(numbers, classes, strict=True))
+    ]
 
 
 def without_repeats(reasons: Iterable[tuple[str, Candidate]]) -> list[tuple[str, Candidate]]:

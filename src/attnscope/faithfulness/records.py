@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal, cast, get_args
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,11 @@ ScoreValues = Sequence[float | None] | Sequence[Sequence[float | None]]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 LABELS: dict[Answer, str] = {"yes": "yes", "partly": "with care", "no": "no", "unclear": "unclear"}  # as displayed
 FORMAT = 2  # of audit.json
-OLD_NAMES = {"question": "asks", "agreement": "between", "reason": "why", "predicted": "said"}  # of format 1
+OLD_NAMES = {
+    "question": "asks", "agreement": "between", "reason": "why", "predicted": "said", "architecture": "what",
+    "available": "of", "truncated": "cut", "alignments": "links",
+}  # fmt: skip
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,30 +35,24 @@ class Test:
 
     __test__ = False  # not a test for pytest
 
-    name: str
-    question: str
-    answer: Answer
-    sentence: str  # the answer with its numbers
-    value: float  # NaN where it could not be measured
-    low: float  # 95 % interval; infinite where it is unknown
-    high: float
-    bounds: tuple[float, float] | None  # "no" up to the first, "yes" from the second
+    name: str = ""
+    question: str = ""
+    answer: Answer = "unclear"
+    sentence: str = ""  # the answer with its numbers
+    value: float = math.nan  # NaN where it could not be measured
+    low: float = -math.inf  # 95 % interval; infinite where it is unknown
+    high: float = math.inf
+    bounds: tuple[float, float] | None = None  # "no" up to the first, "yes" from the second
     chance: float | None = None  # for random attention
     best: float | None = None  # for the best other score
 
     @classmethod
     def from_json(cls, content: Content) -> Test:
         """Read a test, which may be incomplete; null stands for what is not a finite number."""
-        bounds = [number(bound) for bound in sequence(content.get("bounds"))]
-        known = [bound for bound in bounds if bound is not None]
-        value, low, high = (number(content.get(name)) for name in ("value", "low", "high"))
-        return cls(
-            name=text(content.get("name")), question=text(content.get("question")),
-            answer=answer_of(content.get("answer")), sentence=text(content.get("sentence")),
-            value=math.nan if value is None else value, low=-math.inf if low is None else low,
-            high=math.inf if high is None else high, bounds=(known[0], known[1]) if len(known) == 2 else None,
-            chance=number(content.get("chance")), best=number(content.get("best")),
-        )  # fmt: skip
+        bounds = sequence(content.get("bounds"))
+        known = len(bounds) == 2 and None not in bounds
+        test = read_record(cls, content, answer=answer_of(content.get("answer")), bounds=None)
+        return replace(test, bounds=cast("tuple[float, float]", tuple(bounds))) if known else test
 
     @property
     def label(self) -> str:
@@ -77,12 +75,8 @@ class Verdict:
 
     @classmethod
     def from_json(cls, content: Content) -> Verdict:
-        return cls(
-            answer_of(content.get("answer")),
-            text(content.get("headline")),
-            tuple(map(text, sequence(content.get("paragraphs")))),
-            tuple(map(Test.from_json, objects(content.get("tests")))),
-        )
+        tests = tuple(map(Test.from_json, objects(content.get("tests"))))
+        return read_record(cls, content, answer=answer_of(content.get("answer")), tests=tests)
 
     @property
     def label(self) -> str:
@@ -94,34 +88,27 @@ class Verdict:
 class RankAgreement:
     """Rank correlation (τ) of every two rankings."""
 
-    names: tuple[str, ...]
-    values: Sequence[Sequence[float | None]]
+    names: tuple[str, ...] = ()
+    values: Sequence[Sequence[float | None]] = ()
 
 
 @dataclass(frozen=True)
 class ScoredExample:
     """One text with the scores of its words: one per source word or, of a translator, per target and source word."""
 
-    reason: str  # why this text is shown
-    source: tuple[str, ...]
-    special: tuple[bool, ...]  # which source words are special tokens
-    predicted: str | tuple[str, ...]
-    scores: Mapping[str, ScoreValues]
+    reason: str = ""  # why this text is shown
+    source: tuple[str, ...] = ()
+    special: tuple[bool, ...] = ()  # which source words are special tokens
+    predicted: str | tuple[str, ...] = ""
+    scores: Mapping[str, ScoreValues] = field(default_factory=dict)
     gold: str = ""
     target: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, content: Content) -> ScoredExample:
-        source, target = (words(content.get(name)) for name in ("source", "target"))
-        special = tuple(map(bool, sequence(content.get("special"))))
-        predicted = renamed(content, "predicted")
-        return cls(
-            reason=text(renamed(content, "reason")), source=source,
-            special=(special + (False,) * len(source))[: len(source)],
-            predicted=words(predicted) if isinstance(predicted, list) else text(predicted),
-            scores={k: cast(ScoreValues, v) for k, v in mapping(content.get("scores")).items() if v},
-            gold=text(content.get("gold")), target=target,
-        )  # fmt: skip
+        source, scores = sequence(content.get("source")), mapping(content.get("scores"))
+        special = (*sequence(content.get("special")), *(False,) * len(source))[: len(source)]
+        return read_record(cls, content, special=special, scores={k: v for k, v in scores.items() if v})
 
 
 @dataclass(frozen=True)
@@ -144,21 +131,24 @@ class Part:
 
     @classmethod
     def from_json(cls, content: Content) -> Part:
-        between, texts, failed = (mapping(renamed(content, "agreement")), content.get("texts"), content.get("failed"))
-        matrix = [[number(x) for x in sequence(row)] for row in sequence(between.get("values"))]
-        return cls(
-            sentences=list(map(text, sequence(content.get("sentences")))),
-            table=[cast(Row, row) for row in objects(content.get("table"))],
-            tests=list(map(Test.from_json, objects(content.get("tests")))),
-            heads={k: [number(x) for x in sequence(v)] for k, v in mapping(content.get("heads")).items()},
-            agreement=RankAgreement(words(between.get("names")), matrix) if between else None,
-            reference=cast("str | None", content.get("reference")),
-            histogram=[number(x) for x in sequence(content.get("histogram"))],
-            examples=list(map(ScoredExample.from_json, objects(content.get("examples")))),
-            failed=None if failed is None else text(failed), title=text(content.get("title")),
-            question=text(renamed(content, "question")),
-            texts=texts if isinstance(texts, int) else None, seconds=number(content.get("seconds")),
+        agreement = mapping(renamed(content, "agreement"))
+        return read_record(
+            cls, content, tests=tuple(map(Test.from_json, objects(content.get("tests")))),
+            examples=tuple(map(ScoredExample.from_json, objects(content.get("examples")))),
+            agreement=read_record(RankAgreement, agreement) if agreement else None,
         )  # fmt: skip
+
+
+def read_record(kind: type[T], content: Content, **given: object) -> T:
+    """Return a record from the fields of a JSON object; those that are missing or null have their defaults.
+
+    Args:
+        kind: A dataclass.
+        content: Fields by their names, or by those of format 1.
+        given: Fields that were read already.
+    """
+    read = {one.name: renamed(content, one.name) for one in fields(cast("type[Any]", kind))} | given
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in read.items() if v is not None})
 
 
 def rows(table: pd.DataFrame) -> list[Row]:
@@ -192,20 +182,7 @@ def answer_of(value: object) -> Answer:
 
 def renamed(content: Content, name: str) -> object:
     """Return a field by its name or by that of format 1."""
-    return content.get(name, content.get(OLD_NAMES[name]))
-
-
-def number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def words(value: object) -> tuple[str, ...]:
-    """Return words, which may be given as one string."""
-    return tuple(value.split()) if isinstance(value, str) else tuple(map(text, sequence(value)))
+    return content.get(name, content.get(OLD_NAMES.get(name, name)))
 
 
 def sequence(value: object) -> Sequence[object]:

@@ -4,6 +4,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from attnscope.faithfulness.criteria import Interval
 from attnscope.models.adapters import Texts, rollout
-from attnscope.models.capabilities import EmbedsSource, HasLayers, SelfAttends
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers, SelfAttends
 from attnscope.models.inference import evaluating
 from attnscope.models.inputs import Inputs
 from attnscope.models.loaded import CLASSIFIER, LoadedModel
@@ -77,27 +78,44 @@ class Subject:
         return None if known is None else tuple(GoldAlignment.of(*links) for links in known)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The first texts of a subject, in batches, re-iterable."""
+class Sample(Inputs):
+    """The first texts of a subject, on which one part is measured.
 
-    subject: Subject
-    num_texts: int
-    batch_size: int = 32  # changes the speed, never a result
-    seed: int = 0
-    quick: bool = False
-    progress: Callable[[int], None] = lambda texts: None  # called with the number of texts done
+    Args:
+        subject: A model and its texts.
+        num_texts: How many texts.
+        batch_size: Texts per batch; changes the speed, never a result.
+        seed: Random seed.
+        quick: Whether fewer random samples and search steps are used.
+        progress: Called with the number of texts of each batch that is done.
+    """
 
-    def __call__(self) -> Iterator[Texts]:
-        for texts in self.subject.inputs.texts(self.batch_size, self.num_texts):
+    def __init__(
+        self, subject: Subject, num_texts: int, batch_size: int = 32, seed: int = 0, quick: bool = False,
+        progress: Callable[[int], None] = lambda texts: None,
+    ):  # fmt: skip
+        self.subject, self.batch_size, self.seed, self.quick, self.progress = subject, batch_size, seed, quick, progress
+        self.num_texts = min(num_texts, len(subject.inputs))
+        self.origin = subject.inputs.origin
+
+    def __len__(self) -> int:
+        return self.num_texts
+
+    def read(self, rows: slice) -> Texts:
+        return self.subject.inputs.read(rows)
+
+    def texts(self, size: int | None = None, max_texts: int | None = None) -> Iterator[Texts]:
+        """Yield the texts in batches, of `batch_size` unless a size is given."""
+        for texts in super().texts(size or self.batch_size, max_texts):
             yield texts
             self.progress(len(texts.batch))
 
-    def batches(self) -> Iterator[Batch]:
-        return (texts.batch for texts in self())
+    def batches(self, size: int | None = None, max_texts: int | None = None) -> Iterator[Batch]:
+        return (texts.batch for texts in self.texts(size, max_texts))
 
-    def readings(self) -> "Iterator[Reading]":
-        return (Reading.of(self.subject, texts) for texts in self())
+    def readings(self, size: int | None = None) -> "Iterator[Reading]":
+        """Yield the model's reading of each batch."""
+        return (Reading.of(self.subject, texts) for texts in self.texts(size))
 
 
 @dataclass(frozen=True)
@@ -151,7 +169,7 @@ class Reading:
     @property
     def leave_one_out(self) -> PairScores:
         """How much the log-probability of each output word falls without each source token."""
-        return self._score("leave-one-out", lambda: leave_one_out(self.model, self.batch).values)
+        return self._score("leave-one-out", lambda: leave_one_out(cast(GivesTrace, self.model), self.batch).values)
 
     @property
     def gradient(self) -> PairScores | None:

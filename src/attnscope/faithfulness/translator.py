@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnscope.faithfulness.criteria import COMPREHENSIVENESS, DEPENDENCE, Interval
-from attnscope.faithfulness.records import Part
+from attnscope.faithfulness.records import Part, Row
 from attnscope.faithfulness.subject import PerText, PerWord, Reading, Sample, Subject
 from attnscope.models.adapters import up_to
 from attnscope.models.attention import uniform
@@ -64,7 +64,7 @@ def dependence(subject: Subject, sample: Sample) -> Part:
     sentence = f"Shuffling attention{where} among the source tokens changes {share.value:.1%} of the predicted words"
     if layers > 1:
         sentence += f"; in all {layers} layers at once, {means[f'shuffled{ALL}'][CHANGED].value:.1%}"
-    table = [
+    table: list[Row] = [
         {"attention": name, CHANGED: found[CHANGED].value, **found[CHANGED].limits, LOST: found[LOST].value,
          MOVED: found[MOVED].value} for name, found in means.items()
     ]  # fmt: skip
@@ -111,8 +111,8 @@ def shuffled_layer(reading: Reading, layer: int, draw: int, seed: int) -> Float[
     trace = up_to(reading.trace, layer) if len(reading.trace.layers) > 1 else reading.trace
     stream = layer * LAYER_KEYS + draw
     keys = random_keys(trace, range(stream, stream + 1), seed)
-    mixed: Tensor = permute_weights(trace.attention.flatten(1, 2), reading.attended, keys.flatten(2, 3))[0]
-    return mixed.unflatten(1, trace.attention.shape[1:3])
+    shuffled: Tensor = permute_weights(trace.attention.flatten(1, 2), reading.attended, keys.flatten(2, 3))[0]
+    return shuffled.view_as(trace.attention)
 
 
 def log_probabilities(reading: Reading, logits: Float[Tensor, "batch target words"]) -> Float[Tensor, "rows words"]:
@@ -138,7 +138,7 @@ def erasure(subject: Subject, sample: Sample) -> Part:
         f"log-probability, without a random token {means[ANY].value:.3f}, without the most influential one "
         f"{means[MOST].value:.3f}: attention covers {share.value:.0%} of the distance from chance to the best."
     )
-    table = [{"token removed": name, LOST: mean.value, **mean.limits} for name, mean in means.items()]
+    table: list[Row] = [{"token removed": name, LOST: mean.value, **mean.limits} for name, mean in means.items()]
     return Part([sentence], table, [COMPREHENSIVENESS.judge(sentence, share, chance=0.0, best=1.0)])
 
 

@@ -22,16 +22,16 @@ from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
 from attnscope.studies.snell2021.agreements import (
     METRICS,
-    Answers,
     Checkpoint,
-    agreed,
+    SplitAgreements,
+    agreement_of,
+    all_numbers,
     fixed_scores,
     measure,
     most_accurate,
-    readings,
     sample,
 )
-from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, Sample, TextSizes, case
+from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, SampleSettings, TextSizes, case
 from attnscope.studies.snell2021.fig2 import FIG2
 from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
 from attnscope.studies.snell2021.tables import (
@@ -56,7 +56,7 @@ TINY = TextSizes(
     classifier=ClassifierSettings(input_size=8, units=6, hidden=5),
     translator=replace(PRESETS["translation"], units=8, input_size=8, hidden=8, dropout=0.0),
     steps=STEPS,
-    most_steps=STEPS,
+    max_steps=STEPS,
     texts=40,
     pairs=20,
     as_published=False,
@@ -225,10 +225,10 @@ def test_multi30k_is_trained_for_twenty_epochs(corpus):
 def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
     found = measure(subject)
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
-    model = run.model(found["finished"])
+    model = run.model(found["finished"], "teacher_forced")
     sentences = run.task.draw("validation", subject.settings.sentences)
     lexical_agree, saliency_agree = AgreementAccumulator(), AgreementAccumulator()
-    under_uniform = uniform.model(found["validation.top.best_step"])
+    under_uniform = uniform.model(found["validation.top.best_step"], "teacher_forced")
     for row in range(len(sentences)):
         one = alone(sentences, row)
         attention = attention_scores(model(one)).values
@@ -255,7 +255,7 @@ def alone(batch, row):
 
 
 def test_the_sentences_are_all_there_in_batches_of_like_lengths(subject, monkeypatch):
-    monkeypatch.setattr("attnscope.studies.snell2021.agreements.TOGETHER", 8)
+    monkeypatch.setattr("attnscope.studies.snell2021.agreements.BATCH_SIZE", 8)
     batches = sample(subject, "validation")
     drawn = subject.runs["standard"].task.draw("validation", subject.settings.sentences)
     assert sum(map(len, batches)) == len(drawn)
@@ -273,9 +273,9 @@ def test_attention_is_that_of_the_most_accurate_checkpoint(subject):
 def test_a_score_agrees_with_itself_and_not_with_its_opposite(subject):
     batches = sample(subject, "training")
     scores = [torch.rand(*batch.target.shape, batch.source.shape[1]) for batch in batches]
-    assert agreed(scores, scores, batches).top == 1
-    assert agreed(scores, scores, batches).kendall == pytest.approx(1)
-    assert agreed(scores, [-values for values in scores], batches).kendall == pytest.approx(-1)
+    assert agreement_of(scores, scores, batches).top == 1
+    assert agreement_of(scores, scores, batches).kendall == pytest.approx(1)
+    assert agreement_of(scores, [-values for values in scores], batches).kendall == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("subject", ["toy_reviews"], indirect=True)
@@ -303,8 +303,8 @@ def test_the_end_token_can_be_left_out(subject):
     at_end = [(batch.source == END).float()[:, None].expand(-1, batch.target.shape[1], -1) for batch in batches]
     words = [torch.rand(values.shape) for values in at_end]
     both = [values + end for values, end in zip(words, at_end, strict=True)]
-    assert agreed(both, at_end, batches).top == 1
-    without = agreed(both, words, batches, specials=False)
+    assert agreement_of(both, at_end, batches).top == 1
+    without = agreement_of(both, words, batches, specials=False)
     assert (without.top, without.source_specials) == (1, False)
 
 
@@ -327,7 +327,7 @@ def course(pair, tops, accuracies=None):
 def answers():
     pairs = {pair: agreement(0.35) for pair in ("uniform_proxy", "saliency_uniform", "lowering_uniform")}
     by_author = {pair: agreement(0.4) for pair in AUTHOR.values()}
-    return Answers(
+    return SplitAgreements(
         courses={
             "again": course("attention_again", [0.1, 0.3, 0.5], [0.5, 0.7, 0.9]),
             "uniform": course("attention_uniform", [0.1, 0.3, 0.2]),
@@ -339,7 +339,7 @@ def answers():
 
 
 def test_what_is_measured_during_training_is_read_at_its_best_and_at_its_last(answers):
-    found = readings({"validation": answers})
+    found = all_numbers({"validation": answers})
     assert found["validation.top.attention_uniform"] == 0.3
     assert found["validation.top.best_step"] == 10
     assert found["validation.top.attention_uniform_last"] == 0.2
@@ -353,7 +353,7 @@ def test_what_is_measured_during_training_is_read_at_its_best_and_at_its_last(an
 
 def test_an_agreement_is_put_in_context_by_the_other_seeds_curve(answers):
     """More than 0.3 is first reached at 0.5, where the other seed is right 90 % of the time; 0.6 is never reached."""
-    found = readings({"validation": answers})
+    found = all_numbers({"validation": answers})
     assert found["validation.top.xi_attention_uniform"] == 0.9
     assert not found["validation.top.starred_attention_uniform"]
     assert found["validation.top.xi_attention_lexical"] == found["validation.top.xi_final"] == 0.9
@@ -366,12 +366,12 @@ def test_an_agreement_is_put_in_context_by_the_other_seeds_curve(answers):
 )
 def test_to_rise_and_then_fall_is_to_be_best_in_between(answers, curve, expected):
     courses = {**answers.courses, "uniform": course("attention_uniform", curve)}
-    found = readings({"validation": replace(answers, courses=courses)})
+    found = all_numbers({"validation": replace(answers, courses=courses)})
     assert found["validation.top.rises_then_falls"] is expected
 
 
 def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers):
-    measured = Measurements({"sst": [dict(readings({"validation": answers}))] * 3})
+    measured = Measurements({"sst": [dict(all_numbers({"validation": answers}))] * 3})
     rows = {row["quantity"]: row for row in FIVE.table(measured)}
     assert rows["A(α, β^uf)"]["mean"] == pytest.approx(30)
     assert rows["A(α, β^uf)"]["published"] == 19.85
@@ -383,7 +383,7 @@ def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers)
 
 
 def test_a_picture_has_a_bar_for_every_cell(answers):
-    measured = Measurements({corpus: [dict(readings({"validation": answers}))] * 2 for corpus in ("imdb", "sst")})
+    measured = Measurements({corpus: [dict(all_numbers({"validation": answers}))] * 2 for corpus in ("imdb", "sst")})
     above, below = draw(FIVE.figure(measured)).axes
     assert len(above.patches) == 2 * (len(FOUR) + 1)
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["imdb", "sst"]
@@ -415,4 +415,4 @@ def test_close_is_the_largest_gap_of_table_11():
 
 
 def test_settings_of_a_sample_are_part_of_what_is_measured(corpora):
-    assert case("toy_pairs", TINY).settings == Sample(sentences=20, as_published=False)
+    assert case("toy_pairs", TINY).settings == SampleSettings(sentences=20, as_published=False)

@@ -32,7 +32,7 @@ from attnscope.training.evaluation import Bleu, bleu
 
 METRICS = ("top", "kendall")  # the top 5 % of eq. 10; Kendall's τ
 
-# What ξ is given of: the pairs of the paper's columns, and those that the author's code has in their place.
+# The pairs with ξ: those of the paper's columns, and those that the author's code has in their place.
 IN_CONTEXT = (
     "attention_uniform", "uniform_proxy", "saliency_uniform", "attention_lexical",
     "proxy_uniform", "saliency_uniform_most", "attention_lexical_again",
@@ -41,7 +41,7 @@ IN_CONTEXT = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network during training: how what it says agrees with what is fixed, and how well it does."""
+    """A network during training: agreements of its scores with fixed ones, and its performance."""
 
     step: int
     agreements: Mapping[str, Agreement]  # by pair
@@ -50,15 +50,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Answers:
+class SplitAgreements:
     """All agreements on one split of a corpus."""
 
-    courses: Mapping[str, Sequence[Checkpoint]]  # by part
+    courses: Mapping[str, Sequence[Checkpoint]]  # by role
     at_the_end: Mapping[str, Agreement]  # of finished networks
     with_uniform: Mapping[str, Mapping[str, Agreement]]  # with β^uf where it agrees best with α, by metric; and "last"
 
     def pairs(self, metric: str) -> dict[str, Agreement]:
-        """Every pair; what was measured during training where it is highest (A.6, A.7), and two of them at the end."""
+        """Return every pair: those measured during training where they are highest (A.6, A.7), and two at the end."""
         highest = {
             pair: best(course, pair, metric).agreements[pair]
             for course in self.courses.values()
@@ -74,14 +74,14 @@ class Answers:
         }
 
     def curve(self, part: str, metric: str) -> tuple[float, ...]:
-        """How α and what this part says agree in the course of its training."""
+        """Return the agreement of α and the scores of this role over its training."""
         return tuple(value(checkpoint.agreements[f"attention_{part}"], metric) for checkpoint in self.courses[part])
 
     def steps(self, part: str) -> tuple[int, ...]:
         return tuple(checkpoint.step for checkpoint in self.courses[part])
 
     def learning_curves(self, metric: str) -> dict[str, LearningCurve]:
-        """Another seed, its performance p̂(τ) as accuracy, and in translation also as BLEU."""
+        """Return the curve of another seed, with p̂(τ) as accuracy, and in translation also as BLEU."""
         again = self.courses["again"]
         performances = {"xi": [checkpoint.accuracy for checkpoint in again]}
         scores = [checkpoint.bleu.score for checkpoint in again if checkpoint.bleu]
@@ -90,20 +90,21 @@ class Answers:
         return {name: LearningCurve(steps, agreement, tuple(values)) for name, values in performances.items()}
 
 
-def readings(answers: Mapping[str, Answers]) -> Measurement:
-    """All numbers, and the curves for pictures."""
+def all_numbers(answers: Mapping[str, SplitAgreements]) -> Measurement:
+    """Return all numbers by name, and the curves for figures."""
     named = {
         f"{split}.{metric}.{what}": number
         for split, on_split in answers.items()
         for metric in METRICS
         for what, number in numbers(on_split, metric).items()
     }
-    counted = [c.bleu.signature for on_split in answers.values() for c in on_split.courses["again"] if c.bleu]
+    signatures = [c.bleu.signature for on_split in answers.values() for c in on_split.courses["again"] if c.bleu]
     pictures = {split: curves(on_split) for split, on_split in answers.items()}
-    return named | {"curves": pictures, "signature": counted[0] if counted else ""}
+    return named | {"curves": pictures, "signature": signatures[0] if signatures else ""}
 
 
-def numbers(answers: Answers, metric: str) -> dict[str, Any]:
+def numbers(answers: SplitAgreements, metric: str) -> dict[str, float]:
+    """Return the numbers of one split and metric."""
     pairs = answers.pairs(metric)
     uniform = OverTraining(answers.steps("uniform"), answers.curve("uniform", metric))
     return {
@@ -111,13 +112,13 @@ def numbers(answers: Answers, metric: str) -> dict[str, Any]:
         **{f"chance_{pair}": chance(agreement, metric) for pair, agreement in pairs.items()},
         "best_step": uniform.best_step,
         "rises_then_falls": rises_then_falls(uniform),
-        **in_context(answers, metric),
+        **contexts(answers, metric),
     }
 
 
-def in_context(answers: Answers, metric: str) -> dict[str, Any]:
-    """ξ of the pairs, ξ* when training ended, and how the network did before it began."""
-    found: dict[str, Any] = {}
+def contexts(answers: SplitAgreements, metric: str) -> dict[str, float]:
+    """Return ξ of the pairs, ξ* when training ended, and the performance before training."""
+    found: dict[str, float] = {}
     pairs = answers.pairs(metric)
     for name, learning in answers.learning_curves(metric).items():
         found |= {f"{name}_final": learning.final, f"{name}_untrained": learning.performance[0]}
@@ -127,8 +128,8 @@ def in_context(answers: Answers, metric: str) -> dict[str, Any]:
     return found
 
 
-def curves(answers: Answers) -> dict[str, Any]:
-    """What goes on during training, for pictures."""
+def curves(answers: SplitAgreements) -> dict[str, Sequence[float]]:
+    """Return curves over training, for figures."""
     return {
         "steps": answers.steps("again"),
         **{name: learning.performance for name, learning in answers.learning_curves("top").items()},
@@ -137,12 +138,12 @@ def curves(answers: Answers) -> dict[str, Any]:
 
 
 def rises_then_falls(uniform: OverTraining) -> bool:
-    """Is it best between the first and the last checkpoint, and at both ends lower? (A.7)"""
+    """Return whether it is best between the first and the last checkpoint, and lower at both ends. (A.7)"""
     return max(uniform.agreement[0], uniform.last) < uniform.best
 
 
 def best(course: Sequence[Checkpoint], pair: str, metric: str) -> Checkpoint:
-    """The checkpoint at which a pair agrees best, of equals the first."""
+    """Return the checkpoint at which a pair agrees best, of equals the first."""
     return max(course, key=lambda checkpoint: value(checkpoint.agreements[pair], metric))
 
 
@@ -151,45 +152,45 @@ def value(agreement: Agreement, metric: str) -> float:
 
 
 def chance(agreement: Agreement, metric: str) -> float:
-    """Â: in closed form for the top 5 %; zero for τ."""
+    """Return Â: in closed form for the top 5 %; zero for τ."""
     return agreement.chance if metric == "top" else 0.0
 
 
 SPLITS = ("validation", "training")
-TOGETHER = 128  # sentences in a batch
-SAMPLE_SEED = 0  # the seed of the sentences that are measured on: the same for all seeds of training
+BATCH_SIZE = 128
+SAMPLE_SEED = 0  # of the measured sentences: the same for all seeds of training
 
-Values = list[Tensor]  # a score of every sentence, batch x target x source, a batch after the other
-Scored = Mapping[str, Values]  # by the name of the score
+Values = list[Tensor]  # scores of one batch after the other, batch x target x source
+ScoreTable = Mapping[str, Values]  # by the name of the score
 Samples = Mapping[str, Sequence[Batch]]  # by split, as the next two
-Fixed = Mapping[str, Scored]
+Fixed = Mapping[str, ScoreTable]
 Course = Mapping[str, Sequence[Checkpoint]]
-Ask = Callable[[Model, Trace], TokenScores]
+Score = Callable[[Model, Trace], TokenScores]
 
 
 def measure(subject: TrainedCase) -> Measurement:
-    """Everything that the tables say about a corpus, for one seed."""
+    """Return all numbers of the tables for one corpus and seed."""
     samples = {split: sample(subject, split) for split in SPLITS}
     finished = most_accurate(subject.runs["standard"], samples["validation"])
     fixed = {split: fixed_scores(subject, finished, batches) for split, batches in samples.items()}
-    courses = {part: course(part, subject, samples, fixed) for part in WATCHED if part in subject.runs}
+    courses = {part: course(part, subject, samples, fixed) for part in MEASURED_PAIRS if part in subject.runs}
     answers = {
-        split: answers_on(subject, samples[split], fixed[split], {part: courses[part][split] for part in courses})
+        split: split_agreements(subject, samples[split], fixed[split], {part: courses[part][split] for part in courses})
         for split in SPLITS
     }
-    return {"as_published": subject.settings.as_published, "finished": finished, **readings(answers)}
+    return {"as_published": subject.settings.as_published, "finished": finished, **all_numbers(answers)}
 
 
-# The sentences, and what a network says of them ----------------------------------------------------------------------
+# Sentences and their scores ------------------------------------------------------------------------------------------
 
 
 def sample(subject: TrainedCase, split: str) -> list[Batch]:
-    """Sentences drawn by seed, in batches of similar lengths."""
-    drawn = task_of(subject).draw(split, subject.settings.sentences, SAMPLE_SEED)
-    order = (drawn.source_mask.sum(1) + drawn.target_mask.sum(1)).argsort(stable=True)
-    ordered = replace(drawn, **{name: value[order] for name, value in drawn.tensors().items()})
-    starts = range(0, len(ordered), TOGETHER)
-    return [trimmed(ordered, slice(start, start + TOGETHER)).to(subject.device) for start in starts]
+    """Return sampled sentences, in batches of similar lengths."""
+    sampled = task_of(subject).draw(split, subject.settings.sentences, SAMPLE_SEED)
+    order = (sampled.source_mask.sum(1) + sampled.target_mask.sum(1)).argsort(stable=True)
+    ordered = replace(sampled, **{name: value[order] for name, value in sampled.tensors().items()})
+    starts = range(0, len(ordered), BATCH_SIZE)
+    return [trimmed(ordered, slice(start, start + BATCH_SIZE)).to(subject.device) for start in starts]
 
 
 def task_of(subject: TrainedCase) -> TextTask:
@@ -199,54 +200,56 @@ def task_of(subject: TrainedCase) -> TextTask:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a network says of a sample: a score, and the share of output words that it gets right, hearing gold ones."""
+class ScoredSample:
+    """A score of a sample, and the word accuracy of the network under teacher forcing."""
 
     values: Values
     accuracy: float
 
 
-def shown(model: Model, batches: Sequence[Batch], ask: Ask, **forward: Any) -> Shown:
+def score_sample(model: Model, batches: Sequence[Batch], score: Score, **forward: Any) -> ScoredSample:
+    """Return a score of every sentence."""
     values, right, words = list[Tensor](), 0, 0
     for batch, trace in traces(model, batches, **forward):
-        values.append(ask(model, trace).values)
+        values.append(score(model, trace).values)
         right += int((trace.predictions == batch.target)[batch.target_mask].sum())
         words += int(batch.target_mask.sum())
-    return Shown(values, right / words)
+    return ScoredSample(values, right / words)
 
 
-def by_attention(_: Model, trace: Trace) -> TokenScores:
+def attention_score(_: Model, trace: Trace) -> TokenScores:
     return attention_scores(trace)
 
 
-def agreed(u: Values, v: Values, batches: Sequence[Batch], specials: bool = True) -> Agreement:
-    """A(u, v), its chance level and Kendall's τ; start and end tokens can be pointed at, as in the paper, or not."""
+def agreement_of(u: Values, v: Values, batches: Sequence[Batch], specials: bool = True) -> Agreement:
+    """Return A(u, v), its chance level and Kendall's τ, with start and end tokens as in the paper, or without."""
     agree = AgreementAccumulator(source_specials=specials)
     for first, second, batch in zip(u, v, batches, strict=True):
         agree.update(first, second, batch)
     return agree.result()
 
 
-# What stays as it is -------------------------------------------------------------------------------------------------
+# Scores of finished networks -----------------------------------------------------------------------------------------
 
 
 def most_accurate(run: Run, batches: Sequence[Batch]) -> int:
-    """The checkpoint whose attention is α: the one with the best validation accuracy (author's code)."""
+    """Return the checkpoint whose attention is α: the one with the best validation accuracy (author's code)."""
     accuracies = {
-        step: shown(run.model(step, "teacher_forced"), batches, by_attention).accuracy for step in run.checkpoints
+        step: score_sample(run.model(step, "teacher_forced"), batches, attention_score).accuracy
+        for step in run.checkpoints
     }
     return max(accuracies, key=accuracies.__getitem__)
 
 
 def fixed_scores(subject: TrainedCase, finished: int, batches: Sequence[Batch]) -> dict[str, Values]:
-    """α, β and Δ of the standard network; β^px; and, of classes, β^log."""
+    """Return α, β and Δ of the standard network; β^px; and, for classification, β^log."""
     standard, proxy = subject.runs["standard"].model(finished, "teacher_forced"), subject.runs["proxy"].model()
     assert not isinstance(standard, BagOfWords)
     scores = {
-        "attention": shown(standard, batches, by_attention).values,
-        "lexical": shown(standard, batches, lexical_scores).values,
+        "attention": score_sample(standard, batches, attention_score).values,
+        "lexical": score_sample(standard, batches, lexical_scores).values,
         "saliency": [influence(standard, batch).values for batch in batches],
-        "proxy": shown(proxy, batches, lexical_scores).values,
+        "proxy": score_sample(proxy, batches, lexical_scores).values,
     }
     if isinstance(task := task_of(subject).resolved(), Classification):
         regression = regression_of(task)
@@ -256,23 +259,23 @@ def fixed_scores(subject: TrainedCase, finished: int, batches: Sequence[Batch]) 
 
 @lru_cache(maxsize=8)
 def regression_of(task: Classification) -> Regression:
-    """Fitted once for all seeds that one process measures: it depends on the corpus alone."""
+    """Return the regression of a corpus, fitted once for all seeds that one process measures."""
     training, validation = (map(classes, task.batches(split, size=512)) for split in ("training", "validation"))
-    with threadpool_limits(1):  # its vectors are too short to share among cores: with several it is six times slower
+    with threadpool_limits(1):  # with several threads it is six times slower
         return logistic_regression(training, validation, len(task.source_vocabulary), len(task.classes))
 
 
 def classes(batch: Batch) -> Batch:
-    """A batch whose targets are classes counted from zero, without the special words before them."""
+    """Return a batch whose targets are classes from zero, in place of token ids."""
     return replace(batch, target=batch.target - len(SPECIALS)).to("cpu")
 
 
-# What changes during training ----------------------------------------------------------------------------------------
+# Scores during training ----------------------------------------------------------------------------------------------
 
-# By part: pairs (u, v) whose u stays as it is, by name, and whose v is asked of every checkpoint.
-WATCHED: dict[str, dict[str, tuple[str, Ask]]] = {
+# By role: pairs (u, v) of a fixed score u, by name, and a score v of every checkpoint.
+MEASURED_PAIRS: dict[str, dict[str, tuple[str, Score]]] = {
     "again": {
-        "attention_again": ("attention", by_attention),
+        "attention_again": ("attention", attention_score),
         "attention_lexical_again": ("attention", lexical_scores),
     },
     "uniform": {
@@ -281,55 +284,60 @@ WATCHED: dict[str, dict[str, tuple[str, Ask]]] = {
         "saliency_uniform_most": ("saliency", lexical_scores),
         "logistic_uniform": ("logistic", lexical_scores),
     },
-    "frozen": {"attention_frozen": ("attention", by_attention)},
+    "frozen": {"attention_frozen": ("attention", attention_score)},
 }
 
 
 def course(part: str, subject: TrainedCase, samples: Samples, fixed: Fixed) -> Course:
-    """At each checkpoint of a part, how what it says agrees with what stays, and how well the network does."""
+    """Return, for each checkpoint of a role, agreements of its scores with fixed ones, and its performance."""
     run, found = subject.runs[part], {split: list[Checkpoint]() for split in samples}
     for step in run.checkpoints:
         model = run.model(step, "teacher_forced")
         for split, batches in samples.items():
-            pairs = {pair: (u, ask) for pair, (u, ask) in WATCHED[part].items() if u in fixed[split]}
-            seen = {ask: shown(model, batches, ask, **run.forward) for ask in {ask for _, ask in pairs.values()}}
-            agreements = {pair: agreed(fixed[split][u], seen[ask].values, batches) for pair, (u, ask) in pairs.items()}
-            accuracy = next(iter(seen.values())).accuracy
-            score = translated(model, subject, split) if part == "again" else None
-            found[split].append(Checkpoint(step, agreements, accuracy, score))
+            pairs = {pair: (u, score) for pair, (u, score) in MEASURED_PAIRS[part].items() if u in fixed[split]}
+            scored = {
+                score: score_sample(model, batches, score, **run.forward)
+                for score in {score for _, score in pairs.values()}
+            }
+            agreements = {
+                pair: agreement_of(fixed[split][u], scored[score].values, batches) for pair, (u, score) in pairs.items()
+            }
+            accuracy = next(iter(scored.values())).accuracy
+            translations = bleu_of(model, subject, split) if part == "again" else None
+            found[split].append(Checkpoint(step, agreements, accuracy, translations))
     return found
 
 
-def translated(model: Model, subject: TrainedCase, split: str) -> Bleu | None:
-    """BLEU on the sentences that agreement is measured on; a class has none."""
+def bleu_of(model: Model, subject: TrainedCase, split: str) -> Bleu | None:
+    """Return BLEU on the measured sentences; None for classification."""
     task = task_of(subject)
     if not isinstance(task, Translation) or not isinstance(model, EncoderDecoder):
         return None
     return bleu(model, task, split, most=subject.settings.sentences)
 
 
-def answers_on(
-    subject: TrainedCase, batches: Sequence[Batch], fixed: Scored, courses: Mapping[str, Sequence[Checkpoint]]
-) -> Answers:
-    """All agreements on one split."""
+def split_agreements(
+    subject: TrainedCase, batches: Sequence[Batch], fixed: ScoreTable, courses: Mapping[str, Sequence[Checkpoint]]
+) -> SplitAgreements:
+    """Return all agreements on one split."""
     uniform, again = courses["uniform"], subject.runs["again"]
     steps = {metric: best(uniform, "attention_uniform", metric).step for metric in METRICS}
     steps["last"] = uniform[-1].step
     by_step = {step: with_uniform(subject.runs["uniform"], step, batches, fixed) for step in {*steps.values()}}
-    ended = shown(again.model(again.checkpoints[-1], "teacher_forced"), batches, by_attention).values
-    return Answers(
+    ended = score_sample(again.model(again.checkpoints[-1], "teacher_forced"), batches, attention_score).values
+    return SplitAgreements(
         courses=courses,
         at_the_end={
-            "attention_lexical": agreed(fixed["attention"], fixed["lexical"], batches),
-            "attention_again_words": agreed(fixed["attention"], ended, batches, specials=False),
+            "attention_lexical": agreement_of(fixed["attention"], fixed["lexical"], batches),
+            "attention_again_words": agreement_of(fixed["attention"], ended, batches, specials=False),
         },
         with_uniform={which: by_step[step] for which, step in steps.items()},
     )
 
 
-def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Scored) -> dict[str, Agreement]:
-    """What is compared with β^uf at one checkpoint; Δ with either sign."""
-    uniform = shown(run.model(step, "teacher_forced"), batches, lexical_scores, **run.forward).values
+def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: ScoreTable) -> dict[str, Agreement]:
+    """Return agreements with β^uf at one checkpoint; Δ with either sign."""
+    uniform = score_sample(run.model(step, "teacher_forced"), batches, lexical_scores, **run.forward).values
     pairs = {
         "uniform_proxy": (uniform, fixed["proxy"]),
         "saliency_uniform": (fixed["saliency"], uniform),
@@ -337,4 +345,4 @@ def with_uniform(run: Run, step: int, batches: Sequence[Batch], fixed: Scored) -
     }
     if "logistic" in fixed:
         pairs["uniform_logistic"] = (uniform, fixed["logistic"])
-    return {pair: agreed(u, v, batches) for pair, (u, v) in pairs.items()}
+    return {pair: agreement_of(u, v, batches) for pair, (u, v) in pairs.items()}

@@ -25,24 +25,24 @@ IN_TABLE_2 = ("imdb", "ag_news", "20newsgroups", "sst", *MULTI30K_NAMES, "iwslt1
 EPOCHS = {"multi30k_en_de": 20, "multi30k_de_en": 20, "iwslt14_de_en": 30, "tatoeba_en_de": 1}
 OTHER_EPOCHS = 40  # author's code: News Commentary
 
-# Where a part's seeds begin. A network is compared with the next seed's, which is trained in any case.
+# Seed offsets by role. A network is compared with the next seed's, which is trained in any case.
 FIRST_SEEDS = {"standard": 0, "again": 1, "uniform": 2000, "frozen": 3000, "proxy": 4000}
 
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Corpora, networks and steps. `as_published`: whether networks and steps are those of the paper."""
+    """Corpora, networks and steps; `as_published` says whether networks and steps are those of the paper."""
 
     classification: tuple[str, ...]
     translation: tuple[str, ...]
     classifier: ClassifierSettings
     translator: EncoderDecoderSettings
     steps: int  # of a classifier
-    most_steps: int  # of a translator and of its proxy, where their epochs would take more
-    texts: int  # of either split that agreement is measured on, at most; of translation:
-    pairs: int
+    max_steps: int  # of a translator and of its proxy, where their epochs would take more
+    texts: int  # of either split, at most, for agreement in classification
+    pairs: int  # the same in translation
     as_published: bool
-    longest: int | None = None  # texts to classify are cut to so many words; None: as the corpus says
+    max_length: int | None = None  # texts to classify are truncated to this many words; None: as the corpus says
     subwords: int | None = None  # None: as the corpus says
 
     @property
@@ -50,11 +50,11 @@ class TextSizes:
         return (*self.classification, *self.translation)
 
     def task(self, corpus: str) -> TextTask:
-        """A corpus as its name says, or with shorter texts, or fewer subwords."""
+        """Return a corpus, truncated and with as many subwords as this profile asks."""
         task = CORPORA[corpus]
         if isinstance(task, Classification):
-            shorter = replace(task.preparation, max_length=self.longest, too_long="truncate")
-            return task if self.longest is None else replace(task, preparation=shorter)
+            shorter = replace(task.preparation, max_length=self.max_length, too_long="truncate")
+            return task if self.max_length is None else replace(task, preparation=shorter)
         return task if self.subwords is None else replace(task, vocabulary=Subwords(size=self.subwords))
 
 
@@ -64,7 +64,7 @@ PAPER = TextSizes(
     classifier=ClassifierSettings(),
     translator=PRESETS["translation"],
     steps=4000,
-    most_steps=40_000,  # our choice; it shortens the proxy of Tatoeba alone, whose 163,000 pairs are many and short
+    max_steps=40_000,  # our choice; it shortens the proxy of Tatoeba alone, whose 163,000 pairs are many and short
     texts=4000,  # as in the paper
     pairs=1014,  # all those of Multi30k
     as_published=True,
@@ -75,39 +75,40 @@ QUICK = TextSizes(
     classifier=ClassifierSettings(input_size=100, units=64, hidden=64),
     translator=replace(PRESETS["translation"], units=128, input_size=128, hidden=128),
     steps=1000,
-    most_steps=1500,
+    max_steps=1500,
     texts=500,
     pairs=200,
     as_published=False,
-    longest=150,
+    max_length=150,
     subwords=4000,
 )
 SIZES = {"quick": QUICK, "paper": PAPER}
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What is measured on: so many sentences of either split, drawn by seed, or all if there are no more."""
+class SampleSettings:
+    """The number of sampled sentences of either split, and whether networks are those of the paper."""
 
     sentences: int
     as_published: bool
 
 
 def cases(sizes: TextSizes, corpora: Iterable[str]) -> dict[str, Case]:
-    """A case a corpus."""
+    """Return one case per corpus."""
     return {corpus: case_unless_missing(partial(case, corpus, sizes)) for corpus in corpora}
 
 
 def case(corpus: str, sizes: TextSizes) -> Case:
-    """The networks of one corpus that are compared with each other."""
+    """Return the networks of one corpus that are compared with each other."""
     task = sizes.task(corpus)
     classified = isinstance(task, Classification)
     parts = classifiers(task, sizes) if classified else translators(corpus, task, sizes)
     runs = {part: replace(experiment, seed=FIRST_SEEDS[part]) for part, experiment in parts.items()}
-    return Case(runs, Sample(sizes.texts if classified else sizes.pairs, sizes.as_published))
+    return Case(runs, SampleSettings(sizes.texts if classified else sizes.pairs, sizes.as_published))
 
 
 def classifiers(task: TextTask, sizes: TextSizes) -> dict[str, Experiment]:
+    """Return the networks of a classification corpus, by role."""
     training = TrainingSettings(
         steps=sizes.steps,
         batch_size=32,
@@ -121,12 +122,13 @@ def classifiers(task: TextTask, sizes: TextSizes) -> dict[str, Experiment]:
     return {
         **with_either_attention(standard),
         "frozen": with_training(standard, trained="attention"),
-        "proxy": proxy(task, recipe(task, SHORT_TEXTS), most=None),
+        "proxy": proxy(task, recipe(task, SHORT_TEXTS), max_steps=None),
     }
 
 
 def translators(corpus: str, task: TextTask, sizes: TextSizes) -> dict[str, Experiment]:
-    steps = min(EPOCHS.get(corpus, OTHER_EPOCHS) * epoch(task, 16), sizes.most_steps)
+    """Return the networks of a translation corpus, by role."""
+    steps = min(EPOCHS.get(corpus, OTHER_EPOCHS) * epoch(task, 16), sizes.max_steps)
     training = TrainingSettings(
         steps=steps,
         batch_size=16,
@@ -138,11 +140,11 @@ def translators(corpus: str, task: TextTask, sizes: TextSizes) -> dict[str, Expe
         checkpoints=translation_checkpoints(steps),
     )
     standard = Experiment(task, sizes.translator, training)
-    return {**with_either_attention(standard), "proxy": proxy(task, recipe(task, TRANSLATION), sizes.most_steps)}
+    return {**with_either_attention(standard), "proxy": proxy(task, recipe(task, TRANSLATION), sizes.max_steps)}
 
 
 def with_either_attention(standard: Experiment) -> dict[str, Experiment]:
-    """α; α̂(τ), of another seed; β^uf(τ), under attention that is frozen to be uniform (§3.1, §3.2)."""
+    """Return the networks of α; of α̂(τ), another seed; of β^uf(τ), under uniform attention (§3.1, §3.2)."""
     return {"standard": standard, "again": standard, "uniform": with_training(standard, attention="uniform")}
 
 
@@ -150,11 +152,11 @@ def with_training(experiment: Experiment, **changes: str) -> Experiment:
     return replace(experiment, training=replace(experiment.training, **changes))  # type: ignore[arg-type]
 
 
-def proxy(task: TextTask, how: ProxyRecipe, most: int | None) -> Experiment:
-    """β^px: the bag of words of §2.3, kept as it was after the epoch with the lowest validation loss."""
+def proxy(task: TextTask, how: ProxyRecipe, max_steps: int | None) -> Experiment:
+    """Return the network of β^px, the bag of words of §2.3, at the epoch with the lowest validation loss."""
     once = epoch(task, how.batch_size)
     training = TrainingSettings(
-        steps=min(how.epochs * once, most or how.epochs * once),
+        steps=min(how.epochs * once, max_steps or how.epochs * once),
         batch_size=how.batch_size,
         learning_rate=how.learning_rate,
         betas=(0.9, 0.999),
@@ -166,7 +168,7 @@ def proxy(task: TextTask, how: ProxyRecipe, most: int | None) -> Experiment:
 
 
 def recipe(task: TextTask, otherwise: ProxyRecipe) -> ProxyRecipe:
-    """The recipe of the set that the file belongs to."""
+    """Return the recipe of the corpus."""
     return next((found for name, found in RECIPES.items() if task.file.startswith(name)), otherwise)
 
 
@@ -176,21 +178,21 @@ def epoch(task: TextTask, size: int) -> int:
 
 @cache
 def steps_in_epoch(task: TextTask, size: int) -> int:
-    """Remembered: every finding asks, and fewer corpora than the paper has stay in memory."""
+    """Return the number of steps, cached since every finding needs it."""
     return task.steps(size)
 
 
 @dataclass(frozen=True)
 class Sizes(Profile):
-    """`seeds` is that of the findings on real text."""
+    """A profile; `seeds` is that of the findings on real text."""
 
     text: TextSizes
     toys: toys.ToySizes
     counting: counting.CountSizes
 
 
-def sizes(name: str, seeds: int) -> Sizes:
+def profile(name: str, seeds: int) -> Sizes:
     return Sizes(name, seeds, SIZES[name], toys.SIZES[name], counting.SIZES[name])
 
 
-PROFILES = {"quick": sizes("quick", 2), "paper": sizes("paper", 3)}
+PROFILES = {"quick": profile("quick", 2), "paper": profile("paper", 3)}

@@ -1,53 +1,59 @@
-"""When did another seed agree as much? The curve that ξ is read off, and that of β^uf. (snell2021 figure 2, A.7)"""
+"""Agreement over training: of another seed, from which ξ is read, and of β^uf. (snell2021 figure 2, A.7)"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.probes.learning_curve import LearningCurve
-from attnscope.studies.claims import ClaimVerdict, always, more_than
+from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Finding, Measurements
-from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import cases
-from attnscope.studies.snell2021.layouts import CHOICES, ELSEWHERE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attnscope.studies.snell2021.layouts import CHOICES, SEE_TABLE5
 
 QUANTITIES = {
-    "attention_uniform": "A(α, β^uf(τ)) at its best",
-    "best_step": "step τ at which it is best",
-    "attention_uniform_last": "A(α, β^uf(τ)) when training ends",
-    "attention_again": "A(α, α̂(τ)) when training ends",
-    "xi_attention_uniform": "ξ(α, β^uf)",
-    "xi_final": "ξ*",
+    "validation.top.attention_uniform": "A(α, β^uf(τ)) at its best",
+    "validation.top.best_step": "step τ at which it is best",
+    "validation.top.attention_uniform_last": "A(α, β^uf(τ)) when training ends",
+    "validation.top.attention_again": "A(α, α̂(τ)) when training ends",
+    "validation.top.xi_attention_uniform": "ξ(α, β^uf)",
+    "validation.top.xi_final": "ξ*",
 }
 
 
-def table(measured: Measurements) -> list[Row]:
-    quantities = {f"validation.top.{name}": text for name, text in QUANTITIES.items()}
-    return measured.table(quantities, columns=lambda corpus: {"corpus": corpus})
+class TrainingCurves(TypedDict):
+    """Of one seed: steps, agreement of α with α̂(τ) and with β^uf(τ), and the performance p̂(τ)."""
+
+    steps: Sequence[int]
+    again_top: Sequence[float]
+    uniform_top: Sequence[float]
+    xi: Sequence[float]
+
+
+class CorpusFigure(TypedDict):
+    """The curves of all seeds, and means of agreements and of chance."""
+
+    curves: Sequence[TrainingCurves]
+    attention_uniform: float
+    attention_lexical: float
+    chance_attention_uniform: float
 
 
 def ends(measured: Measurements, corpus: str, curve: str) -> tuple[list[float], list[float]]:
-    """A curve when training ends and when it begins, one number a seed."""
-    curves = [m["curves"]["validation"][curve] for m in measured[corpus]]
+    """Return a curve at the end and at the start of training, one number per seed."""
+    curves = [curves["validation"][curve] for curves in measured.named(corpus, "curves")]
     return [curve[-1] for curve in curves], [curve[0] for curve in curves]
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     rising = {"again_top": "A(α, α̂(τ))", "xi": "p̂(τ)"}
+    turns = "{}: A(α, β^uf(τ)) rises, then falls: it is best between the first and the last checkpoint"
     return [
-        *(
-            always(
-                f"{corpus}: A(α, β^uf(τ)) rises, then falls: it is best between the first and the last checkpoint",
-                measured.flags(corpus, "validation.top.rises_then_falls"),
-            )
-            for corpus in measured
-        ),
+        *(measured.always(turns.format(corpus), corpus, "validation.top.rises_then_falls") for corpus in measured),
         *(
             more_than(f"{corpus}: {text} increases: higher at the end than at the start", *ends(measured, corpus, name))
             for name, text in rising.items()
@@ -56,64 +62,56 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     ]
 
 
-def figure(measured: Measurements) -> Any:
-    return {corpus: picture(measured, corpus) for corpus in measured if measured[corpus]}
+def figure(measured: Measurements) -> dict[str, CorpusFigure]:
+    return {corpus: corpus_figure(measured, corpus) for corpus in measured if measured[corpus]}
 
 
-def picture(measured: Measurements, corpus: str) -> dict[str, Any]:
-    """The curves of all seeds, and the agreements that are put in context, as means."""
-    names = ("attention_uniform", "attention_lexical", "chance_attention_uniform")
+def corpus_figure(measured: Measurements, corpus: str) -> CorpusFigure:
+    def mean(name: str) -> float:
+        return float(np.mean(measured.values(corpus, f"validation.top.{name}")))
+
     return {
-        "curves": [m["curves"]["validation"] for m in measured[corpus]],
-        **{name: np.mean(measured.values(corpus, f"validation.top.{name}")) for name in names},
+        "curves": [curves["validation"] for curves in measured.named(corpus, "curves")],
+        "attention_uniform": mean("attention_uniform"),
+        "attention_lexical": mean("attention_lexical"),
+        "chance_attention_uniform": mean("chance_attention_uniform"),
     }
 
 
-def draw(data: Any) -> "Figure":
-    """A row a corpus: figure 2 as a mean over seeds, and beside it β^uf during training."""
-    drawn, axes = plots.panels(max(len(data), 1), 2, size=(6.4, 2.8))
-    for left, right, (corpus, picture) in zip(axes[::2], axes[1::2], data.items(), strict=False):
-        curves = picture["curves"]
-        levels = {"A(α, β^uf)": picture["attention_uniform"], "A(α, β)": picture["attention_lexical"]}
-        LearningCurve.mean([learning_curve(seed) for seed in curves]).plot(left, levels).set_ylabel("agreement, p̂")
+def draw(data: dict[str, CorpusFigure]) -> Figure:
+    """Draw one row per corpus: figure 2 as a mean over seeds, and β^uf during training."""
+    picture, axes = plots.panels(max(len(data), 1), 2, size=(6.4, 2.8))
+    for left, right, (corpus, panel) in zip(axes[::2], axes[1::2], data.items(), strict=False):
+        levels = {"A(α, β^uf)": panel["attention_uniform"], "A(α, β)": panel["attention_lexical"]}
+        seeds = [LearningCurve(tuple(c["steps"]), tuple(c["again_top"]), tuple(c["xi"])) for c in panel["curves"]]
+        LearningCurve.mean(seeds).plot(left, levels).set_ylabel("agreement, p̂")
         left.set_title(f"{corpus}: another seed, and where it first agrees more")
-        draw_uniform(curves, picture["chance_attention_uniform"], right)
+        draw_uniform(panel["curves"], panel["chance_attention_uniform"], right)
         right.set_title(f"{corpus}: β^uf during training")
-    return drawn
+    return picture
 
 
-def learning_curve(curves: dict[str, Any]) -> LearningCurve:
-    return LearningCurve(tuple(curves["steps"]), tuple(curves["again_top"]), tuple(curves["xi"]))
-
-
-def draw_uniform(curves: Sequence[dict[str, Any]], chance: float, ax: Any) -> None:
-    """A(α, β^uf(τ)), the mean over seeds and their spread, with its best step."""
+def draw_uniform(curves: Sequence[TrainingCurves], chance: float, ax: Axes) -> None:
+    """Draw A(α, β^uf(τ)), the mean over seeds and their spread, with its best step."""
     steps, seeds = curves[0]["steps"], np.array([seed["uniform_top"] for seed in curves])
-    name = "A(α, β^uf(τ))"
-    plots.profiles(
-        steps,
-        {name: seeds.mean(0), "chance Â": [chance] * len(steps)},
-        ax=ax,
-        xlabel="training step τ",
-        ylabel="agreement",
-        marks={name: steps[int(seeds.mean(0).argmax())]},
-        bands={name: seeds.std(0, ddof=min(1, len(seeds) - 1))},
-    )
+    name, mean, spread = "A(α, β^uf(τ))", seeds.mean(0), seeds.std(0, ddof=min(1, len(seeds) - 1))
+    lines, marks = {name: mean, "chance Â": [chance] * len(steps)}, {name: steps[int(mean.argmax())]}
+    plots.profiles(steps, lines, ax, "training step τ", "agreement", marks, {name: spread})
 
 
 FIG2 = Finding(
     name="fig2",
     title="Another seed's attention comes to agree, and β^uf agrees best midway",
     section="§3.1, figure 2; A.7",
-    experiments=lambda sizes: cases(sizes.text, sizes.text.in_tables), measure=measure, table=table, claims=claims,
-    figure=figure, draw=draw,
+    experiments=lambda sizes: cases(sizes.text, sizes.text.in_tables), measure=measure, table=QUANTITIES,
+    columns=lambda corpus: {"corpus": corpus}, claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper draws figure 2 as a sketch; here it is drawn from the runs, as a mean over seeds, for every corpus. "
-        "p̂ is accuracy; in translation it is that of words, hearing the gold ones.",
+        "p̂ is accuracy; in translation it is that of words, under teacher forcing.",
         "The profile 'quick' may end before A(α, β^uf(τ)) has turned down, in translation above all; the claim that it "
         "falls is then reported as failed.",
         *CHOICES[:2],
-        *ELSEWHERE,
+        *SEE_TABLE5,
         "What this does not show: that β^uf gets worse as such; it only agrees less with this α.",
     ),
 )  # fmt: skip

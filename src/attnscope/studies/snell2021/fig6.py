@@ -1,17 +1,17 @@
 """Do several heads help because one of them starts well? (snell2021 §5.2, eq. 20 and 21, figure 6)
 
-First, single heads are tried on permutations: all weights start alike but for W, and what comes of it says whether this
-W was a good start or a bad one. Then networks of eight heads are put together from what was found. With some weights
-around it nearly any W is good, with others nearly none, so that heads are tried with several such bases; the networks
-then have the first base with which enough were found of both kinds.
+First, single heads are tried on permutations: initial weights differ in W only, and the outcome says whether this W is
+a good or a bad start. Then networks of eight heads are built of these. With some base of other weights nearly any W is
+good, with others nearly none, so heads are tried with several bases; the networks have the first base with enough heads
+of both kinds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
@@ -24,15 +24,13 @@ from attnscope.studies.snell2021.toys import (
     GREEN,
     RED,
     Curve,
+    CurvePictures,
     ToySizes,
     draw_curves,
     last_step,
     pictures,
     with_heads,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CONVERGED, JUDGED = 0.95, 200  # author's code: good if the word accuracy is better at any evaluation of 200 steps
 LOW = 0.6  # author's code: bad if it is worse at the last of them
@@ -62,11 +60,11 @@ QUANTITIES = {
 }
 
 
-# First: which heads are good, which are bad? -----------------------------------------------------------------------
+# Single heads: good or bad? ------------------------------------------------------------------------------------------
 
 
 def experiments(sizes: Sizes) -> dict[str, PerSeed]:
-    """Groups of heads, in each one a seed."""
+    """Return groups of heads, one per seed in each."""
     heads = sizes.toys.heads
     return {
         f"base {base}, heads {ascii_uppercase[group]}": partial(trial, sizes.toys, base, APART * group)
@@ -76,7 +74,7 @@ def experiments(sizes: Sizes) -> dict[str, PerSeed]:
 
 
 def trial(sizes: ToySizes, base: int, first: int, seed: int) -> Case:
-    """One head, alone, with several streams of data of its own."""
+    """Return a single head, with several data streams of its own."""
     head, streams = (first + seed,), range(sizes.heads.data_seeds)
     data = {f"data {i}": FRESH * (i + 1) + first for i in streams}  # to which the seed is added
     return Case({part: with_heads(sizes, base, head, sizes.heads.steps, begin) for part, begin in data.items()})
@@ -87,7 +85,7 @@ def measure(what: Run | TrainedCase) -> Measurement:
 
 
 def outcome_of_head(tried: TrainedCase) -> Measurement:
-    """Good or bad if all data say so; otherwise neither."""
+    """Return whether a head is good or bad with all data; otherwise it is neither."""
     runs = list(tried.runs.values())
     outcomes = [outcome(run) for run in runs]
     start = runs[0].experiment.start
@@ -114,22 +112,22 @@ def outcome(run: Run) -> Measurement:
 
 
 def tried(measured: Measurements) -> dict[int, list[Measurement]]:
-    """The heads that were tried, by base."""
+    """Return the heads that were tried, by base."""
     heads = [each for label in measured for each in measured[label] if "head" in each]
     bases = dict.fromkeys(int(each["base"]) for each in heads)
     return {base: [each for each in heads if each["base"] == base] for base in bases}
 
 
 def pool(heads: Sequence[Measurement], kind: str) -> list[int]:
-    """The good ones, or the bad ones."""
+    """Return the ids of the good heads, or of the bad ones."""
     return [int(each["head"]) for each in heads if each[kind]]
 
 
-# Then: what becomes of eight? --------------------------------------------------------------------------------------
+# Networks of several heads -------------------------------------------------------------------------------------------
 
 
 def follow_up(sizes: Sizes, measured: Measurements) -> dict[str, PerSeed]:
-    """The conditions for which enough heads were found, with the first base that allows most of them."""
+    """Return the conditions with enough heads, for the first base that allows most of them."""
     possible = {base: choices(heads, sizes.toys.heads.together) for base, heads in tried(measured).items()}
     base = max(possible, key=lambda base: len(possible[base]), default=sizes.toys.heads.bases[0])
     chosen = possible.get(base) or choices([], sizes.toys.heads.together)
@@ -141,7 +139,7 @@ def follow_up(sizes: Sizes, measured: Measurements) -> dict[str, PerSeed]:
 
 
 def choices(heads: Sequence[Measurement], count: int) -> dict[str, Choice]:
-    """How each condition finds its heads, where there are enough."""
+    """Return how each condition chooses its heads, where there are enough."""
     good, bad = pool(heads, "good"), pool(heads, "bad")
     found: dict[str, Choice] = {}
     if len(bad) >= count:
@@ -157,25 +155,25 @@ def network(sizes: ToySizes, base: int, combine: str, heads: Choice, seed: int) 
 
 
 def random_heads(count: int, seed: int) -> tuple[int, ...]:
-    """Never tried before."""
+    """Return heads that were never tried."""
     return tuple(range(FRESH + count * seed, FRESH + count * (seed + 1)))
 
 
 def bad_heads(bad: Sequence[int], count: int, seed: int) -> tuple[int, ...]:
-    """Any of them, none twice."""
+    """Return random bad heads, none twice."""
     return tuple(np.random.default_rng(seed).permutation(bad)[:count].tolist())
 
 
 def one_good_head(good: Sequence[int], bad: Sequence[int], count: int, seed: int) -> tuple[int, ...]:
-    """First the good one, each in its turn; then bad ones."""
+    """Return a good head, each in turn, and then bad ones."""
     return good[seed % len(good)], *bad_heads(bad, count - 1, seed)
 
 
-# What it says ------------------------------------------------------------------------------------------------------
+# Claims and figure -------------------------------------------------------------------------------------------------
 
 
 def networks(measured: Measurements, text: str) -> Measurements:
-    """Those of several heads whose contexts are summed, or averaged, by condition."""
+    """Return networks of several heads whose contexts are summed, or averaged, by condition."""
     labels = {condition: f"{condition}, {text}" for condition in PAINT}
     return Measurements({condition: measured[label] for condition, label in labels.items() if label in measured})
 
@@ -230,7 +228,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 
 
 def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[ClaimVerdict]:
-    """Each claim with the conditions that it is about; untested where one of them is missing."""
+    """Return each claim; untested where one of its conditions is missing."""
     bases = {int(each["base"]) for condition in found for each in found[condition]}
     alone = [each["share_learnt"] for base in bases for each in heads[base]]
     learnt = {condition: found.values(condition, "learnt") for condition in found} | {ONE_HEAD: alone}
@@ -247,12 +245,12 @@ def untested_for_lack_of(heads: Mapping[int, Sequence[Measurement]]) -> Callable
     return partial(untested, why=f"too few heads were found with any base to build such networks ({found})")
 
 
-def figure(measured: Measurements) -> dict[str, Any]:
+def figure(measured: Measurements) -> dict[str, CurvePictures]:
     several = {text: networks(measured, text) for text in COMBINATIONS.values()}
     return {text: pictures(found, list(found)) for text, found in several.items()}
 
 
-def draw(data: Mapping[str, Mapping[str, Any]]) -> "Figure":
+def draw(data: Mapping[str, CurvePictures]) -> Figure:
     picture, axes = plots.panels(1, len(data), size=(5.4, 3.4))
     for (text, curves), ax in zip(data.items(), axes, strict=True):
         paint = {condition: colour for condition, colour in PAINT.items() if condition in curves}

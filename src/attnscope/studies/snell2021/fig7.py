@@ -1,15 +1,16 @@
-"""Where does a classifier keep what it knows of a word? (snell2021 §6.1, eq. 22 to 24, figure 7)
+"""Which state of a classifier encodes a word? (snell2021 §6.1, eq. 22 to 24, figure 7)
 
-Trained under uniform attention, is "the keyword is here" said by the state of the keyword, by the next one, or by the
-last one of the sentence, which has read it all? γ is the log-odds of the right answer if attention were on one state.
+Trained under uniform attention, is the presence of the keyword encoded in its own state, in the next one, or in the
+last one of the sentence? γ is the log-odds of the right answer if all attention were on one state.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnscope import plots
@@ -23,10 +24,7 @@ from attnscope.studies.snell2021.toys import keyword
 from attnscope.tasks import NOWHERE, Batch
 from attnscope.training import evaluate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-BEGUN = 0.9  # validation accuracy at which the task is being learnt: the first checkpoint above it is 'early'
+EARLY = 0.9  # validation accuracy: the first checkpoint above it is 'early'
 PLACES = {
     "keyword": "γ at the keyword",
     "after": "γ one word after it",
@@ -54,9 +52,9 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 
 def measure(run: Run) -> Measurement:
     steps = run.checkpoints
-    seen = [look(run, step) for step in steps]
-    curves = {name: np.array([each[name] for each in seen]) for name in (*PLACES, "accuracy")}
-    early = first_above(curves["accuracy"], BEGUN)
+    numbers = [measure_checkpoint(run, step) for step in steps]
+    curves = {name: np.array([each[name] for each in numbers]) for name in (*PLACES, "accuracy")}
+    early = first_above(curves["accuracy"], EARLY)
     times = {"start": 0, "early": early, "late": -1}
     return {
         "accuracy": curves["accuracy"][-1],
@@ -70,13 +68,13 @@ def at(values: Values, checkpoint: int | None) -> float:
     return float("nan") if checkpoint is None else float(values[checkpoint])
 
 
-def first_above(values: np.ndarray, mark: float) -> int | None:
-    above = np.flatnonzero(values > mark)
+def first_above(values: np.ndarray, threshold: float) -> int | None:
+    above = np.flatnonzero(values > threshold)
     return int(above[0]) if len(above) else None
 
 
-def look(run: Run, checkpoint: int) -> dict[str, float]:
-    """γ at the four places, and the accuracy, after so many steps."""
+def measure_checkpoint(run: Run, checkpoint: int) -> dict[str, float]:
+    """Return γ at the four places, and the accuracy, at this step."""
     model = run.model(checkpoint)
     assert isinstance(model, Classifier)
     device = run.experiment.device
@@ -94,7 +92,7 @@ def look(run: Run, checkpoint: int) -> dict[str, float]:
 def of_positives(
     batch: Batch, gamma: Float[Tensor, "batch source"]
 ) -> tuple[Float[Tensor, "positives source"], Int[Tensor, " positives"]]:
-    """γ and the place of the keyword in the sentences that have one, but not as their last word: none comes after."""
+    """Return γ and the place of the keyword in the sentences that have one, except as their last word."""
     assert batch.gold_attention is not None
     place = batch.gold_attention[:, 0]
     kept = (place != NOWHERE) & (place < gamma.shape[1] - 1)
@@ -102,7 +100,7 @@ def of_positives(
 
 
 def at_places(gamma: Float[Tensor, "positives source"], place: Int[Tensor, " positives"]) -> dict[str, float]:
-    """The four quantities of §6.1, each a mean over sentences.
+    """Return the four quantities of §6.1, each a mean over sentences.
 
     >>> at_places(torch.tensor([[5.0, 3.0, 1.0], [0.0, 4.0, 2.0]]), torch.tensor([0, 1]))
     {'keyword': 4.5, 'after': 2.5, 'mean': 2.5, 'last': 1.5}
@@ -112,7 +110,7 @@ def at_places(gamma: Float[Tensor, "positives source"], place: Int[Tensor, " pos
     return {name: value.mean().item() for name, value in values.items()}
 
 
-# What it says ------------------------------------------------------------------------------------------------------
+# Claims and figure ---------------------------------------------------------------------------------------------------
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
@@ -150,16 +148,25 @@ def four(measured: Measurements, label: str, time: str) -> list[np.ndarray]:
 
 
 def nearer(text: str, value: np.ndarray, after: np.ndarray, mean: np.ndarray) -> ClaimVerdict:
-    """≈, as far as it can be told from ≫: the one is nearer to the mean than the other is above it."""
+    """Claim ≈ as the opposite of ≫: one is nearer to the mean than the other is above it."""
     return more_than(f"{text}, nearer than γ one word after the keyword is above it", after - mean, abs(value - mean))
 
 
-def figure(measured: Measurements) -> dict[str, Any]:
+class GammaFigure(TypedDict):
+    """Mean and spread of γ at each place by checkpoint, and the median step of the early checkpoint."""
+
+    steps: Sequence[int]
+    mean: Mapping[str, Sequence[float] | np.ndarray]
+    spread: Mapping[str, Sequence[float]]
+    early: float | None
+
+
+def figure(measured: Measurements) -> dict[str, GammaFigure]:
     return {label: over_seeds(measured[label]) for label in measured}
 
 
-def over_seeds(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Mean and spread of each quantity at each checkpoint, and when learning had begun in half of the seeds."""
+def over_seeds(measurements: Sequence[Measurement]) -> GammaFigure:
+    """Return mean and spread over seeds at each checkpoint."""
     pictures = [each["picture"] for each in measurements]
     curves = {text: np.array([picture[place] for picture in pictures]) for place, text in PLACES.items()}
     begun = finite([each["step_early"] for each in measurements])
@@ -171,7 +178,7 @@ def over_seeds(measurements: Sequence[Measurement]) -> dict[str, Any]:
     }
 
 
-def draw(data: Any) -> "Figure":
+def draw(data: dict[str, GammaFigure]) -> Figure:
     picture, axes = plots.panels(1, len(data), size=(5.6, 3.4))
     for (label, content), ax in zip(data.items(), axes, strict=True):
         marks = {} if content["early"] is None else {"early": content["early"]}
@@ -190,10 +197,9 @@ def draw(data: Any) -> "Figure":
 
 FIG7 = Finding(
     name="fig7",
-    title="Under uniform attention, what is known of a word moves away from it",
+    title="Under uniform attention, the encoding of a word moves away from it",
     section="§6.1, figure 7",
-    experiments=experiments, measure=measure, table=lambda measured: measured.table(QUANTITIES), claims=claims,
-    figure=figure, draw=draw,
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw,
     notes=(
         "Over positive test sentences whose keyword is not the last word. The paper gives neither the size of this "
         "network nor its training, nor says whether it reads in both directions: the profile paper takes the "

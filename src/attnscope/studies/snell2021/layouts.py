@@ -5,20 +5,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.studies.bars import Panel, bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import Measurements, published_by
+from attnscope.studies.finding import Measurements, PublishedNumber
 from attnscope.studies.result import Row, row
-from attnscope.studies.snell2021.experiments import MULTI30K_NAMES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-published = published_by("snell2021")
+from attnscope.studies.snell2021.experiments import MULTI30K_NAMES, published
 
 PAIRS = {
     "attention_uniform": "(α, β^uf)",
@@ -43,21 +38,21 @@ AUTHOR = {
     "saliency_uniform": "saliency_uniform_most",
     "attention_lexical": "attention_lexical_again",
     "uniform_logistic": "logistic_uniform",
-}  # what the author's code has where the paper has this column
+}  # by column of the paper, the pair that the author's code computes
 FOUR = ("attention_uniform", "uniform_proxy", "saliency_uniform", "attention_lexical")
 THREE = FOUR[:3]  # the columns of tables 3, 4 and 8
-BESIDE = ("lowering_uniform", "attention_uniform_last", "uniform_proxy_last", "saliency_uniform_last")
+EXTRA = ("lowering_uniform", "attention_uniform_last", "uniform_proxy_last", "saliency_uniform_last")
 CHANCE = "chance_attention_uniform"  # the column Â: that of the other pairs differs where words repeat
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of the paper: its columns A(u, v) and ξ(u, v), and what they are counted in."""
+    """A table of the paper: its columns A(u, v) and ξ(u, v), their split, metric and unit."""
 
     number: int
     pairs: tuple[str, ...]
     contexts: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()  # pairs that we give in addition
+    extra: tuple[str, ...] = ()  # pairs that we add
     split: str = "validation"
     metric: str = "top"
     performance: str = "xi"  # ξ in accuracy; or "bleu"
@@ -79,7 +74,7 @@ class Layout:
         return columns | ({f"{self.performance}_final": "ξ*"} if self.contexts else {})
 
     def values(self, measured: Measurements, corpus: str, what: str) -> list[float]:
-        """One number a seed, in percent where the paper has percent; BLEU is so anyway."""
+        """Return one number per seed, in percent where the paper has percent; BLEU is so anyway."""
         factor = 100.0 if self.percent and not what.startswith("bleu_") else 1.0
         return [factor * value for value in measured.values(corpus, f"{self.split}.{self.metric}.{what}")]
 
@@ -90,8 +85,8 @@ class Layout:
         contexts = [AUTHOR[pair] for pair in self.contexts if pair in AUTHOR]
         return pairs | {f"{self.performance}_{pair}": f"ξ{PAIRS[pair]}" for pair in contexts}
 
-    def stated(self, corpus: str, what: str) -> dict[str, Any]:
-        """What the paper gives; a column as in its text and as in the author's code has the same number beside it."""
+    def published(self, corpus: str, what: str) -> PublishedNumber:
+        """Return the paper's number, the same for a column as in its text and as in the author's code."""
         pair = "chance" if what == CHANCE else what.removeprefix(f"{self.performance}_")
         column = next((column for column, by_author in AUTHOR.items() if by_author == pair), pair)
         source = MULTI30K_NAMES[0] if corpus in MULTI30K_NAMES else corpus  # the paper has one of the two directions
@@ -100,28 +95,29 @@ class Layout:
     # Rows ------------------------------------------------------------------------------------------------------------
 
     def table(self, measured: Measurements) -> list[Row]:
+        """Return the rows."""
         columns = self.agreements | self.in_context
-        extra = {pair: self.agreement(pair) for pair in self.beside}
+        extra = {pair: self.agreement(pair) for pair in self.extra}
         return [
             row(
                 corpus=corpus,
-                quantity=self.in_full(measured, corpus, what, text),
+                quantity=self.with_unit(measured, corpus, what, text),
                 asterisk=self.asterisk(measured, corpus, what),
                 values=self.values(measured, corpus, what),
-                **self.stated(corpus, what),
+                **self.published(corpus, what),
             )
             for corpus in measured
             for what, text in (columns | self.by_author | extra).items()
         ]
 
-    def in_full(self, measured: Measurements, corpus: str, what: str, text: str) -> str:
-        """With the unit of ξ, and for BLEU with the way it was counted."""
-        counted = {m["signature"] for m in measured[corpus]} if what == "bleu_final" else ()
+    def with_unit(self, measured: Measurements, corpus: str, what: str, text: str) -> str:
+        """Return the text with the unit of ξ, and for BLEU with its signature."""
+        signatures = set(measured.named(corpus, "signature")) if what == "bleu_final" else ()
         unit = " (BLEU)" if what.startswith("bleu_") else " (accuracy)" if what.startswith("xi_") else ""
-        return " ".join([f"{text}{unit}", *counted])
+        return " ".join([f"{text}{unit}", *signatures])
 
     def asterisk(self, measured: Measurements, corpus: str, what: str) -> str:
-        """In how many seeds ξ is ξ*, since no checkpoint of the other seed agreed more."""
+        """Return in how many seeds ξ is ξ*, since no checkpoint of the other seed agreed more."""
         pair = what.removeprefix(f"{self.performance}_")
         if what == pair or pair == "final":
             return ""
@@ -131,7 +127,7 @@ class Layout:
     # Claims ----------------------------------------------------------------------------------------------------------
 
     def above_chance(self, measured: Measurements) -> list[ClaimVerdict]:
-        """Each agreement against the chance level of its own second score."""
+        """Claim of each agreement that it is above the chance level of its second score."""
         baseline = "above chance" if self.metric == "top" else "above zero"
         return [
             more_than(
@@ -144,7 +140,7 @@ class Layout:
         ]
 
     def non_trivial(self, measured: Measurements) -> list[ClaimVerdict]:
-        """Caption of table 2; what is trivial, the paper does not say: we take the performance before training."""
+        """Claim the caption of table 2; the paper does not define trivial: we take the performance before training."""
         return [
             more_than(
                 f"{corpus}: ξ{PAIRS[pair]} is not trivial: more than the untrained network's",
@@ -158,8 +154,8 @@ class Layout:
 
     # The figure ------------------------------------------------------------------------------------------------------
 
-    def figure(self, measured: Measurements) -> dict[str, Any]:
-        """Per panel, corpus and column: our values, one a seed, and the published one."""
+    def figure(self, measured: Measurements) -> dict[str, Panel]:
+        """Return panels for agreement and ξ, with groups by corpus and bars by column."""
         times = {"top": "%", "kendall": "× 100"}[self.metric] if self.percent else ""
         agreement = " ".join([{"top": "agreement A", "kendall": "Kendall's τ"}[self.metric], times]).strip()
         performance = "ξ, BLEU" if self.performance == "bleu" else "ξ, accuracy in %"
@@ -169,7 +165,7 @@ class Layout:
     def panel(self, measured: Measurements, columns: Mapping[str, str]) -> Panel:
         return {
             corpus: {
-                text: bar_values(self.values(measured, corpus, what), self.stated(corpus, what))
+                text: bar_values(self.values(measured, corpus, what), self.published(corpus, what))
                 for what, text in columns.items()
             }
             for corpus in measured
@@ -177,8 +173,8 @@ class Layout:
         }
 
 
-def draw(data: Any) -> "Figure":
-    """A panel for agreement and one for ξ: a group of bars a corpus, a bar a column, a line where the paper is."""
+def draw(data: Mapping[str, Panel]) -> Figure:
+    """Draw one panel for agreement and one for ξ."""
     groups = max((len(panel) for panel in data.values()), default=1)
     cells = max((len(columns) for panel in data.values() for columns in panel.values()), default=1)
     picture, axes = plots.panels(len(data), 1, size=(3.2 + 0.24 * groups * max(cells, 4), 3.3))
@@ -211,17 +207,17 @@ DATA = (
     "Multi30k is in the tables twice: from English to German, as the paper says, and the other way round, as the "
     "author's code reads it; the published numbers stand beside both. German to English was added after a first run "
     "from English to German had ended 4 points of BLEU below the paper.",
-    "Agreement is measured on at most 4,000 texts or 1,014 pairs of either split, drawn once for all seeds: all of the "
-    "validation split, but for Tatoeba and IWSLT'14.",
-    "Word vectors start at random. A.8 says GloVe, but the author's code makes the embedding anew after filling it.",
-    "The profile 'quick' is smaller than the paper in every respect: fewer corpora, texts cut at 150 words, networks "
-    "of 64 or 128 units, 1,000 or 1,500 steps, 4,000 subwords, 500 texts or 200 pairs to measure on.",
+    "Agreement is measured on at most 4,000 texts or 1,014 pairs of either split, sampled once for all seeds: all of "
+    "the validation split, but for Tatoeba and IWSLT'14.",
+    "Embeddings start at random. A.8 says GloVe, but the author's code replaces the embedding after filling it.",
+    "The profile 'quick' is smaller than the paper in every respect: fewer corpora, texts truncated to 150 words, "
+    "networks of 64 or 128 units, 1,000 or 1,500 steps, 4,000 subwords, 500 texts or 200 pairs to measure on.",
     "A corpus of your own, such as News Commentary, is a file of JSON lines with the fields source and target: "
     "attnscope.tasks.CORPORA['news_it_pt'] = Translation('news/it-pt.jsonl', skip_numeric=True, "
     "vocabulary=Subwords()), and its name among `translation` of a profile's text sizes. The published numbers then "
     "stand beside news_it_pt, news_en_nl and news_en_pt.",
 )
-ELSEWHERE = ("On corpora and sizes, and on corpora of your own, see the notes of table5.",)
+SEE_TABLE5 = ("On corpora and sizes, and on corpora of your own, see the notes of table5.",)
 LIMIT = (
     "What this does not show: that attention is attracted by knowledge of single words. What agrees above chance may "
     "have a common cause; and the best of some twenty checkpoints is chosen on the sentences that it is reported on."

@@ -5,21 +5,21 @@ Every table is read from one measurement per corpus and seed; its Layout says wh
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
+from attnscope.studies.bars import Panel
 from attnscope.studies.claims import ClaimVerdict, at_most, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import IN_TABLE_2, MULTI30K_NAMES, Sizes, cases
-from attnscope.studies.snell2021.layouts import BESIDE, CHOICES, DATA, ELSEWHERE, FOUR, LIMIT, THREE, Layout, draw
+from attnscope.studies.snell2021.layouts import CHOICES, DATA, EXTRA, FOUR, LIMIT, SEE_TABLE5, THREE, Layout, draw
 
 Claims = Callable[[Layout, Measurements], list[ClaimVerdict]]
 
 TWO = Layout(2, FOUR, contexts=("attention_uniform", "attention_lexical"))
-FIVE = Layout(5, FOUR, FOUR, BESIDE)
-KENDALL = Layout(3, THREE, THREE, ("attention_lexical", *BESIDE), metric="kendall")
-ON_TRAINING = Layout(7, FOUR, FOUR, BESIDE, split="training")
+FIVE = Layout(5, FOUR, FOUR, EXTRA)
+KENDALL = Layout(3, THREE, THREE, ("attention_lexical", *EXTRA), metric="kendall")
+ON_TRAINING = Layout(7, FOUR, FOUR, EXTRA, split="training")
 BLEU_KENDALL = Layout(4, THREE, THREE, metric="kendall", performance="bleu")
 BLEU = Layout(6, FOUR, FOUR, performance="bleu")
 BLEU_ON_TRAINING = Layout(8, THREE, THREE, split="training", performance="bleu")
@@ -69,13 +69,13 @@ def multi30k_is_translated(layout: Layout, measured: Measurements) -> list[Claim
 def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI30K_NAMES[0]) -> ClaimVerdict:
     """That of the other seed, whose last one is ξ*, against the published one."""
     what = "bleu_final"
-    stated = layout.stated(corpus, what)["published"]
-    text = f"{corpus}: BLEU on validation is within {BLEU_REACH:g} points of {stated}"
+    theirs = layout.published(corpus, what)["published"]
+    text = f"{corpus}: BLEU on validation is within {BLEU_REACH:g} points of {theirs}"
     seeds = measured.by_label.get(corpus, [])
     if not all(seed["as_published"] for seed in seeds):
         return untested(text, "this profile trains a smaller network for fewer steps than the paper")
     values = layout.values(measured, corpus, what) if seeds else []
-    return at_most(text, [abs(value - stated) for value in values], BLEU_REACH)
+    return at_most(text, [abs(value - theirs) for value in values], BLEU_REACH)
 
 
 def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
@@ -96,9 +96,7 @@ def both_are_close(layout: Layout, measured: Measurements) -> list[ClaimVerdict]
             [
                 abs(log - proxy)
                 for log, proxy in zip(
-                    layout.values(measured, corpus, "uniform_logistic"),
-                    layout.values(measured, corpus, "uniform_proxy"),
-                    strict=True,
+                    *(layout.values(measured, corpus, f"uniform_{name}") for name in ("logistic", "proxy")), strict=True
                 )
             ],
             CLOSE,
@@ -153,7 +151,7 @@ TABLES = (
         "A.4, table 3",
         all_corpora,
         above_chance,
-        ("Kendall's τ-b × 100, over all positions of a sentence.", *CHOICES, *ELSEWHERE, LIMIT),
+        ("Kendall's τ-b × 100, over all positions of a sentence.", *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
         ON_TRAINING,
@@ -161,7 +159,7 @@ TABLES = (
         "A.4, table 7",
         all_corpora,
         above_chance,
-        ("On training sentences drawn by seed, at most as many as on validation.", *CHOICES, *ELSEWHERE, LIMIT),
+        ("On sampled training sentences, at most as many as on validation.", *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
         BLEU_KENDALL,
@@ -169,7 +167,7 @@ TABLES = (
         "A.4, table 4",
         translations,
         above_chance_and_not_trivial,
-        (GREEDY, *CHOICES, *ELSEWHERE, LIMIT),
+        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
         BLEU,
@@ -177,7 +175,7 @@ TABLES = (
         "A.4, table 6",
         translations,
         multi30k_is_translated,
-        (GREEDY, *CHOICES, *ELSEWHERE, LIMIT),
+        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
         BLEU_ON_TRAINING,
@@ -185,7 +183,7 @@ TABLES = (
         "A.4, table 8",
         translations,
         above_chance_and_not_trivial,
-        (GREEDY, *CHOICES, *ELSEWHERE, LIMIT),
+        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
         FROZEN,
@@ -197,9 +195,9 @@ TABLES = (
             "α^fr: every weight but those of the attention stays as it started. It is taken at the checkpoint where it "
             "agrees best with α, as published.",
             *CHOICES,
-            *ELSEWHERE,
+            *SEE_TABLE5,
             "What this does not show: that nothing is learned. The states of an untrained network still tell words "
-            "apart, and attention over them may find some of those that matter.",
+            "apart, and attention over them may find some that matter.",
         ),
     ),
     finding(
@@ -213,7 +211,7 @@ TABLES = (
             "fitted on the whole training set; of 19 penalties over ten orders of magnitude the one with the best "
             "validation accuracy is taken.",
             *CHOICES,
-            *ELSEWHERE,
+            *SEE_TABLE5,
             "What this does not show: that the two give words the same weights; both are only compared with β^uf.",
         ),
     ),
@@ -224,7 +222,7 @@ SMS = "sms"
 TWO_SEEDS = ("attention_again",)
 WORDS_ONLY = ("attention_again_words",)
 # 0: no table of the paper
-SMS_LAYOUTS = (Layout(0, TWO_SEEDS, beside=WORDS_ONLY), Layout(0, TWO_SEEDS, beside=WORDS_ONLY, metric="kendall"))
+SMS_LAYOUTS = (Layout(0, TWO_SEEDS, extra=WORDS_ONLY), Layout(0, TWO_SEEDS, extra=WORDS_ONLY, metric="kendall"))
 
 
 def with_sms(sizes: Sizes) -> dict[str, Case]:
@@ -248,7 +246,7 @@ def sms_table(measured: Measurements) -> list[Row]:
     return [row for layout in SMS_LAYOUTS for row in layout.table(measured)]
 
 
-def sms_figure(measured: Measurements) -> Any:
+def sms_figure(measured: Measurements) -> dict[str, Panel]:
     return {ylabel: panel for layout in SMS_LAYOUTS for ylabel, panel in layout.figure(measured).items()}
 
 
@@ -263,7 +261,7 @@ A9_SMS = Finding(
         "τ does.",
         "Most messages are no spam, and attention may then rest on the end token in both seeds, so the agreement among "
         "the words alone is given, too.",
-        *ELSEWHERE,
+        *SEE_TABLE5,
         "What this does not show: why. Messages are short, few and of few words, as the paper says, all at once.",
     ),
 )  # fmt: skip

@@ -1,5 +1,6 @@
-"""How is a file written so that a kill or a full disk never leaves half of one behind?"""
+"""Files that a kill or a full disk never leaves half written; JSON; checksums."""
 
+import hashlib
 import json
 import os
 import secrets
@@ -62,7 +63,13 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_json(path: Path, content: Any) -> None:
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, content: object) -> None:
     """Write JSON that every reader understands; NaN and infinity, which JSON has no words for, are refused."""
     try:
         data = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode()

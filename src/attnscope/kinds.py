@@ -1,4 +1,4 @@
-"""Is every setting of its kind? A word where settings of their own are wanted is refused with a sentence."""
+"""Checks that settings have the types of their annotations, and refuses others with a sentence."""
 
 import inspect
 from collections.abc import Iterator
@@ -6,28 +6,32 @@ from dataclasses import fields
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Union, get_args, get_origin, get_type_hints
 
 from attnscope.errors import BadSetting
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
 ABSTRACT = ("typing", "collections.abc")
 # NumPy's numbers are taken as well, and a list for a tuple.
-TAKEN_FOR: dict[type, Any] = {int: Integral, float: Real, tuple: (tuple, list)}
+TAKEN_FOR: dict[type, type | tuple[type, ...]] = {int: Integral, float: Real, tuple: (tuple, list)}
 
 
-def check_kinds(settings: Any) -> None:
+def check_kinds(settings: "DataclassInstance") -> None:
     """Refuse settings (a dataclass) that are of other kinds than their annotations say."""
     for name, kinds in kinds_of(settings.__class__).items():
         given = getattr(settings, name)
         if not any(fits(given, kind) for kind in kinds):
-            *most, last = dict.fromkeys(word for kind in kinds for word in in_words(kind))
-            possible = f"{', '.join(most)} or {last}" if most else last
+            classes = [kind for kind in kinds if inspect.isclass(kind)]
+            *others, last = dict.fromkeys(word for kind in classes for word in in_words(kind))
+            possible = f"{', '.join(others)} or {last}" if others else last
             raise BadSetting(f"{name} of {type(settings).__name__} is {possible}, not {given!r}")
 
 
 @cache
-def kinds_of(settings: type) -> dict[str, tuple[Any, ...]]:
+def kinds_of(settings: "type[DataclassInstance]") -> dict[str, tuple[object, ...]]:
     """By field, what it may be; none where an annotation cannot be resolved."""
     try:
         hints = get_type_hints(settings)
@@ -36,7 +40,7 @@ def kinds_of(settings: type) -> dict[str, tuple[Any, ...]]:
     return {field.name: alternatives(hints[field.name]) for field in fields(settings)}
 
 
-def alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: object) -> tuple[object, ...]:
     """
     >>> alternatives(tuple[int, ...] | None)
     (<class 'tuple'>, <class 'NoneType'>)
@@ -45,7 +49,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
     return tuple(get_origin(one) or one for one in several)
 
 
-def fits(given: Any, kind: Any) -> bool:
+def fits(given: object, kind: object) -> bool:
     """Is it of this kind? What is no plain class, such as Any, a Callable or a Protocol, takes everything."""
     if not inspect.isclass(kind) or kind.__module__ in ABSTRACT or getattr(kind, "_is_protocol", False):
         return True
@@ -57,7 +61,7 @@ def fits(given: Any, kind: Any) -> bool:
         return True
 
 
-def in_words(kind: Any) -> Iterator[str]:
+def in_words(kind: type) -> Iterator[str]:
     """
     >>> list(in_words(float)), list(in_words(type(None)))
     (['a number'], ['None'])

@@ -61,7 +61,7 @@ def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
 
 def test_some_sentences_are_those_of_a_draw_shortest_first(task):
     oracle = Oracle(task)
-    assert bleu(oracle, task, "training", most=9, batch_size=4).sentences == 9
+    assert bleu(oracle, task, "training", max_sentences=9, batch_size=4).sentences == 9
     assert oracle.seen == sorted(task.draw("training", 9).source_mask.sum(1).tolist())
 
 
@@ -78,13 +78,13 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
 def test_a_network_translates_and_is_left_in_its_mode(task):
     settings = EncoderDecoderSettings(units=8)
     model = EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary)).train()
-    assert 0 <= bleu(model, task, most=5).score < 50
+    assert 0 <= bleu(model, task, max_sentences=5).score < 50
     assert model.training
 
 
 def test_a_missing_library_and_an_impossible_number_are_named(task, monkeypatch):
-    with pytest.raises(BadSetting, match="most must be positive"):
-        bleu(Oracle(task), task, most=0)
+    with pytest.raises(BadSetting, match="max_sentences must be positive"):
+        bleu(Oracle(task), task, max_sentences=0)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(AttnscopeError, match=r"sacrebleu.*attnscope\[text\]"):
         bleu(Oracle(task), task)

@@ -6,14 +6,14 @@ that name, as those of subwords do, are known by its value.
 The key of a run is the hash of this JSON, so the JSON must not follow the names in the code. Fields and kinds are
 stored under the names of the schema, those of version 0.1: `STORED_NAMES` and `STORED_KINDS` list what is called
 otherwise in the code, and `ADDED_FIELDS` what did not exist, which is stored only where it differs from its default.
+
+`override` changes settings by name: `model.units=64`, `task.max_length=30`, `model.positions.base=100`.
 """
 
-# TODO(docstring) join:
-#   How does a person change one setting by name? `model.units=64`, `task.max_length=30`, `model.positions.base=100`.
 import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from attnscope.errors import BadSetting, choose, require
 from attnscope.files import Malformed
@@ -23,6 +23,10 @@ from attnscope.tasks import TASKS, PublishedLookupTables, Scan
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
 SCHEMA = 1  # a configuration that was written under a later schema says so in its entry "schema"
 
 # Settings that stand in no other dictionary of names.
@@ -69,7 +73,7 @@ def kinds() -> dict[str, type]:
     return {**TASKS, **SETTINGS, **OBJECTIVES, **KINDS}
 
 
-def describe(value: Any) -> Any:
+def describe(value: object) -> Any:
     """Settings as JSON, under their stored names.
 
     >>> describe(Positions(base=100.0))
@@ -82,7 +86,7 @@ def describe(value: Any) -> Any:
     return [describe(item) for item in value] if isinstance(value, tuple) else value
 
 
-def rebuild(value: Any) -> Any:
+def rebuild(value: object) -> Any:
     """The settings that `describe` described; names as in the code are read as well.
 
     >>> rebuild({'kind': 'positions', 'base': 100.0, 'rotated': True})
@@ -97,9 +101,8 @@ def rebuild(value: Any) -> Any:
     names = {stored: name for name, stored in stored_names(kind).items()}
     own = {field.name for field in fields(kind)}
     try:
-        return kind(
-            **{names.get(name, name): rebuild(item) for name, item in value.items() if name != "kind" or name in own}
-        )
+        given = {str(name): rebuild(item) for name, item in value.items() if name != "kind" or name in own}
+        return kind(**{names.get(name, name): item for name, item in given.items()})
     except TypeError as error:
         raise Malformed(f"these are not the settings of a {value['kind']}: {error}") from error
 
@@ -116,7 +119,7 @@ def stored_names(settings: type) -> dict[str, str]:
     return {name: stored for base in bases for name, stored in STORED_NAMES.get(base.__name__, {}).items()}
 
 
-def described_fields(value: Any) -> Iterator[str]:
+def described_fields(value: "DataclassInstance") -> Iterator[str]:
     """The fields that are stored: all that 0.1 had, and newer ones that differ from their default."""
     added = {name for base in type(value).__mro__ for name in ADDED_FIELDS.get(base.__name__, ())}
     for field in fields(value):
@@ -124,7 +127,7 @@ def described_fields(value: Any) -> Iterator[str]:
             yield field.name
 
 
-def override(settings: Any, changes: list[str]) -> Any:
+def override(settings: S, changes: list[str]) -> S:
     """Settings with some of them changed; a name that is not there lists those that are.
 
     >>> override(Positions(), ["base=100"])
@@ -137,7 +140,7 @@ def override(settings: Any, changes: list[str]) -> Any:
     return settings
 
 
-def change_one(settings: Any, path: list[str], value: Any, name: str) -> Any:
+def change_one(settings: S, path: list[str], value: object, name: str) -> S:
     names = [field.name for field in fields(settings)]
     choose("setting", path[0], names)
     current = getattr(settings, path[0])
@@ -150,7 +153,7 @@ def change_one(settings: Any, path: list[str], value: Any, name: str) -> Any:
     return replace(settings, **{path[0]: change_one(inner, path[1:], value, name)})
 
 
-def change_checked(settings: Any, field: str, value: Any, name: str) -> Any:
+def change_checked(settings: S, field: str, value: object, name: str) -> S:
     """A value of another kind than the present one is refused, where there is one; a word will do for a list of one."""
     current = getattr(settings, field)
     if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -165,7 +168,7 @@ def change_checked(settings: Any, field: str, value: Any, name: str) -> Any:
     return replace(settings, **{field: value})
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """As it stands after name=.
 
     >>> value_text("gru"), value_text(("dev",)), value_text(True)
@@ -174,7 +177,7 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str) -> object:
     """A JSON value (lists as tuples), or else the text itself.
 
     >>> parse_value("64"), parse_value("[1, 2]"), parse_value("gru"), parse_value("null")

@@ -1,14 +1,11 @@
-"""Which probes can be watched during training, by name?"""
+"""Experiments, complete configurations of what is trained, and Runs, what the store holds of them."""
 
-# TODO(docstring) join:
-#   What exactly is trained, and what is left of it? An Experiment becomes a Run in the store.
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -28,20 +25,20 @@ from attnscope.training import CrossEntropy, Objective, TrainingSettings, evalua
 from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, run_to_end
 from attnscope.training.progress import load_weights, read_tensors
 from attnscope.training.replicas import fit_together
-
-
-def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
-    """The main numbers of the decomposition, first head (aitken2021 §4.1)."""
-    row = decompose(model, partial(task.batches, "test")).in_sample.table().iloc[0]
-    return {str(name): float(value) for name, value in row.items()}
-
-
-WATCHES: dict[str, Monitor] = {"shares": shares}
-
+from attnscope.training.settings import ForwardOptions
 
 MAX_REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
 MAX_TEXT_REPLICAS = 8  # of classifiers of real text, whose tables of words fill the memory
 RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
+
+
+def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
+    """Return the main numbers of the decomposition, first head (aitken2021 §4.1)."""
+    row = decompose(model, partial(task.batches, "test")).in_sample.table().iloc[0]
+    return {str(name): float(value) for name, value in row.items()}
+
+
+WATCHES: dict[str, Monitor] = {"shares": shares}  # probes that can be logged during training
 
 
 @dataclass(frozen=True)
@@ -71,13 +68,14 @@ class Experiment:
             choose("probe to watch", name, WATCHES)
         require(self.threads > 0, f"threads must be positive, not {self.threads}")
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
+        """Return the complete configuration as JSON, of which the key is the hash."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         settings |= {"task": self.task.resolved(), "start": self.start.resolved()}
         return {"recipe": RECIPE} | {name: describe(value) for name, value in settings.items()}
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> "Experiment":
+    def of(cls, config: Mapping[str, object]) -> "Experiment":
         """The experiment of a stored configuration."""
         schema = config.get("schema", SCHEMA)
         require(schema == SCHEMA, f"this run was stored under schema {schema}; this version reads schema {SCHEMA}")
@@ -114,18 +112,18 @@ class Run:
 
     @property
     def log(self) -> pd.DataFrame:
-        """One row an evaluation."""
+        """One row per evaluation."""
         return pd.read_csv(self.folder / "log.csv")
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, float]:
         """Accuracy on the test set, steps, seconds."""
-        summary: dict[str, Any] = read_json(self.folder / "summary.json")
+        summary: dict[str, float] = read_json(self.folder / "summary.json")
         return summary
 
     @property
-    def forward(self) -> dict[str, Any]:
-        """What every forward pass was given in training, such as uniform attention."""
+    def forward(self) -> ForwardOptions:
+        """Options of every forward pass in training, such as uniform attention."""
         return self.experiment.training.forward
 
     @property
@@ -154,7 +152,7 @@ class Run:
 
 
 def train(experiment: Experiment, store: Store, report: ReportProgress | None = None) -> Run:
-    """The run of this experiment, from the store if it is there, trained otherwise."""
+    """Return the run of this experiment: from the store if it is there, trained otherwise."""
     check_device(experiment.device)
     check_data([experiment], store)
     with store.work(experiment.config()) as work:
@@ -166,7 +164,7 @@ def train(experiment: Experiment, store: Store, report: ReportProgress | None = 
 
 
 def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
-    """Which experiments one worker trains: on a CPU each alone, on a GPU those that differ in where they start only."""
+    """Return the experiments that one worker trains: on a CPU one, on a GPU those that differ in their seed only."""
     groups: dict[str, list[Experiment]] = {}
     for experiment in experiments:
         alike = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
@@ -180,20 +178,20 @@ def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experimen
 
 
 def max_group_size(experiment: Experiment) -> int:
-    """As many as a GPU has room for: every head of a replica attends to states of its own."""
+    """Return how many replicas a GPU has room for: every head of a replica attends to states of its own."""
     most = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
     return max(1, most // getattr(experiment.model, "heads", 1))
 
 
 def replicable(experiment: Experiment) -> bool:
-    """Does training pay with many seeds as one model? For a small network, on a GPU."""
+    """Return whether seeds are trained as one model: small networks are, on a GPU."""
     small = isinstance(experiment.task, SyntheticTask) or isinstance(experiment.model, ClassifierSettings)
     recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
     return torch.device(experiment.device).type == "cuda" and small and recurrent
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
-    """The runs of experiments that `group_for_workers` put into one group; what a GPU has no room for, half by half."""
+    """Train experiments of one group as one model; where a GPU runs out of memory, half by half."""
     if len(experiments) == 1:
         return [train(experiments[0], store)]
     check_device(experiments[0].device)
@@ -227,7 +225,7 @@ def load_run(experiment: Experiment, store: Store) -> Run:
 
 
 def find_run(beginning: str, store: Store) -> Run:
-    """The finished run whose key begins like this."""
+    """Return the finished run whose key begins like this."""
     finished = store.keys()
     folders = [folder for name in finished if name.startswith(beginning) and (folder := store.find(name))]
     if len(folders) != 1:
@@ -237,7 +235,7 @@ def find_run(beginning: str, store: Store) -> Run:
 
 
 def start_training(experiment: Experiment, folder: Path) -> TrainingRun:
-    """The run as it starts, or as an interrupted attempt left it."""
+    """Return the run at its first step, or as an interrupted attempt left it."""
     model = experiment.new_model().to(experiment.device)
     watch = {name: WATCHES[name] for name in experiment.watch}
     return TrainingRun(
@@ -246,7 +244,7 @@ def start_training(experiment: Experiment, folder: Path) -> TrainingRun:
 
 
 def save_results(experiment: Experiment, run: TrainingRun) -> None:
-    """The log, and a summary on the test set; weights and checkpoints are there already."""
+    """Write the log and a summary on the test set; weights and checkpoints are there already."""
     assert run.folder is not None
     write_atomically(run.folder / "log.csv", pd.DataFrame(run.progress.log).to_csv(index=False).encode())
     on_test = evaluate(
@@ -266,14 +264,14 @@ def check_data(experiments: Sequence[Experiment], store: Store) -> None:
 
 
 def check_target(experiment: Experiment) -> None:
-    """A classifier says one word, and many tasks want more. What a task wants is seen in its first batch only."""
+    """Refuse a classifier for a task whose targets, as its first batch shows, have more than one token."""
     words = experiment.task.training_batch(experiment.seed, 0, experiment.training.batch_size).target.shape[1]
     task = describe(experiment.task)["kind"]
     others = ", ".join(name for name, settings in MODELS.items() if not isinstance(settings, ClassifierSettings))
     require(
         words == 1,
-        f"a classifier says one word, but {task} wants sentences of up to {words}, their end included; choose a task "
-        f"with one target word, such as keyword or sst, or a model that says sentences: {others}",
+        f"a classifier predicts one token, but {task} has targets of up to {words}, their end included; choose a task "
+        f"with one target token, such as keyword or sst, or a model that predicts sequences: {others}",
     )
 
 

@@ -1,7 +1,13 @@
-"""Are the files of a finished run still what was written?"""
+"""The store of runs: which are finished, where they are, and whether their files are still what was written.
 
-# TODO(docstring) join:
-#   Which runs are finished, and where are they?
+A run is found by its key, the hash of its complete configuration. Below the root of a store:
+
+    runs/<key>/       finished: never written again; its manifest lists the checksum of each file
+    working/<key>/    begun: kept when it is interrupted, so that it can be resumed
+    damaged/<key>-1/  was finished, but a file is no longer what was written
+    locks/<key>       held by the process that trains this run
+"""
+
 import hashlib
 import json
 import os
@@ -9,17 +15,18 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from attnscope.errors import AttnscopeError, BadSetting, require
-from attnscope.files import PART, Malformed, explained, read_json, sync, write_json
+from attnscope.files import PART, Malformed, explained, file_checksum, read_json, sync, write_json
 
 MANIFEST = "manifest.json"
+CONFIG = "config.json"
+DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -40,24 +47,22 @@ class VerifiedFile:
 
 
 def seal(folder: Path) -> None:
-    """Put every file of a run on the disk, and write down what each holds."""
-    _sweep(folder)
-    entries = {str(path.relative_to(folder).as_posix()): asdict(_entry(path)) for path in _files(folder)}
-    for path in folder.rglob("*"):
+    """Put every file of a run on the disk, and write the manifest of their checksums."""
+    for path in folder.rglob(f".*{PART}"):  # left by a kill in the middle of a write
+        path.unlink()
+    entries = {}
+    for path in sorted(folder.rglob("*")):
         sync(path)
+        if path.is_file() and path != folder / MANIFEST:
+            entries[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": file_checksum(path)}
     write_json(folder / MANIFEST, {"files": entries})
 
 
-def unseal(folder: Path) -> None:
-    """Take back a seal: a run that was killed just before it was finished goes on."""
-    (folder / MANIFEST).unlink(missing_ok=True)
-
-
 def damage(folder: Path, checked: set[VerifiedFile]) -> str | None:
-    """Which file of a sealed run is not what was written; None if all are. Contents in `checked` are not read again."""
+    """Return which file of a sealed run is not what was written, or None; files in `checked` are not read again."""
     try:
         entries = _entries(folder / MANIFEST)
-    except Malformed:
+    except AttnscopeError:
         return f"{MANIFEST} is missing or malformed"
     flaws = ((name, _flaw(folder / name, entry, checked)) for name, entry in entries.items())
     return next((f"{name} {flaw}" for name, flaw in flaws if flaw), None)
@@ -70,15 +75,13 @@ def _flaw(path: Path, entry: Entry, checked: set[VerifiedFile]) -> str | None:
     if state.st_size != entry.bytes:
         return f"has {state.st_size} bytes, {entry.bytes} were written"
     seen = VerifiedFile(path, entry, state.st_mtime_ns)
-    if seen not in checked and _digest(path) != entry.sha256:
+    if seen not in checked and file_checksum(path) != entry.sha256:
         return "is altered"
     checked.add(seen)
     return None
 
 
 def _entries(path: Path) -> dict[str, Entry]:
-    if not path.is_file():
-        raise Malformed(f"{path} is missing")
     try:
         files = read_json(path)["files"].items()
         return {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in files}
@@ -86,35 +89,12 @@ def _entries(path: Path) -> dict[str, Entry]:
         raise Malformed(f"{path} is not a list of files") from error
 
 
-def _entry(path: Path) -> Entry:
-    return Entry(path.stat().st_size, _digest(path))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a kill in the middle of a write left behind."""
-    for path in folder.rglob(f".*{PART}"):
-        path.unlink()
-
-
-CONFIG = "config.json"
-DIGITS = 20
-
-
 class DamagedRun(UserWarning):
     """A finished run lost or changed a file; it is set aside and will be trained again."""
 
 
-def key(config: Mapping[str, Any]) -> str:
-    """The name of the run of this complete configuration.
+def key(config: Mapping[str, object]) -> str:
+    """Return the key of the run of this complete configuration.
 
     >>> key({"seed": 1, "cell": "gru"}) == key({"cell": "gru", "seed": 1})
     True
@@ -143,19 +123,19 @@ class Store:
         self._checked: set[VerifiedFile] = set()
 
     def keys(self) -> list[str]:
-        """The runs that were finished, by name; `find` tells whether one is still whole."""
+        """Return the keys of finished runs; `find` tells whether one is still whole."""
         with explained("read", self.root):
             return sorted(path.name for path in (self.root / "runs").glob("*") if _is_key(path.name))
 
-    def config(self, key: str) -> dict[str, Any]:
+    def config(self, key: str) -> dict[str, object]:
         folder = self._finished(key)
         if not folder.is_dir():
             raise AttnscopeError(f"there is no finished run {key} in {self.root}")
-        config: dict[str, Any] = read_json(folder / CONFIG)
+        config: dict[str, object] = read_json(folder / CONFIG)
         return config
 
     def find(self, key: str) -> Path | None:
-        """The folder of a finished run, each of its files checked. One that is damaged is set aside, with a warning."""
+        """Return the folder of a finished run, its files verified; a damaged run is set aside, with a warning."""
         folder = self._finished(key)
         with explained("read", folder):
             if not os.path.lexists(folder):
@@ -166,7 +146,7 @@ class Store:
                 return self._settle(key) if ours else None
 
     @contextmanager
-    def work(self, config: Mapping[str, Any]) -> Iterator[Work]:
+    def work(self, config: Mapping[str, object]) -> Iterator[Work]:
         """Take a run in hand, alone: a second process that wants it waits, then finds it finished.
 
         An error inside the block leaves the folder as it is, for the next attempt to go on from.
@@ -184,21 +164,21 @@ class Store:
             yield run
 
     @contextmanager
-    def _alone(self, key: str, config: Mapping[str, Any]) -> Iterator[Work]:
+    def _alone(self, key: str, config: Mapping[str, object]) -> Iterator[Work]:
         found = self._settle(key)
         if found:
             yield Work(key, found, finished=True)
             return
         folder = self.root / "working" / key
         with explained("use", folder):
-            unseal(folder)
+            (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed just before it was finished
             write_json(folder / CONFIG, config)
             yield Work(key, folder, finished=False)
             seal(folder)
             _move(folder, self._finished(key))
 
     def _settle(self, key: str) -> Path | None:
-        """The finished run, if it is whole; to be asked by the holder of its lock."""
+        """Return the finished run if it is whole, else set it aside; called by the holder of its lock."""
         folder = self._finished(key)
         with explained("read", folder):
             if not os.path.lexists(folder):
@@ -206,7 +186,8 @@ class Store:
             flaw = damage(folder, self._checked)
             if flaw is None:
                 return folder
-            aside = self._aside(key)
+            places = (self.root / "damaged" / f"{key}-{n}" for n in count(1))
+            aside = next(place for place in places if not os.path.lexists(place))
             _move(folder, aside)
         warnings.warn(DamagedRun(f"in run {key}, {flaw}: moved to {aside}, to be trained again"), stacklevel=3)
         return None
@@ -214,10 +195,6 @@ class Store:
     def _finished(self, key: str) -> Path:
         require(_is_key(key), f"{key!r} is not the key of a run, which has {DIGITS} digits from 0 to f")
         return self.root / "runs" / key
-
-    def _aside(self, key: str) -> Path:
-        places = (self.root / "damaged" / f"{key}-{n}" for n in count(1))
-        return next(place for place in places if not os.path.lexists(place))
 
     @contextmanager
     def _lock(self, key: str, wait: bool = True) -> Iterator[bool]:

@@ -7,7 +7,6 @@
 from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,9 +71,10 @@ def in_split(task: Task, split: str, size: int) -> Iterator[str]:
         yield f"the first {split} batch is another one when it is drawn again"
 
 
-def flaws(batch: Any, task: Task, name: str) -> Iterator[str]:
+def flaws(batch: object, task: Task, name: str) -> Iterator[str]:
     if not isinstance(batch, Batch):
         yield f"{name} is no Batch, but of type {type(batch).__name__}"
+        return
     for clause in CLAUSES:
         yield from (f"in {name}, {sentence}" for sentence in clause(batch, task))
 

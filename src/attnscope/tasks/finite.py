@@ -1,21 +1,18 @@
-"""Which sentences go into one batch? Those of similar length, so that little of it is padding.
+"""Tasks with a fixed set of sentences. An epoch has every sentence once, in batches of similar length.
 
-An epoch is the sentences sorted by their length with some noise, cut into batches, and the batches in any order.
+An epoch is the sentences sorted by their length with some noise, cut into batches, and the batches shuffled.
 """
 
-# TODO(docstring) join:
-#   What if all there is to learn from can be counted? Then an epoch has every sentence once, in an order of its seed.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
 from attnscope.errors import require
 from attnscope.tasks.batch import END, NOWHERE, Batch, lengths, pad
-from attnscope.tasks.task import Task, check_size
+from attnscope.tasks.task import SameTask, Task, check_size
 
 NOISE = 0.1  # a sentence may be taken for one that is this share longer or shorter
 CACHED_EPOCHS = 32  # epochs: as many seeds may be trained side by side
@@ -117,7 +114,7 @@ class FiniteTask(Task):
         """The sentences of a split; "training" is one of them."""
 
     @cached_property
-    def _resolved(self) -> Any:
+    def _resolved(self: SameTask) -> SameTask:
         """These settings complete, asked for once: the checksum of a large file takes a while."""
         return self.resolved()
 

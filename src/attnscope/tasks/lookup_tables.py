@@ -1,11 +1,10 @@
-"""Can a network compose what it knows? Tables that turn one string of bits into another (baan2019 appendix A).
+"""Lookup tables: compositions of tables that map one string of bits to another (baan2019 appendix A).
 
-`000 t1 t2 .` asks for t2(t1(000)), and the answer spells out every step: 000, t1(000), t2(t1(000)). The k-th word of
-the answer needs the k-th word of the question and no other, so the guide is diagonal. The full stop is our end token.
+`000 t1 t2 .` asks for t2(t1(000)), and the answer spells out every step: 000, t1(000), t2(t1(000)). The k-th token of
+the answer depends on the k-th token of the query alone, so gold attention is diagonal. The full stop is our end token.
+Tables are sampled, or those that Hupkes et al. 2018 published in several samples, of which baan2019 uses the first.
 """
 
-# TODO(docstring) join:
-#   On which sentences were the numbers of baan2019 measured? The published lookup tables.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from attnscope.errors import choose, require
 from attnscope.files import Malformed
 from attnscope.tasks.batch import END, Vocabulary
 from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
+from attnscope.tasks.task import SameTask
 from attnscope.tasks.text.rows import SPLIT, Row
 from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 
@@ -323,7 +323,7 @@ class PublishedLookupTables(TableTask):
     def __post_init__(self) -> None:
         check_test_size(self.test_size)
 
-    def resolved(self) -> "PublishedLookupTables":
+    def resolved(self: SameTask) -> SameTask:
         found = corpus_fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint)
         return replace(self, fingerprint=found)
 

@@ -1,11 +1,13 @@
-"""Is a rule applied to longer commands, and to a verb never seen in it? Commands to actions (Lake and Baroni 2018).
+"""SCAN commands to actions, published (Lake and Baroni 2018) and extended (aitken2021 §4).
 
-'jump opposite left after walk' asks to walk, to turn left twice and to jump. Published splits, and for three of them
-published guides: which word of the command each action comes from (Hupkes et al. 2018); these are not diagonal.
+'jump opposite left after walk' asks to walk, to turn left twice and to jump. `Scan` has the published splits, three of
+them with gold attention: which word of the command each action comes from (Hupkes et al. 2018), which is not diagonal.
+
+`ExtendedSCAN` strings commands of a smaller grammar together: 'run left' means LTURN RUN, 'run twice' means RUN RUN,
+'X and Y' means X, then Y; a separator ends each command on both sides. So 'and' has no output, 'left' is read after the
+verb and acted on before it, and 'twice' repeats what came before.
 """
 
-# TODO(docstring) join:
-#   Where to look when it is not one word for one? Extended SCAN: commands strung together (aitken2021 §4).
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ import numpy as np
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, Batch, Vocabulary
 from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
-from attnscope.tasks.task import SyntheticTask, check_lengths
+from attnscope.tasks.task import SameTask, SyntheticTask, check_lengths
 from attnscope.tasks.text.rows import SPLIT, Row
 from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 
@@ -73,7 +75,7 @@ class Scan(FiniteTask):
         fields = "'split', 'source', 'target'" + (" and 'alignment'" if self.gold_attention else "")
         return f"JSON lines packed with gzip, with the fields {fields}"
 
-    def resolved(self) -> "Scan":
+    def resolved(self: SameTask) -> SameTask:
         return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
 
     @property

@@ -1,8 +1,5 @@
-"""Where to look when every letter comes from one letter? Translate it, translate and reverse, sort (aitken2021 §3)."""
+"""Synthetic tasks that sample fresh sentences: letters (aitken2021 §2), copying (snell2021 §3.3), keyword (§6.1)."""
 
-# TODO(docstring) join:
-#   Is attention learned when every sentence holds the same words? Copying, from several distributions (snell2021 §3.3).
-#   Where does a classifier keep what it knows of one word? Is the keyword in the sentence? (snell2021 §6.1)
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import Batch, Vocabulary
 
 SPLITS = ("test", "validation")
+SameTask = TypeVar("SameTask", bound="Task")
 
 
 class Task(ABC):
@@ -34,7 +36,7 @@ class Task(ABC):
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
         """A fixed set of sentences, the same for every seed of training."""
 
-    def resolved(self) -> "Task":
+    def resolved(self: SameTask) -> SameTask:
         """Complete settings, which a run's key is made of: those of a corpus include a checksum of its data."""
         return self
 

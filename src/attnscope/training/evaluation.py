@@ -1,15 +1,15 @@
-"""How often are a model's predictions right?"""
+"""How good are a model's predictions?
 
-# TODO(docstring) join:
-#   How good are the decisions of a classifier? F1, accuracy, area under the curve. (tutek2020 §4)
-#   How good are a model's translations? BLEU of its greedy ones (snell2021 tables 4, 6 and 8).
+Accuracy of tokens and sequences; F1, accuracy and area under the curve of a classifier (tutek2020 §4); BLEU of greedy
+translations (snell2021 tables 4, 6 and 8).
+"""
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.errors import import_optional, require
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, Generates, GivesTrace
@@ -19,6 +19,9 @@ from attnscope.tasks import END, SPECIALS, Batch, Translation
 from attnscope.tasks.finite import by_length
 from attnscope.tasks.text.corpus import Part
 from attnscope.training.objectives import CrossEntropy
+
+SAMPLE_SEED = 0  # of the sentences that BLEU is computed on
+SPARE_LENGTH = 10  # a translation may be twice as long as the longest source, and this much longer
 
 
 def evaluate(
@@ -44,13 +47,13 @@ def evaluate(
     """
     if teacher_forcing is None:
         teacher_forcing = TEACHER_FORCING[decoding or decoding_of(model)]
-    price = CrossEntropy(total=True)
+    price, module = CrossEntropy(total=True), module_of(model)
     words = sentences = 0
     loss = right = whole = final = 0.0
     for batch, trace in traces(model, data, attention=attention, teacher_forcing=teacher_forcing):
         mask = batch.target_mask
         hit = trace.predictions == batch.target
-        loss += price(model, batch, trace).item()
+        loss += price(module, batch, trace).item()
         right += hit[mask].sum().item()
         whole += (hit | ~mask).all(1).sum().item()
         final += hit.gather(1, last_words(batch)[:, None]).sum().item()
@@ -127,23 +130,19 @@ class Decisions:
         return {"f1": self.f1, "macro_f1": self.macro_f1, "accuracy": self.accuracy, "auc": self.auc}
 
 
-def decide(model: nn.Module, batches: Iterable[Batch], **forward: Any) -> Decisions:
-    """A classifier's decisions. What else is given, such as attention=uniform, goes to the forward pass."""
+def decide(model: Model, data: Iterable[Batch], *, attention: Interventions | None = None) -> Decisions:
+    """Return a classifier's decisions, optionally with other attention, such as `uniform`."""
     probabilities, gold = [], []
-    for batch, trace in traces(model, batches, **forward):
+    for batch, trace in traces(model, data, attention=attention):
         logits = trace.logits[:, 0, len(SPECIALS) :]
         probabilities.append(logits.double().softmax(-1).cpu().numpy())
         gold.append(batch.target[:, 0].cpu().numpy() - len(SPECIALS))
     return Decisions(np.concatenate(probabilities), np.concatenate(gold))
 
 
-SAMPLE_SEED = 0  # the seed of `most` sentences: those that task.draw gives
-SPARE_LENGTH = 10  # a translation has room for twice as many words as the longest source, and these
-
-
 @dataclass(frozen=True)
 class Bleu:
-    """From 0 to 100. The signature says how it was counted: scores with another one are another measure."""
+    """A score from 0 to 100; the signature says how it was computed: scores are comparable under the same one only."""
 
     score: float
     signature: str
@@ -151,38 +150,49 @@ class Bleu:
 
 
 def bleu(
-    model: Generates, task: Translation, split: str = "validation", most: int | None = None, batch_size: int = 128
+    model: Generates,
+    task: Translation,
+    split: str = "validation",
+    max_sentences: int | None = None,
+    batch_size: int = 128,
 ) -> Bleu:
-    """BLEU of a split, or of so many sentences of it, drawn by seed, against the targets as published.
+    """Return BLEU of a split against the targets as published.
 
     Where the task is in lower case, so is the comparison. Words that the vocabulary does not hold count as wrong.
+
+    Args:
+        model: Generates the translations.
+        task: Holds the sentences and their references.
+        split: The split that is translated.
+        max_sentences: Translate a sample of this size; None: all sentences.
+        batch_size: Sentences that are translated together.
     """
-    require(most is None or most > 0, f"most must be positive or None, not {most}")
+    require(max_sentences is None or max_sentences > 0, f"max_sentences must be positive or None, not {max_sentences}")
     library = import_optional("sacrebleu", "BLEU")
     part = task.part(split)
-    chosen = sample_sentences(part, most)
-    said = list(translate(model, task, part, chosen, batch_size))
+    chosen = sample_sentences(part, max_sentences)
+    translations = list(translate(model, task, part, chosen, batch_size))
     # Forced: a text of words has spaces before its full stops, which sacrebleu would warn of.
     metric = library.BLEU(lowercase=task.preparation.lower, force=True)
-    score = metric.corpus_score(said, [[part.references[i] for i in chosen]]).score
+    score = metric.corpus_score(translations, [[part.references[i] for i in chosen]]).score
     return Bleu(float(score), str(metric.get_signature()), len(chosen))
 
 
-def sample_sentences(part: Part, most: int | None) -> Int[np.ndarray, " chosen"]:
-    """All sentences of a split, or those of `task.draw`, the shortest first."""
-    if most is None:
+def sample_sentences(part: Part, max_sentences: int | None) -> Int[np.ndarray, " chosen"]:
+    """Return the indices of all sentences of a split or of a sample of them, the shortest first."""
+    if max_sentences is None:
         return part.order
-    chosen = np.random.default_rng(SAMPLE_SEED).permutation(len(part))[:most]
+    chosen = np.random.default_rng(SAMPLE_SEED).permutation(len(part))[:max_sentences]
     return np.asarray(chosen[by_length(part.lengths[chosen])])
 
 
 def translate(
     model: Generates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
 ) -> Iterator[str]:
-    """What the model says, as text."""
+    """Yield the translations of these sentences as text."""
     device = device_of(model)
     with evaluating(model):
         for start in range(0, len(chosen), batch_size):
             batch = part.batch(chosen[start : start + batch_size]).to(device)
-            said = model.generate(batch.source, batch.source_mask, 2 * batch.source.shape[1] + SPARE_LENGTH)
-            yield from (task.sentence(numbers) for numbers in said.tolist())
+            ids = model.generate(batch.source, batch.source_mask, 2 * batch.source.shape[1] + SPARE_LENGTH)
+            yield from map(task.sentence, ids.tolist())

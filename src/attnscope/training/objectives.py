@@ -1,12 +1,11 @@
-"""What is an objective? A price; and the two that every study pays: wrong words, and large weights."""
+"""Training objectives: cross entropy, L2, attentive guidance (baan2019 §2.2), and regularisers that keep the state of a
+word close to its embedding (tutek2020 §3.1).
+"""
 
-# TODO(docstring) join:
-#   Where should a model look? Attentive guidance tells it. (baan2019 §2.2)
-#   What keeps the state of a word close to the word? (tutek2020 §3.1)
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,14 +15,15 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from attnscope.errors import BadSetting, require
 from attnscope.models import BagOfWords, Classifier, Trace
+from attnscope.models.classifier import WordTable
 from attnscope.models.recurrent import uniform_like
 from attnscope.tasks import NOWHERE, SPECIALS, Batch
 
-LEFT_OUT = -100
+IGNORED = -100
 
 
 class Objective(ABC):
-    """A price to be lowered, given a model, a batch and what the forward pass on it showed."""
+    """A loss to be minimised, given a model, a batch and the Trace of the forward pass on it."""
 
     @abstractmethod
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor: ...
@@ -38,7 +38,7 @@ class Objective(ABC):
 
 @dataclass(frozen=True)
 class Sum(Objective):
-    """Several objectives at once."""
+    """The sum of several objectives."""
 
     parts: tuple[Objective, ...]
 
@@ -52,20 +52,20 @@ class Sum(Objective):
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """The mean over target words, the end token included, padding not; or, as `total`, their sum."""
+    """Cross entropy: the mean over target tokens, the end token included; with `total`, their sum."""
 
     total: bool = False
 
-    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+    def __call__(self, model: object, batch: Batch, trace: Trace) -> Tensor:
         if isinstance(model, BagOfWords) and trace.logits.stride(1) == 0:  # one guess for all words, so one softmax
             total = model.total_loss(batch)
             return total if self.total else total / batch.target_mask.sum()
-        # Padding is left out by number, not by indexing: its amount must not change the shape of the computation.
-        target = batch.target.masked_fill(~batch.target_mask, LEFT_OUT)
+        # Padding is masked by its label, not by indexing: its amount must not change the shape of the computation.
+        target = batch.target.masked_fill(~batch.target_mask, IGNORED)
         return cross_entropy(
             trace.logits.flatten(0, 1),
             target.flatten(),
-            ignore_index=LEFT_OUT,
+            ignore_index=IGNORED,
             reduction="sum" if self.total else "mean",
         )
 
@@ -82,8 +82,8 @@ class L2(Objective):
 
 
 POSITIONS = 1 << 20  # more than a sentence has
-HASH_LEVELS = 1 << 24  # a lot is one of so many, which single precision tells apart
-MIN_WEIGHT = 1e-20  # attention below it is priced as if it were this (baan2019, author's code)
+HASH_LEVELS = 1 << 24  # values of a hash from 0 to 1, which single precision tells apart
+MIN_WEIGHT = 1e-20  # attention below it counts as this much (baan2019, author's code)
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class Guidance(Objective):
         if not trace.layers:
             raise BadSetting("guidance needs a model with attention; this one has none (attention='none')")
         place = batch.gold_attention.clamp(min=0)[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
-        looked = trace.attention.gather(-1, place)[..., 0]  # batch x heads x target
-        price = -looked.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
-        return self.weight * price.sum() / (1 if self.total else batch.target_mask.sum())
+        on_gold = trace.attention.gather(-1, place)[..., 0]  # batch x heads x target
+        losses = -on_gold.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
+        return self.weight * losses.sum() / (1 if self.total else batch.target_mask.sum())
 
     def guided(self, batch: Batch) -> Bool[Tensor, "batch target"]:
         """Which target words are."""
@@ -146,8 +146,8 @@ def splitmix64(numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     return mixed ^ (mixed >> 31)
 
 
-BLANK, OTHER = 0.8, 0.1  # of the chosen words, how many are blanked out, and how many replaced; the rest stays
-SPARE = 1.25  # room for more chosen words than are expected, so that a batch's shape says how many are looked at
+BLANK, OTHER = 0.8, 0.1  # fractions of the chosen words that are blanked out and replaced; the rest stays
+SPARE = 1.25  # room for more chosen words than are expected, so that their number follows from a batch's shape
 
 
 @dataclass(frozen=True)
@@ -190,22 +190,23 @@ class MaskedWords(Objective):
         if not isinstance(model, Classifier):
             raise BadSetting("masked words need a classifier, whose states have the size of its words")
         states_and_embeddings(trace)
-        lots, ways, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
-        lots = lots.masked_fill(~real_words(batch), 1.0)
-        blank, replaced = (lots < self.p) & (ways < BLANK), (lots < self.p) & (ways >= BLANK) & (ways < BLANK + OTHER)
+        keys, ways, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
+        keys = keys.masked_fill(~batch.word_mask, 1.0)
+        blank, replaced = (keys < self.p) & (ways < BLANK), (keys < self.p) & (ways >= BLANK) & (ways < BLANK + OTHER)
+        assert isinstance(model.source_inputs, WordTable)
         table = model.source_inputs.table.detach()
         words = torch.where(replaced, random_token(others, len(table)), batch.source)
         states = model.states(model.source_inputs(words) * ~blank[..., None], batch.source_mask)
-        places = self.chosen(lots.flatten())
-        told = states.flatten(0, 1)[places] @ table.mT
-        price = cross_entropy(told, batch.source.flatten()[places], reduction="none")
-        return self.eta * masked_mean(price, lots.flatten()[places] < self.p)
+        places = self.chosen(keys.flatten())
+        logits = states.flatten(0, 1)[places] @ table.mT
+        losses = cross_entropy(logits, batch.source.flatten()[places], reduction="none")
+        return self.eta * masked_mean(losses, keys.flatten()[places] < self.p)
 
-    def chosen(self, lots: Float[Tensor, " words"]) -> Int[Tensor, " chosen"]:
-        """The places of the lots below p. On a GPU, and of replicas, of the smallest: all of these and some more."""
-        if not (lots.is_cuda or is_batchedtensor(lots)):
-            return (lots < self.p).nonzero()[:, 0]
-        return lots.topk(min(len(lots), math.ceil(SPARE * self.p * len(lots)) + 8), largest=False).indices
+    def chosen(self, keys: Float[Tensor, " words"]) -> Int[Tensor, " chosen"]:
+        """Return the places of keys below p; on a GPU, and of replicas, a fixed number of the smallest keys."""
+        if not (keys.is_cuda or is_batchedtensor(keys)):
+            return (keys < self.p).nonzero()[:, 0]
+        return keys.topk(min(len(keys), math.ceil(SPARE * self.p * len(keys)) + 8), largest=False).indices
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class Conicity(Objective):
 
 @dataclass(frozen=True)
 class Hiding(Objective):
-    """A price on attention to certain words, so that a model learns to use them unseen (Pruthi et al. 2020).
+    """A penalty on attention to certain words, so that a model learns to use them without it (Pruthi et al. 2020).
 
     −log of the attention that stays off them, the mean over sentences: the known answer of a test of faithfulness.
     """
@@ -233,13 +234,13 @@ class Hiding(Objective):
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         hidden = (batch.source[..., None] == on_device(self.token_ids, batch.source.device)).any(-1)
         shown = (trace.attention * hidden[:, None, None]).sum(-1)
-        price = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
-        return -self.weight * masked_mean(price, batch.target_mask)
+        losses = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
+        return -self.weight * masked_mean(losses, batch.target_mask)
 
 
-@cache
+@lru_cache(maxsize=16)
 def on_device(words: tuple[int, ...], device: torch.device) -> Int[Tensor, " words"]:
-    """Brought there once: while a step is being recorded on a GPU, nothing can be."""
+    """Return token ids as a tensor, moved once: nothing can be moved while a step is captured as a CUDA graph."""
     return torch.tensor(words, device=device)
 
 
@@ -252,13 +253,9 @@ def states_and_embeddings(trace: Trace) -> tuple[Tensor, Tensor]:
     return trace.encoder, trace.embedded
 
 
-def real_words(batch: Batch) -> Bool[Tensor, "batch source"]:
-    return batch.source_mask & (batch.source >= len(SPECIALS))
-
-
-def random_token(lots: Float[Tensor, "batch source"], words: int) -> Int[Tensor, "batch source"]:
-    """A word by lot, no special one."""
-    return (lots * (words - len(SPECIALS))).long() + len(SPECIALS)
+def random_token(keys: Float[Tensor, "batch source"], words: int) -> Int[Tensor, "batch source"]:
+    """Return token ids for keys from 0 to 1, none of them special."""
+    return (keys * (words - len(SPECIALS))).long() + len(SPECIALS)
 
 
 def masked_mean(values: Tensor, mask: Bool[Tensor, "*any"]) -> Tensor:

@@ -1,14 +1,13 @@
-"""What must survive a kill for training to go on as if nothing had happened?
+"""The progress of a training run, saved so that a killed run resumes with the same bits.
 
 Data and randomness follow from the seed and the step alone, so weights, Adam's moments and the log are all there is.
-They go into one file, written in one atomic act.
+They go into one file, which is written atomically.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -79,7 +78,7 @@ def save_weights(path: Path, tensors: Weights) -> None:
     write_atomically(path, save(tensors))
 
 
-def read_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[Weights, dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118

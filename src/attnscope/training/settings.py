@@ -1,14 +1,21 @@
-"""How long, how fast, how careful? The settings of a training run."""
+"""The settings of a training run: steps, learning rate, regularisation, evaluation."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TypedDict, get_args
 
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
 from attnscope.models.attention import uniform
 from attnscope.models.capabilities import Decoding
+from attnscope.models.trace import Interventions
+
+
+class ForwardOptions(TypedDict, total=False):
+    """Keywords of a forward pass."""
+
+    attention: Interventions
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class TrainingSettings:
         require(not late, f"checkpoints {late} lie outside of the {self.steps} steps")
 
     @property
-    def forward(self) -> dict[str, Any]:
-        """What is given to every forward pass."""
+    def forward(self) -> ForwardOptions:
+        """Options of every forward pass."""
         return FORWARD[self.attention]
 
     def rate(self, step: int) -> float:
@@ -73,7 +80,7 @@ class TrainingSettings:
         return self.learning_rate * warm * SCHEDULES[self.schedule](self, step)
 
 
-FORWARD: dict[str, dict[str, Any]] = {"own": {}, "uniform": {"attention": uniform}}
+FORWARD: dict[str, ForwardOptions] = {"own": {}, "uniform": {"attention": uniform}}
 SCHEDULES: dict[str, Callable[[TrainingSettings, int], float]] = {
     "constant": lambda settings, step: 1.0,
     "exponential": lambda settings, step: settings.decay**step,

@@ -44,7 +44,8 @@ def _outcomes(ray: ModuleType, references: list[object], done: OnDone[R] | None)
     pending = {reference: place for place, reference in enumerate(references)}
     while pending:
         (ready, *_), _ = ray.wait(list(pending))
-        place, outcome = pending.pop(ready), _outcome(ray, ready)
+        place = pending.pop(ready)
+        outcome: Outcome[R] = _outcome(ray, ready)
         if done:
             done(place, outcome)
         yield place, outcome

@@ -94,7 +94,7 @@ def optimal_on_corpus(run: Run, settings: OptimalSettings) -> Measurement:
         own_losses.append(solution.own_loss.nansum().item())
         words += int(solution.target_mask.sum())
         gaps.append(float(solution.gap.nan_to_num(0.0).max()))
-    agreement, translations = best.result(), bleu(model, task, most=settings.sentences)
+    agreement, translations = best.result(), bleu(model, task, max_sentences=settings.sentences)
     return {
         "whole": settings.whole,
         "agreement": agreement.top,

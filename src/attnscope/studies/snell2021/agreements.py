@@ -313,7 +313,7 @@ def bleu_of(model: Model, subject: TrainedCase, split: str) -> Bleu | None:
     task = task_of(subject)
     if not isinstance(task, Translation) or not isinstance(model, EncoderDecoder):
         return None
-    return bleu(model, task, split, most=subject.settings.sentences)
+    return bleu(model, task, split, max_sentences=subject.settings.sentences)
 
 
 def split_agreements(

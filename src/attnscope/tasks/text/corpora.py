@@ -1,12 +1,10 @@
-"""Which corpora have a name, and how are they prepared? (snell2021 A.5, A.8)
+"""Named corpora and how they are prepared (snell2021 A.5, A.8), and statistics of any corpus (snell2021 table 9).
 
 The files are those below the folder that ATTNSCOPE_DATA names. Where the paper has a training and a test set only, it
 validates on at most 4,000 sentences of the test set, and so do we: nothing chosen by that validation set may then be
-reported on the test set. All text is in lower case where words are the units, which is our choice.
+reported on the test set. All text is in lower case where words are the tokens, which is our choice.
 """
 
-# TODO(docstring) join:
-#   How large is a corpus as it was prepared? (snell2021 table 9)
 from collections.abc import Sequence
 from dataclasses import replace
 

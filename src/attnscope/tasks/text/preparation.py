@@ -1,7 +1,5 @@
-"""What is a word? How raw text is cut into words, and which of them are changed (snell2021 A.8)."""
+"""From raw text to words, and from published rows to training, validation and test (snell2021 A.8)."""
 
-# TODO(docstring) join:
-#   Which sentences are for training, which to choose by, which to measure on?
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,9 @@
-"""How is a file read line by line, and what is said when it is no text?"""
+"""Rows of a corpus file, each with the line it is from, and what is wrong with a line that is none.
 
-# TODO(docstring) join:
-#   How does a file of examples become rows, and what is said about a line that is none?
+JSON lines, CSV with quotes, or TSV without them; each plain or packed with gzip, in UTF-8. A folder holds one file for
+each split, named after it: train.jsonl, test.jsonl.
+"""
+
 import csv
 import gzip
 import json
@@ -9,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -57,12 +59,12 @@ class Row:
 
     file: str
     line: int
-    fields: dict[str, Any]
+    fields: dict[str, object]
 
     def wrong(self, what: str) -> Malformed:
         return Malformed(f"{self.file}, line {self.line}: {what}")
 
-    def field(self, name: str) -> Any:
+    def field(self, name: str) -> object:
         if name not in self.fields:
             raise self.wrong(f"there is no field {name!r}; this line has {', '.join(self.fields) or 'none'}")
         return self.fields[name]
@@ -88,8 +90,9 @@ class Row:
     def rationale(self, name: str) -> np.ndarray:
         """For each word, the share of people who marked it: numbers from 0 to 1, or a list of 0 and 1 a person."""
         value = self.field(name)
-        people = value if isinstance(value, list) and value and all(isinstance(row, list) for row in value) else [value]
-        if not all(map(are_fractions, people)):
+        rows = value if isinstance(value, list) and value and all(isinstance(row, list) for row in value) else [value]
+        people = [row for row in rows if are_fractions(row)]
+        if len(people) < len(rows):
             raise self.wrong(
                 f"{name!r} must be a list with a number from 0 to 1 for each word, or such a list for each person, "
                 f"not {short_json(value)}"
@@ -104,12 +107,13 @@ class Row:
         return str(self.fields.get(name, UNSPLIT))
 
 
-def are_fractions(values: Any) -> bool:
-    numbers = isinstance(values, list) and set(map(type, values)) <= {bool, int, float}
-    return numbers and all(0 <= value <= 1 for value in values)
+def are_fractions(values: object) -> TypeGuard[list[float]]:
+    if not isinstance(values, list) or not set(map(type, values)) <= {bool, int, float}:
+        return False
+    return all(0 <= value <= 1 for value in values)
 
 
-def short_json(value: Any) -> str:
+def short_json(value: object) -> str:
     """A value as JSON, cut where it gets long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 40 else f"{text[:40]}…"
@@ -122,7 +126,7 @@ def read_json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
             yield Row(file, number, parse_json_object(line, file, number))
 
 
-def parse_json_object(line: str, file: str, number: int) -> dict[str, Any]:
+def parse_json_object(line: str, file: str, number: int) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -1,16 +1,18 @@
-"""Where is a corpus, and what is its checksum?"""
+"""Where corpora are, how they are read, and whether they are the ones that settings name.
 
-# TODO(docstring) join:
-#   How are rows read with the Hugging Face `datasets` library?
-#   Which reader reads this corpus, and is it the one that was meant?
+A corpus is a file or folder below the folder that ATTNSCOPE_DATA names, a folder that the Hugging Face `datasets`
+library saved (`save_to_disk`), or `hf:name` or `hf:name:configuration`, a data set that this library can load.
+"""
+
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from attnscope.errors import AttnscopeError, import_optional
-from attnscope.files import explained
+from attnscope.files import explained, file_checksum
 from attnscope.tasks.text.rows import SPLIT, Row, read_rows
 
 DATA = "ATTNSCOPE_DATA"  # names the folder of corpora
@@ -53,15 +55,10 @@ def checksum(path: Path) -> str:
     """The SHA-256 of a file, or of the names and contents of all files in a folder."""
     with explained("read", path):
         if path.is_file():
-            return _digest_of_file(path)
+            return file_checksum(path)
         inside = sorted(inner for inner in path.rglob("*") if inner.is_file())
-        listing = [f"{_digest_of_file(inner)} {inner.relative_to(path).as_posix()}\n" for inner in inside]
+        listing = [f"{file_checksum(inner)} {inner.relative_to(path).as_posix()}\n" for inner in inside]
     return hashlib.sha256("".join(listing).encode()).hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_folder() -> Path:
@@ -79,6 +76,15 @@ SAVED_FILES = (
 )  # a file of one of these names is in every folder that the library saved
 
 
+@runtime_checkable
+class HFDataset(Protocol):
+    """One split of the `datasets` library."""
+
+    _fingerprint: str
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]: ...
+
+
 def is_saved_dataset(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in SAVED_FILES)
 
@@ -93,19 +99,20 @@ def read_saved_dataset(path: Path) -> list[Row]:
 
 
 @lru_cache(maxsize=2)  # asked for its fingerprint first, then for its rows
-def load_dataset(name: str) -> Any:
+def load_dataset(name: str) -> "HFDataset | Mapping[str, HFDataset]":
     """A data set by its name; the library looks in its own cache, then in the network."""
     library = import_optional("datasets", f"the data set {name}")
     dataset, _, configuration = name.removeprefix(HF_PREFIX).partition(":")
     try:
-        return library.load_dataset(dataset, configuration or None)
+        loaded: HFDataset | Mapping[str, HFDataset] = library.load_dataset(dataset, configuration or None)
     except Exception as error:  # there is no common class of what goes wrong between here and the network
         raise MissingCorpus(f"the datasets library cannot load {name.removeprefix(HF_PREFIX)!r}: {error}") from error
+    return loaded
 
 
-def dataset_rows(loaded: Any, name: str) -> list[Row]:
+def dataset_rows(loaded: "HFDataset | Mapping[str, HFDataset]", name: str) -> list[Row]:
     """The rows of every split, each with the name of its split."""
-    splits = loaded if isinstance(loaded, dict) else {None: loaded}
+    splits = loaded if isinstance(loaded, Mapping) else {"": loaded}
     return [
         Row(f"{name} ({split})" if split else name, number, ({SPLIT: split} if split else {}) | dict(row))
         for split, dataset in splits.items()
@@ -113,9 +120,9 @@ def dataset_rows(loaded: Any, name: str) -> list[Row]:
     ]
 
 
-def dataset_fingerprint(loaded: Any) -> str:
+def dataset_fingerprint(loaded: "HFDataset | Mapping[str, HFDataset]") -> str:
     """The library's own fingerprint of the content."""
-    splits = loaded.values() if isinstance(loaded, dict) else [loaded]
+    splits = loaded.values() if isinstance(loaded, Mapping) else [loaded]
     return "+".join(str(dataset._fingerprint) for dataset in splits)
 
 

@@ -1,13 +1,9 @@
-"""How does a corpus become a Task? Settings say which file and how; nothing is read before it is asked for."""
+"""Tasks of real text: classification and translation. Settings name the file; nothing is read before it is needed."""
 
-# TODO(docstring) join:
-#   Which class is this text of? A translation into one word (snell2021 §2.4).
-#   What is this sentence in another language?
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +12,7 @@ from attnscope.files import Malformed
 from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import END, SPECIALS, START, Vocabulary
 from attnscope.tasks.finite import FiniteTask
+from attnscope.tasks.task import SameTask
 from attnscope.tasks.text.corpus import Corpus, Pair, Part, SpecialTokens, TokenizedSplit, as_text, tokenize_split
 from attnscope.tasks.text.preparation import PARTS, Preparation, Splits, split_rows
 from attnscope.tasks.text.rows import Row, format_name
@@ -23,7 +20,6 @@ from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, Words
 
 CACHED_CORPORA = 8  # corpora in memory
-Text = TypeVar("Text", bound="TextTask")
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class TextTask(FiniteTask):
         names = ", ".join(repr(name) for name in (*self.fields(), self.splits.field))
         return f"{format_name(self.file)}, with the fields {names} (the last one may be missing)"
 
-    def resolved(self: Text) -> Text:
+    def resolved(self: SameTask) -> SameTask:
         return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
 
     @property

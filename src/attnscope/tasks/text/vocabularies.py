@@ -1,8 +1,5 @@
-"""How do the words of one side become numbers, and numbers text?"""
+"""Vocabularies of text: whole words, or subwords of SentencePiece trained on the training split (snell2021 A.8)."""
 
-# TODO(docstring) join:
-#   Which words are known? Those seen often enough in training; all others are one unknown word (snell2021 A.8).
-#   Which pieces are words made of? SentencePiece, trained on the training split and kept (snell2021 A.8).
 import hashlib
 import io
 from abc import ABC, abstractmethod
@@ -12,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -121,7 +119,7 @@ class SubwordCoder(Coder):
         return str(self.processor.decode(pieces))
 
 
-def sentencepiece() -> Any:
+def sentencepiece() -> ModuleType:
     return import_optional("sentencepiece", "a vocabulary of subwords")
 
 

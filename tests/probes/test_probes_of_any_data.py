@@ -66,8 +66,9 @@ def test_decoding_is_that_of_the_model_unless_it_is_given(name):
 @pytest.mark.parametrize("decoding", ["teacher_forced", "greedy"])
 def test_the_temporal_share_from_python_is_that_of_the_probe_by_name(decoding):
     model = translator(decoding)
-    by_name = PROBES["decomposition"](model, TASK).table()["temporal share"]
-    from_python = decompose(model, TASK, partial(TASK.batches, "validation")).table()["temporal share"]
+    held_out = partial(TASK.batches, "validation")
+    by_name = PROBES["decompose"](model, TASK, held_out=held_out).table()["temporal share"]
+    from_python = decompose(model, TASK, held_out).table()["temporal share"]
     pd.testing.assert_series_equal(from_python, by_name)
 
 
@@ -89,8 +90,8 @@ def test_lexical_gives_one_row_per_text_output_token_and_source_token():
     table = lexical(model, [batch]).table()
     assert len(table) == int((batch.target_mask.sum(1) * batch.source_mask.sum(1)).sum())
     values = lexical_scores(model, next(traces(model, batch))[1]).values
-    places = (table[name].to_numpy() for name in ("text", "target_position", "position"))
-    assert torch.equal(torch.from_numpy(table["score"].to_numpy()), values[tuple(places)])
+    places = (table[name].to_numpy(copy=True) for name in ("text", "target_position", "position"))
+    assert torch.equal(torch.from_numpy(table["score"].to_numpy(copy=True)), values[tuple(places)])
     assert "target" not in lexical(classifier(), texts()).table()
     with pytest.raises(MissingCapability, match="ReadsOut"):
         lexical(Closed(classifier()), texts())

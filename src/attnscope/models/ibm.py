@@ -284,7 +284,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def table_lines(path: Path, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-    """Source word, target word and probability of each line; what is wrong is said with its line number."""
+    """Source word, target word and probability of each line; errors name the line."""
     source, target = ({word: i for i, word in enumerate(words)} for words in (sources, targets))
     try:
         header, *lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,9 @@ from attnscope.probes.counterfactual import CounterfactualAttention, trace_and_m
 from attnscope.probes.divergences import MAX_JSD, jsd, safe_log, tvd
 from attnscope.tasks.batch import Batch
 from attnscope.tasks.task import trimmed
+
+if TYPE_CHECKING:
+    from matplotlib.collections import PolyCollection
 
 EPSILON = 0.01  # of TVD; Jain and Wallace 2019, for two classes
 MAX_PROBABILITIES = 1 << 23  # held at a time in a search for many tokens; gradients take a few times as much
@@ -401,7 +405,8 @@ def violins_by_highest(ax: Axes, jsds: Float[np.ndarray, " texts"], highest: Flo
         if len(values) < MIN_VIOLIN or np.ptp(values) < 1e-6:  # a density needs some spread
             ax.scatter(np.full(len(values), i), values, s=9, color=WORDS[0], linewidths=0)
             continue
-        for body in ax.violinplot(values, [i], widths=0.8, showextrema=False)["bodies"]:
+        violin = ax.violinplot(values, [i], widths=0.8, showextrema=False)
+        for body in cast("Iterable[PolyCollection]", violin["bodies"]):
             body.set(facecolor=tint(WORDS[0], 0.25), edgecolor="none", alpha=0.9)
         ax.scatter([i], [np.median(values)], s=9, color=INK, linewidths=0, zorder=3)
     ax.set_xticks(range(len(names)), labels=names)

@@ -284,7 +284,7 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
 
     def update(self, model: Model, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
         reading = CounterfactualAttention.of_classifier(model, batch)
-        given: dict[str, Score] = {"attention": attention_scores(reading.trace)} | dict(scores or {})
+        given: dict[str, Score] = {"attention": attention_scores(reading.trace), **(scores or {})}
         require(RANDOM not in given, f"random scores are added here; give your score another name than {RANDOM!r}")
         records = {name: self.measure(reading, batch, score) for name, score in given.items()}
         random = [self.measure(reading, batch, random_score(batch, self.seed + 1 + i)) for i in range(self.draws)]

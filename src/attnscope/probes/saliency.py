@@ -274,9 +274,9 @@ def forward(
     model: EmbedsSource | GivesTrace, batch: Batch, attention: Interventions | None, decoding: Decoding | None
 ) -> Trace:
     """Return the trace of a pass, with the model's own attention and decoding where none is given."""
-    given = {} if attention is None else {"attention": attention}
-    forcing = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
-    return model(batch, **given, **forcing)
+    if decoding is None:
+        return model(batch) if attention is None else model(batch, attention=attention)
+    return model(batch, attention=attention, teacher_forcing=TEACHER_FORCING[decoding])
 
 
 def masked_saliency(values: Float[Tensor, "batch target source"], batch: Batch, name: str) -> Saliency:

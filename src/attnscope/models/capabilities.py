@@ -155,7 +155,7 @@ def needs(model: object, *capabilities: type, by: str) -> None:
     """
     module = model.module if isinstance(model, WrapsModel) else model
     for capability in capabilities:
-        if not isinstance(module, capability):
+        if not isinstance(module, capability) and not isinstance(model, capability):
             ability, remedy = EXPLANATIONS[capability]
             raise MissingCapability(
                 f"{by} needs a model that {ability}, which {type(module).__name__} does not declare: "
@@ -164,7 +164,14 @@ def needs(model: object, *capabilities: type, by: str) -> None:
 
 
 class Adapter(GivesTrace, nn.Module, ABC):
-    """A model whose forward pass gives a Trace. Inherit further capabilities with their methods."""
+    """The class to inherit for a model of one's own: a forward pass that gives a Trace.
+
+    Inherit further capabilities with their methods; `attnscope.testing.check_adapter` says whether they are kept.
+
+    A Batch holds token ids, padded on the right, with masks that are false on padding. Source ids are the model's own;
+    `Batch.source_special` marks special tokens. Target ids 0, 1 and 2 are padding, end and start of a sentence. A
+    classifier has one target token: class k is the id k + 3, and the logits of the three special ids are -inf.
+    """
 
     @abstractmethod
     def forward(

@@ -41,6 +41,12 @@ def test_attention_that_decides_may_be_shown(audited):
     assert not {"no", "unclear"} & set(answers(found["honest"]).values())
 
 
+def test_the_deciding_word_suffices_alone_whatever_its_token_id(audited):
+    """The reader's word ids begin at 0, and the adapter does not say which tokens are special."""
+    sufficiency = {test.name: test.value for test in audited[0]["honest"].tests}["single-token sufficiency"]
+    assert sufficiency == pytest.approx(0.1743, abs=1e-4)  # one of 4 to 8 words
+
+
 def test_a_model_that_hides_what_it_uses_is_flagged(audited):
     found, _ = audited
     assert found["hiding"].answer == "no"

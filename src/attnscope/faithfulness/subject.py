@@ -139,6 +139,7 @@ class Reading:
         """Return the reading of these texts, from one forward pass."""
         trace, attended = trace_and_mask(subject.model, texts.batch)
         batch = texts.batch.to(trace.source.device)
+        trace = replace(trace, source_special=batch.source_special)  # an adapter may not pass it on
         if subject.is_classifier:
             decided = replace(batch, target=trace.predictions)
             return cls(subject, texts, decided, trace, attended, batch.word_mask, batch.target_mask)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 import attnscope
+from attnscope.cli import app
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.lab.experiment import Experiment, train
 from attnscope.lab.store import DamagedRun, Store
-from attnscope.models import ClassifierSettings
+from attnscope.models import ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.adapters import WordReader
 from attnscope.models.loaded import LoadedModel
-from attnscope.tasks import Classification, Splits, Words
+from attnscope.tasks import Classification, OneToOne, Splits, Words
 from attnscope.training import TrainingSettings
 from models.adapter_examples import foreign, tokenizer_for
 
@@ -82,6 +84,24 @@ def command(*words, cwd):
     environment = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "attnscope", *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_lines_of_the_readme_work_as_written(kind, at_home, tmp_path):
+    texts = [row["text"] for row in rows(6)]
+    model = attnscope.load(name_of(kind, at_home))
+    trace = model.trace(["a fine film"])
+    assert "fine" in "".join(trace.source_tokens[0]).replace("##", "")
+    assert trace.attention.shape[-1] == len(trace.source_tokens[0])
+    assert len(attnscope.saliency(model, texts, method="leave_one_out").table())
+    assert len(attnscope.fragility(model, texts).table())
+    assert len(attnscope.decompose(model, texts).table())
+    assert len(attnscope.agreement(model, texts, "attention", "lexical").table())
+    report = attnscope.audit(model, data_of(kind), out=tmp_path / "audit", quick=True)
+    assert report.answer in ("yes", "with care", "partly", "no", "unclear")
+    assert len(report.table()) == len(report.tests)
+    assert report.plot().axison
+    assert "<html" in Path(report.save(tmp_path / "page.html")).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,3 +208,47 @@ def test_the_top_of_the_package_shows_what_is_public_and_imports_it_when_used():
     for name in dir(attnscope):
         assert getattr(attnscope, name) is not None
     assert (Path(attnscope.__file__).parent / "py.typed").exists()
+
+
+@pytest.fixture(scope="module")
+def runs(home):
+    """Two runs, by kind: the classifier, and an encoder-decoder that decodes greedily."""
+    task = OneToOne(min_length=2, max_length=4, test_size=12)
+    settings = EncoderDecoderSettings(units=4)
+    (classifier,) = Store(home / "runs").keys()
+    run = train(Experiment(task, settings, TrainingSettings(steps=2, batch_size=8)), Store(home / "more"))
+    return {"classifier": (classifier, "runs"), "encoder-decoder": (run.folder.name, "more")}
+
+
+@pytest.mark.parametrize("kind", ["classifier", "encoder-decoder"])
+@pytest.mark.parametrize("name", sorted(attnscope.PROBES))
+def test_the_command_and_python_give_the_same_table(name, kind, runs, at_home, tmp_path):
+    """On the same run, with the decoding that it was trained for; what it cannot answer, in the same words."""
+    key, store = runs[kind]
+    words = ["probe", key[:6], name, "--csv", str(tmp_path / "table.csv"), "--store", store]
+    try:
+        table = attnscope.run_probe(name, attnscope.load(key, store=store)).table()
+    except AttnscopeError as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            app(words, standalone_mode=False)
+    else:
+        app(words, standalone_mode=False)
+        assert (tmp_path / "table.csv").read_text() == table.to_csv()
+
+
+@pytest.mark.parametrize("name", ["decompose", "agreement", "entropy"])
+def test_a_probe_decodes_as_the_run_does_unless_told_otherwise(name, runs, at_home):
+    key, store = runs["encoder-decoder"]
+    model = attnscope.load(key, store=store)
+    default, greedy, forced = (
+        attnscope.run_probe(name, model, **options).table()
+        for options in ({}, {"decoding": "greedy"}, {"decoding": "teacher_forced"})
+    )
+    assert model.decoding == "greedy"
+    assert default.equals(greedy)
+    assert not default.equals(forced)
+
+
+def test_every_probe_of_the_registry_is_a_function_at_the_top():
+    for probe in attnscope.PROBES.values():
+        assert getattr(attnscope, probe.function.__name__) is probe.function

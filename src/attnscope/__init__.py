@@ -32,26 +32,45 @@ if TYPE_CHECKING:
     from attnscope.explanation import Explanation, explain
     from attnscope.loading import load
     from attnscope.models import MODELS, Attention, Trace, build, uniform
-    from attnscope.models.adapters import Adapter, WordReader
+    from attnscope.models.adapters import Adapter, WordReader, ablated
     from attnscope.models.ibm import IBMModel1
     from attnscope.models.loaded import LoadedModel
+    from attnscope.probes import PROBES, run_probe
+    from attnscope.probes.adversary import adversary
+    from attnscope.probes.agreement import agreement
     from attnscope.probes.decomposition import decompose
+    from attnscope.probes.diagnostic import diagnostic
+    from attnscope.probes.entropy import entropy
+    from attnscope.probes.erasure import erasure
     from attnscope.probes.fragility import fragility
+    from attnscope.probes.gates import gates
+    from attnscope.probes.grounding import grounding
+    from attnscope.probes.heads.ranking import head_ranking
+    from attnscope.probes.information import information
     from attnscope.probes.lexical import lexical
+    from attnscope.probes.optimal import optimal_attention
+    from attnscope.probes.plausibility import plausibility
+    from attnscope.probes.saliency import saliency
     from attnscope.probes.scores import attention_scores
+    from attnscope.probes.weight_graph import weights
+    from attnscope.probes.word_alignment import word_alignment
     from attnscope.studies import study
     from attnscope.studies.reproduce import Progress
     from attnscope.studies.result import Result
     from attnscope.tasks import CORPORA, TASKS, Batch
     from attnscope.testing import check_adapter
     from attnscope.training import TrainingSettings, evaluate
+    from attnscope.training.evaluation import bleu
     from attnscope.training.fit import fit
 
 __version__ = "0.1.0"
 __all__ = [
-    "CORPORA", "MODELS", "TASKS", "Adapter", "Attention", "Batch", "Explanation", "IBMModel1", "LoadedModel", "Trace",
-    "TrainingSettings", "WordReader", "attention_scores", "audit", "build", "check_adapter", "decompose", "evaluate",
-    "explain", "fit", "fragility", "lexical", "load", "reproduce", "study", "uniform",
+    "CORPORA", "MODELS", "PROBES", "TASKS", "Adapter", "Attention", "Batch", "Explanation", "IBMModel1",
+    "LoadedModel", "Trace", "TrainingSettings", "WordReader", "ablated", "adversary", "agreement",
+    "attention_scores", "audit", "bleu", "build", "check_adapter", "decompose", "diagnostic", "entropy", "erasure",
+    "evaluate", "explain", "fit", "fragility", "gates", "grounding", "head_ranking", "information", "lexical",
+    "load", "optimal_attention", "plausibility", "reproduce", "run_probe", "saliency", "study", "uniform",
+    "weights", "word_alignment",
 ]  # fmt: skip
 
 # Modules are imported at first use, so that `import attnscope` and `attnscope --help` do not wait for torch.
@@ -63,17 +82,33 @@ MODULES = {
     "explanation": ("Explanation", "explain"),
     "loading": ("load",),
     "models": ("MODELS", "Attention", "Trace", "build", "uniform"),
-    "models.adapters": ("Adapter", "WordReader"),
+    "models.adapters": ("Adapter", "WordReader", "ablated"),
     "models.ibm": ("IBMModel1",),
     "models.loaded": ("LoadedModel",),
+    "probes": ("PROBES", "run_probe"),
+    "probes.adversary": ("adversary",),
+    "probes.agreement": ("agreement",),
     "probes.decomposition": ("decompose",),
+    "probes.diagnostic": ("diagnostic",),
+    "probes.entropy": ("entropy",),
+    "probes.erasure": ("erasure",),
     "probes.fragility": ("fragility",),
+    "probes.gates": ("gates",),
+    "probes.grounding": ("grounding",),
+    "probes.heads.ranking": ("head_ranking",),
+    "probes.information": ("information",),
     "probes.lexical": ("lexical",),
+    "probes.optimal": ("optimal_attention",),
+    "probes.plausibility": ("plausibility",),
+    "probes.saliency": ("saliency",),
     "probes.scores": ("attention_scores",),
+    "probes.weight_graph": ("weights",),
+    "probes.word_alignment": ("word_alignment",),
     "studies": ("study",),
     "tasks": ("CORPORA", "TASKS", "Batch"),
     "testing": ("check_adapter",),
     "training": ("TrainingSettings", "evaluate", "fit"),
+    "training.evaluation": ("bleu",),
 }
 MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 

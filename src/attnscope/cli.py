@@ -233,6 +233,10 @@ def probe(
     data: Annotated[
         str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
     ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the probe, such as method=influence; may be given again."),
+    ] = None,
     checkpoint: Annotated[int | None, typer.Option(help="Of a run, the weights after this training step.")] = None,
     out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
     csv: Annotated[Path | None, typer.Option(help="Save the table here.")] = None,
@@ -247,7 +251,7 @@ def probe(
 
     choose("probe", name, PROBES, "PROBES")
     loaded = load(model, device=device, store=store, checkpoint=checkpoint)
-    answer = run_probe(name, loaded, data)
+    answer = run_probe(name, loaded, data, **_options(change or []))
     table = answer.table()
     typer.echo(_printed(table))
     if csv is not None:
@@ -320,6 +324,28 @@ def audit(
     for test in found.tests:
         typer.echo(f"  {test.label:<9} {test.sentence}")
     typer.echo(f"page: {out / 'audit.html'}")
+
+
+def _options(changes: Iterable[str]) -> dict[str, object]:
+    """Return the options of `--set name=value`, values as JSON where they are.
+
+    >>> _options(["method=influence", "draws=3"])
+    {'method': 'influence', 'draws': 3}
+    """
+    import json
+
+    from attnscope.errors import BadSetting
+
+    options: dict[str, object] = {}
+    for change in changes:
+        name, sign, value = change.partition("=")
+        if not sign:
+            raise BadSetting(f"--set takes name=value, such as method=influence, not {change!r}")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _rich_table(table: "DataFrame") -> "Table":

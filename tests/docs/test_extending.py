@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnscope import cli, studies
+from attnscope import studies
 from attnscope.errors import BadSetting
 from attnscope.lab import engines
 from attnscope.lab.configuration import KINDS
@@ -20,7 +20,7 @@ from attnscope.lab.store import Store
 from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
 from attnscope.models.inference import traces
 from attnscope.probes import PROBES
-from attnscope.studies.result import Result, verify
+from attnscope.studies.result import Result, load_results, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
@@ -177,7 +177,7 @@ def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, 
     assert verify(tmp_path / "runs" / "results") == []
     result = Result.read(tmp_path / "runs" / "results" / "guided" / "on_gold.json")
     assert studies.study("guided").finding("on_gold").draw(result.figure).axes
-    assert [result.finding for result in cli._results(tmp_path / "runs")] == ["on_gold"]
+    assert [result.finding for result in load_results(tmp_path / "runs")] == ["on_gold"]
 
 
 @pytest.mark.parametrize("name", ["guide", "spread", "guided.py", "../guided", "", "no.such.module"])

@@ -71,7 +71,7 @@ def read_off(batch):
     kinds = last_tokens(batch.source, batch.source_mask, WORDS)
     samples = Samples.of(TRANSLATOR(batch).encoder, batch.source, batch.source_mask, kinds)
     order = np.lexsort(samples.states.T)
-    kept = Samples(samples.states[order], samples.labels[order] % 2, np.arange(len(samples)), samples.kinds[order])
+    kept = Samples(samples.states[order], samples.labels[order] % 2, np.arange(len(samples)), samples.types[order])
     return fit_diagnostic(kept, DiagnosticSettings(penalty="l2", repeats=2)).weights.ravel()
 
 

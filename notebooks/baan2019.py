@@ -84,7 +84,7 @@ def reading(model):
     with torch.no_grad():
         trace = model(everything, teacher_forcing=0.0, gates=True)
     looked_up = everything.source.gather(1, everything.gold_attention.clamp(min=0))
-    tables = torch.tensor(task.source_vocabulary.encode(task.drawn.names))
+    tables = torch.tensor(task.source_vocabulary.encode(task.table_set.names))
     at_a_table = everything.target_mask & torch.isin(looked_up, tables)
     samples = Samples.of(trace.gates["decoder.reset"], looked_up, at_a_table)
     return fit_diagnostic(samples, DiagnosticSettings(penalty="l2", repeats=3))

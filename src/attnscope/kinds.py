@@ -71,7 +71,8 @@ def in_words(kind: type) -> Iterator[str]:
     elif kind in IN_WORDS:
         yield IN_WORDS[kind]
     elif inspect.isabstract(kind):
-        for one in kind.__subclasses__():
+        subclasses: list[type] = kind.__subclasses__()
+        for one in subclasses:
             yield from in_words(one)
     else:
         yield f"{kind.__name__}(…)"

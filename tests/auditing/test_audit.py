@@ -90,6 +90,7 @@ def close(one, other):
     return one == other
 
 
+@pytest.mark.slow
 def test_the_size_of_batches_changes_no_result(tmp_path):
     examples = [Example(text, str(label)) for text, label in zip(SOURCES, LABELS, strict=True)] * 2
     model = adapter("bert")

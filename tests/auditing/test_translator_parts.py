@@ -30,7 +30,6 @@ from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import tvd
 from attnscope.probes.saliency import gold_log_probability, influence
 from attnscope.tasks import Copying
-from attnscope.tasks.task import trimmed
 from attnscope.testing.clauses import half_in_training, state_changes, state_of
 from models.adapter_examples import SOURCES, TARGETS, adapter, texts
 from probes.reweighing_examples import classifier
@@ -363,10 +362,10 @@ def test_sentences_without_a_choice_of_words_count_for_nothing():
 def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
     subject = marian()
     batch = texts(subject.model).batch
-    assert torch.equal(trimmed(batch, slice(2)).source, subject.inputs.read(slice(2)).batch.source)
+    assert torch.equal(batch.rows(slice(2)).source, subject.inputs.read(slice(2)).batch.source)
     few = translator.quality(subject, Sample(subject, 2)).table[1]["mean"]
     with torch.no_grad():
-        each = gold_log_probability(subject.model(trimmed(batch, slice(2))))
-    words = trimmed(batch, slice(2)).target_mask & (trimmed(batch, slice(2)).target > 2)
+        each = gold_log_probability(subject.model(batch.rows(slice(2))))
+    words = batch.rows(slice(2)).target_mask & (batch.rows(slice(2)).target > 2)
     expected = np.mean([row[kept].mean() for row, kept in zip(each, words, strict=True)])
     assert few == pytest.approx(expected)

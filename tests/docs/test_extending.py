@@ -22,7 +22,6 @@ from attnscope.models.inference import traces
 from attnscope.probes import PROBES
 from attnscope.studies.result import Result, load_results, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
-from attnscope.tasks.task import trimmed
 from attnscope.testing import check_adapter
 from attnscope.testing.clauses import state_changes, state_of
 from attnscope.training import TrainingSettings
@@ -139,7 +138,7 @@ def test_the_spread_of_a_batch_is_that_of_its_sentences():
     task = OneToOne(min_length=1, max_length=5, test_size=10)
     batch, model = next(task.batches()), model_for(task)
     for row, found in enumerate(spread(model(batch))):
-        alone = spread(model(trimmed(batch, slice(row, row + 1))))[0]
+        alone = spread(model(batch.rows(slice(row, row + 1))))[0]
         torch.testing.assert_close(found[: len(alone)], alone)
 
 

@@ -28,7 +28,6 @@ from attnscope.probes.adversary import (
 from attnscope.probes.counterfactual import class_probabilities
 from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.tasks import Keyword
-from attnscope.tasks.task import trimmed
 from attnscope.training import TrainingSettings
 
 BATCH = texts()
@@ -45,7 +44,7 @@ def distributions(rows=50, positions=6, seed=0):
 
 
 def one_by_one(batch):
-    return [trimmed(batch, slice(i, i + 1)) for i in range(len(batch))]
+    return [batch.rows(slice(i, i + 1)) for i in range(len(batch))]
 
 
 def moved(model, batch, weights):

@@ -13,7 +13,6 @@ from attnscope.errors import BadSetting
 from attnscope.models import BagOfWords, BagOfWordsSettings, uniform
 from attnscope.probes.counterfactual import CounterfactualAttention, random_keys
 from attnscope.probes.fragility import FragilityAccumulator, fragility, permute_attention
-from attnscope.tasks.task import trimmed
 from attnscope.training import Decisions, decide
 
 BATCH = texts()
@@ -31,7 +30,7 @@ def bag_of_words():
 
 
 def in_parts(batch, size):
-    return [trimmed(batch, slice(start, start + size)) for start in range(0, len(batch), size)]
+    return [batch.rows(slice(start, start + size)) for start in range(0, len(batch), size)]
 
 
 MODELS = {

@@ -24,7 +24,6 @@ from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_forma
 from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
-from attnscope.tasks.task import trimmed
 from attnscope.testing.clauses import half_in_training, state_changes, state_of
 from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
 
@@ -93,7 +92,7 @@ def copying(count, seed=0, shortest=2):
 
 
 def one_by_one(batch):
-    return [trimmed(batch, slice(i, i + 1)) for i in range(len(batch))]
+    return [batch.rows(slice(i, i + 1)) for i in range(len(batch))]
 
 
 def diagonal_links(batch):
@@ -269,7 +268,7 @@ def test_two_halves_of_a_stream_merge_into_the_whole():
     model, batch = Planted(), copying(6)
     halves = [HeadRankingAccumulator(model), HeadRankingAccumulator(model)]
     for rank, rows in zip(halves, (slice(0, 2), slice(2, 6)), strict=True):
-        rank.update(Sentences(trimmed(batch, rows)))
+        rank.update(Sentences(batch.rows(rows)))
     halves[0].merge(halves[1])
     whole = HeadRankingAccumulator(model)
     whole.update(Sentences(batch))

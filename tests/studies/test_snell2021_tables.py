@@ -226,7 +226,7 @@ def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
     found = measure(subject)
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
     model = run.model(found["finished"], "teacher_forced")
-    sentences = run.task.draw("validation", subject.settings.sentences)
+    sentences = run.task.sample_batch("validation", subject.settings.sentences)
     lexical_agree, saliency_agree = AgreementAccumulator(), AgreementAccumulator()
     under_uniform = uniform.model(found["validation.top.best_step"], "teacher_forced")
     for row in range(len(sentences)):
@@ -257,7 +257,7 @@ def alone(batch, row):
 def test_the_sentences_are_all_there_in_batches_of_like_lengths(subject, monkeypatch):
     monkeypatch.setattr("attnscope.studies.snell2021.agreements.BATCH_SIZE", 8)
     batches = sample(subject, "validation")
-    drawn = subject.runs["standard"].task.draw("validation", subject.settings.sentences)
+    drawn = subject.runs["standard"].task.sample_batch("validation", subject.settings.sentences)
     assert sum(map(len, batches)) == len(drawn)
     assert sum(int(batch.source.sum()) for batch in batches) == int(drawn.source.sum())
     lengths = [int((batch.source_mask.sum(1) + batch.target_mask.sum(1)).max()) for batch in batches]

@@ -68,7 +68,7 @@ def test_a_range_too_narrow_to_end_in_is_refused():
 def test_all_commands_are_drawn_equally_often_before_the_end_of_a_sentence():
     """The first command of a sentence is never passed over, so it is uniform over the 90."""
     task = ExtendedSCAN()
-    first = [drawn[0] for drawn in task._draw(np.random.default_rng(0), 20_000)]
+    first = [drawn[0] for drawn in task._sample(np.random.default_rng(0), 20_000)]
     counts = np.bincount(first, minlength=90)
     expected = 20_000 / 90
     assert ((counts - expected) ** 2 / expected).sum() < 140  # chi square, 89 degrees of freedom: 0.9997 quantile

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnscope.errors import BadSetting
 from attnscope.lab.configuration import describe, rebuild
-from attnscope.tasks import END, NOWHERE, LookupTables, MissingCorpus, PublishedLookupTables, published
+from attnscope.tasks import END, NOWHERE, LookupTables, MissingCorpus, PublishedLookupTables
 from attnscope.tasks.lookup_tables import LONGER, MUCH_LONGER, PAIRS, SPLITS, Tables, kind_of
 from attnscope.tasks.text import ChangedCorpus
 
@@ -56,14 +56,14 @@ def test_the_splits_have_the_published_sizes():
 
 
 def test_every_table_is_a_bijection_and_no_two_are_alike(task):
-    assert len(set(task.drawn.outputs)) == task.tables
-    for outputs in task.drawn.outputs:
+    assert len(set(task.table_set.outputs)) == task.tables
+    for outputs in task.table_set.outputs:
         assert sorted(outputs) == list(range(2**task.bits))
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_answer_copies_the_input_and_then_looks_up_one_table_after_the_other(task, split):
-    lookup = task.drawn.mapping
+    lookup = task.table_set.mapping
     for string, tables, answer in spelled(task, split):
         assert answer[0] == string
         assert len(answer) == len(tables) + 1
@@ -88,10 +88,10 @@ def test_the_guide_is_diagonal_and_the_end_attends_to_the_full_stop():
 
 def test_training_has_every_table_alone_and_the_last_ones_only_alone(task):
     single = {(string, tables) for string, tables in asked(task, "train") if len(tables) == 1}
-    assert single == {(string, (name,)) for string in task.drawn.strings for name in task.drawn.names}
+    assert single == {(string, (name,)) for string in task.table_set.strings for name in task.table_set.names}
     composed = {name for _, tables in asked(task, "train") if len(tables) == 2 for name in tables}
-    assert composed == set(task.drawn.composed)
-    assert len(task.drawn.held_out) == task.heldout_tables
+    assert composed == set(task.table_set.composed)
+    assert len(task.table_set.held_out) == task.heldout_tables
 
 
 def test_single_tables_and_pairs_fall_into_one_split_each(task):
@@ -104,18 +104,18 @@ def test_single_tables_and_pairs_fall_into_one_split_each(task):
 def test_each_trained_pair_lacks_the_same_number_of_inputs(task):
     pairs = Counter(tables for _, tables in asked(task, "train") if len(tables) == 2)
     assert set(pairs.values()) == {2**task.bits - task.heldout_inputs}
-    assert len(pairs) == len(task.drawn.composed) ** 2 - task.heldout_compositions
+    assert len(pairs) == len(task.table_set.composed) ** 2 - task.heldout_compositions
     left_out = asked(task, "validation") | asked(task, "heldout_inputs")
     assert {tables for _, tables in left_out} <= set(pairs)
 
 
 def test_held_out_pairs_are_told_apart_by_their_tables(task):
-    last = set(task.drawn.held_out)
+    last = set(task.table_set.held_out)
     counts = {"heldout_compositions": 0, "heldout_tables": 1, "new_compositions": 2}
     for split, count in counts.items():
         assert {sum(name in last for name in tables) for _, tables in asked(task, split)} == {count}
     assert {tables for _, tables in asked(task, "heldout_tables")} == {
-        pair for pair in product(task.drawn.names, repeat=2) if kind_of(pair, task.drawn) == "heldout_tables"
+        pair for pair in product(task.table_set.names, repeat=2) if kind_of(pair, task.table_set) == "heldout_tables"
     }
 
 
@@ -127,7 +127,7 @@ def test_longer_compositions_are_as_long_and_of_the_kind_that_they_are_said_to_b
     kind = kinds.get(split, "new_compositions") if split in LONGER else split.removesuffix(str(length))
     rows = Counter(tables for _, tables, _ in spelled(task, split))
     assert {len(tables) for tables in rows} == {length}
-    assert {kind_of(tables, task.drawn) for tables in rows} == {kind}
+    assert {kind_of(tables, task.table_set) for tables in rows} == {kind}
     assert set(rows.values()) == {4}  # four of the eight inputs each
     assert len(asked(task, split)) == len(task.part(split))
 
@@ -151,11 +151,11 @@ def test_another_seed_or_epoch_has_another_order():
 
 
 def test_a_draw_is_a_random_sample_of_a_split_and_none_comes_twice():
-    drawn, again, other = (SMALL.draw("all", 20, seed) for seed in (0, 0, 1))
+    drawn, again, other = (SMALL.sample_batch("all", 20, seed) for seed in (0, 0, 1))
     assert torch.equal(drawn.source, again.source)
     assert not torch.equal(drawn.source, other.source)
     assert len({tuple(row.tolist()) for row in drawn.source}) == 20
-    assert len(SMALL.draw("all", 10**6)) == len(SMALL.part("all"))
+    assert len(SMALL.sample_batch("all", 10**6)) == len(SMALL.part("all"))
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -206,7 +206,7 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNSCOPE_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingCorpus, match=r"looked for .*lookup_tables .*Expected is .*'alignment'"):
-        published().part("training")
+        PublishedLookupTables().part("training")
 
 
 def test_published_tables_come_back_from_json():
@@ -218,25 +218,25 @@ def test_published_tables_come_back_from_json():
 @pytest.mark.parametrize("sample", ["sample1", "sample2", "sample3"])
 def test_published_splits_have_the_sizes_of_generated_ones(corpus, sample):
     corpus("lookup_tables/lookup_tables.jsonl.gz")
-    task = published(sample, end=False)
+    task = PublishedLookupTables(sample, end=False)
     assert {split: len(task.part(split)) for split in SIZES} == SIZES
     for split in (*PAIRS, "all"):
         assert len(task.part(split)) == len(LookupTables().part(split))
-    assert (task.drawn.bits, len(task.drawn.names), task.drawn.alone) == (3, 8, 2)
+    assert (task.table_set.bits, len(task.table_set.names), task.table_set.alone) == (3, 8, 2)
     assert len(task.source_vocabulary) == len(LookupTables().source_vocabulary) == 19
 
 
 @pytest.mark.corpus
 def test_published_tables_are_bijections_and_published_targets_follow_from_them(corpus):
-    task = published("sample1", end=True)
-    for outputs in task.drawn.outputs:
+    task = PublishedLookupTables("sample1", end=True)
+    for outputs in task.table_set.outputs:
         assert sorted(outputs) == list(range(8))
     files = ("lookup_tables/lookup_tables.jsonl.gz", "lookup_tables/longer_compositions.jsonl.gz")
     rows = [row for file in files for row in corpus(file) if row["sample"] == "sample1"]
     expected = {}
     for row in rows:
         *words, _ = row["source"].split()
-        assert task.drawn.answer((words[0], tuple(words[1:]))) == row["target"].split()
+        assert task.table_set.answer((words[0], tuple(words[1:]))) == row["target"].split()
         expected.setdefault(row["split"], []).append((words[0], tuple(words[1:]), row["target"].split()))
     for split, sentences in expected.items():
         assert list(spelled(task, split)) == sentences
@@ -245,14 +245,14 @@ def test_published_tables_are_bijections_and_published_targets_follow_from_them(
 @pytest.mark.corpus
 def test_the_published_alignment_is_the_guide(corpus):
     first = corpus("lookup_tables/lookup_tables.jsonl.gz")[0]
-    batch = next(published(first["sample"]).batches(first["split"], size=1))
+    batch = next(PublishedLookupTables(first["sample"]).batches(first["split"], size=1))
     assert " ".join(map(str, batch.gold_attention[0].tolist())) == first["alignment"]
 
 
 @pytest.mark.corpus
 def test_other_files_than_those_of_the_settings_are_refused(corpus):
     corpus("lookup_tables/lookup_tables.jsonl.gz")
-    task = published().resolved()
+    task = PublishedLookupTables().resolved()
     assert task.fingerprint is not None
     assert task.resolved() == task
     with pytest.raises(ChangedCorpus, match=r"lookup_tables has changed: its checksum is .*, the settings say 0{12}…"):
@@ -263,4 +263,4 @@ def test_other_files_than_those_of_the_settings_are_refused(corpus):
 def test_an_unknown_sample_is_refused(corpus):
     corpus("lookup_tables/lookup_tables.jsonl.gz")
     with pytest.raises(BadSetting, match="there is no sample 'sample9'; choose one of sample1, sample2, sample3"):
-        published("sample9").part("training")
+        PublishedLookupTables("sample9").part("training")

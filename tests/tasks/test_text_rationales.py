@@ -85,7 +85,7 @@ def test_marks_of_several_people_become_the_share_of_them(tmp_path):
     given = [{"text": f"a b c{i}", "label": i % 2, "marks": [[1, 0, 1], [1, 0, 0], [1, 0, 0], [1, 1, 0]]}
              for i in range(30)]  # fmt: skip
     task = classification(write_jsonl(tmp_path / "a.jsonl", given), rationale="marks")
-    assert task.draw("test", 1).rationale.tolist() == [[1.0, 0.25, 0.25, 0.0]]
+    assert task.sample_batch("test", 1).rationale.tolist() == [[1.0, 0.25, 0.25, 0.0]]
 
 
 def test_a_task_without_rationales_has_batches_without(file):
@@ -96,7 +96,7 @@ def test_a_task_without_rationales_has_batches_without(file):
 
 def test_rationales_travel_with_their_batch(file):
     task = classification(file)
-    batch = task.draw("training", 5)
+    batch = task.sample_batch("training", 5)
     wide = batch.widened(30, 3)
     assert wide.rationale.shape == wide.source.shape
     assert torch.equal(wide.rationale[:, : batch.source.shape[1]], batch.rationale)
@@ -107,7 +107,7 @@ def test_rationales_travel_with_their_batch(file):
     assert batch.rationale.any()
     copy.copy_from(batch)
     assert torch.equal(copy.rationale, batch.rationale)
-    both = stack_batches([batch, task.draw("training", 5, seed=1)])
+    both = stack_batches([batch, task.sample_batch("training", 5, seed=1)])
     assert both.rationale.shape == both.source.shape
 
 

@@ -75,7 +75,7 @@ def test_the_special_words_of_the_source_are_a_setting(review_file, special, fir
 def test_several_fields_make_one_text(tmp_path):
     rows = [{"title": f"t{i}", "text": f"x{i}", "label": i % 2} for i in range(30)]
     task = classification(write_jsonl(tmp_path / "a.jsonl", rows), text=("title", "text"))
-    assert all(t[1:] == x[1:] for t, x, _ in sentences(task, task.draw("training", 9)))
+    assert all(t[1:] == x[1:] for t, x, _ in sentences(task, task.sample_batch("training", 9)))
 
 
 def test_a_translation_ends_on_both_sides(pair_file):
@@ -152,10 +152,10 @@ def test_padding_is_masked(review_file):
 
 def test_a_draw_is_a_random_sample_and_not_the_shortest(review_file):
     task = classification(review_file)
-    drawn = task.draw("training", 20)
+    drawn = task.sample_batch("training", 20)
     assert len(set(sentences(task, drawn))) > 1
     assert drawn.source_mask.sum() > next(task.batches("training", 20)).source_mask.sum()
-    assert len(task.draw("test", 10**6)) == len(task.part("test"))
+    assert len(task.sample_batch("test", 10**6)) == len(task.part("test"))
 
 
 def test_no_source_of_a_translation_is_in_two_parts(pair_file):

@@ -62,7 +62,7 @@ def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
 def test_some_sentences_are_those_of_a_draw_shortest_first(task):
     oracle = Oracle(task)
     assert bleu(oracle, task, "training", max_sentences=9, batch_size=4).sentences == 9
-    assert oracle.seen == sorted(task.draw("training", 9).source_mask.sum(1).tolist())
+    assert oracle.seen == sorted(task.sample_batch("training", 9).source_mask.sum(1).tolist())
 
 
 def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):

@@ -29,7 +29,7 @@ from attnscope.models.inference import Model, device_of, evaluating, module_of, 
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
 from attnscope.tasks.finite import FiniteTask
-from attnscope.tasks.task import Task, trimmed
+from attnscope.tasks.task import Task
 from attnscope.tasks.text.rows import UNSPLIT, Row, read_lines
 from attnscope.tasks.text.sources import HF_PREFIX, find_corpus, read_corpus
 from attnscope.tasks.text.tasks import TextTask
@@ -208,7 +208,7 @@ class TaskInputs(Inputs):
         return len(self.sentences)
 
     def read(self, rows: slice) -> Texts:
-        batch = trimmed(self.sentences, rows)
+        batch = self.sentences.rows(rows)
         source = words_of(batch.source, batch.source_mask, self.task.source_vocabulary)
         return Texts(batch, source, words_of(batch.target, batch.target_mask, self.task.target_vocabulary), cut=0)
 
@@ -300,7 +300,9 @@ def of_task(model: Model, task: Task, split: str, max_texts: int | None, seed: i
     """Return sentences of a task: sampled from a corpus, the first ones of a synthetic task, which has no order."""
     check_vocabulary(model, task)
     count = max_texts or sum(len(batch) for batch in task.batches(split))
-    sentences = task.draw(split, count, seed) if isinstance(task, FiniteTask) else next(task.batches(split, count))
+    sentences = (
+        task.sample_batch(split, count, seed) if isinstance(task, FiniteTask) else next(task.batches(split, count))
+    )
     name = task.file if isinstance(task, TextTask) else type(task).__name__
     return TaskInputs(task, sentences, Origin(name, split))
 
@@ -489,7 +491,8 @@ def alignment_of(row: Row) -> tuple[Links, Links] | None:
             sure, possible = ([(int(m[1]), int(m[3])) for m in links if m and m[2] == mark] for mark in "-p")
             require(all(links), f"{given!r} is not of the form 0-0 1p2")
         else:
-            sure, possible = ([(int(s), int(t)) for s, t in pairs] for pairs in (given, row.fields.get(POSSIBLE) or ()))
+            both = (given, row.fields.get(POSSIBLE) or ())
+            sure, possible = ([(int(s), int(t)) for s, t in pairs] for pairs in both)  # type: ignore[attr-defined]
     except (BadSetting, TypeError, ValueError) as error:
         raise row.wrong(f"{ALIGNMENT!r} holds no word alignment ({error})") from error
     return frozenset(sure), frozenset(possible)

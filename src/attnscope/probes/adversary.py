@@ -33,7 +33,6 @@ from attnscope.models.inputs import Data, as_batches
 from attnscope.probes.counterfactual import CounterfactualAttention, trace_and_mask
 from attnscope.probes.divergences import MAX_JSD, jsd, safe_log, tvd
 from attnscope.tasks.batch import Batch
-from attnscope.tasks.task import trimmed
 
 if TYPE_CHECKING:
     from matplotlib.collections import PolyCollection
@@ -203,11 +202,11 @@ def search_token_adversaries(
         max_probabilities: That are held at a time.
     """
     chosen = settings or SearchSettings()
-    vocabulary = trace_and_mask(model, trimmed(batch, slice(1)))[0].logits.shape[-1]
+    vocabulary = trace_and_mask(model, batch.rows(slice(1)))[0].logits.shape[-1]
     at_once = max(1, max_probabilities // (chosen.restarts * batch.target.shape[1] * vocabulary))
     parts = []
     for first in range(0, len(batch), at_once):
-        some = trimmed(batch, slice(first, first + at_once))
+        some = batch.rows(slice(first, first + at_once))
         searched = tokens[first : first + at_once, : some.target.shape[1]]
         counterfactual = CounterfactualAttention.of(model, some, tokens=searched)
         parts.append(verify(counterfactual, maximise_distance(counterfactual, chosen, nearby=True), chosen.epsilon))

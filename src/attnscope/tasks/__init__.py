@@ -1,7 +1,7 @@
 """What is to be learned?"""
 
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
-from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables, published
+from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables
 from attnscope.tasks.scan import ExtendedSCAN, Scan
 from attnscope.tasks.synthetic import Copying, Keyword, OneToOne, ReversedOneToOne, Sorting
 from attnscope.tasks.task import SPLITS, SyntheticTask, Task
@@ -33,5 +33,5 @@ __all__ = [
     "CORPORA", "END", "NOWHERE", "PAD", "SPECIALS", "SPLITS", "START", "TASKS", "Batch", "Classification", "Copying",
     "ExtendedSCAN", "Keyword", "LookupTables", "MissingCorpus", "OneToOne", "Preparation", "PublishedLookupTables",
     "ReversedOneToOne", "Scan", "Sorting", "Splits", "Subwords", "SyntheticTask", "Task", "TextTask", "Translation",
-    "Vocabulary", "Words", "initial_embedding", "pad", "published", "statistics",
+    "Vocabulary", "Words", "initial_embedding", "pad", "statistics",
 ]  # fmt: skip

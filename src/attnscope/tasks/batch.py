@@ -14,6 +14,13 @@ PAD, END, START = 0, 1, 2
 SPECIALS = ("<pad>", "<end>", "<start>")
 NOWHERE = -1  # in gold attention: no source position is known for this step
 
+# The tensors of a batch: what each is padded with, and which have one value for each source position.
+PADDING = {
+    "source": PAD, "source_mask": False, "target": PAD, "target_mask": False, "gold_attention": NOWHERE,
+    "rationale": 0.0, "source_special": True,
+}  # fmt: skip
+SOURCE_SIDE = ("source", "source_mask", "rationale", "source_special")
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -86,22 +93,21 @@ class Batch:
         return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
 
     def widened(self, source: int, target: int, sentences: int | None = None) -> "Batch":
-        """The same sentences with padding up to these widths, and up to so many sentences."""
+        """Return the same sentences, padded to these widths and to so many sentences."""
         more = 0 if sentences is None else sentences - self.source.shape[-2]
-        at_source, at_target = (
-            (0, width - words.shape[-1], 0, more) for width, words in ((source, self.source), (target, self.target))
-        )
+        widths = {name: source if name in SOURCE_SIDE else target for name in PADDING}
         return Batch(
-            source=extend(self.source, at_source, value=PAD),
-            source_mask=extend(self.source_mask, at_source, value=False),
-            target=extend(self.target, at_target, value=PAD),
-            target_mask=extend(self.target_mask, at_target, value=False),
-            gold_attention=None
-            if self.gold_attention is None
-            else extend(self.gold_attention, at_target, value=NOWHERE),
-            rationale=None if self.rationale is None else extend(self.rationale, at_source, value=0.0),
-            source_special=None if self.source_special is None else extend(self.source_special, at_source, value=True),
+            **{
+                name: extend(value, (0, widths[name] - value.shape[-1], 0, more), value=PADDING[name])
+                for name, value in self.tensors().items()
+            }
         )
+
+    def rows(self, chosen: slice) -> "Batch":
+        """Return some sentences, without columns that are padding in all of them."""
+        source, target = (int(mask[chosen].sum(1).max()) for mask in (self.source_mask, self.target_mask))
+        tensors = self.tensors().items()
+        return Batch(**{name: value[chosen, : source if name in SOURCE_SIDE else target] for name, value in tensors})
 
     def copy_from(self, other: "Batch") -> None:
         """Copy the tensors of another batch of the same shape."""
@@ -110,7 +116,7 @@ class Batch:
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = PAD, kind: type = np.int64) -> tuple[Tensor, Tensor]:
-    """Rows of different lengths as one tensor, and the mask of what is no padding."""
+    """Return rows of different lengths as one tensor, and the mask of what is no padding."""
     long = lengths(rows)
     mask = np.arange(long.max()) < long[:, None]  # rows x longest
     padded: np.ndarray = np.full(mask.shape, fill, dtype=kind)

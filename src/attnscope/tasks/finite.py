@@ -100,9 +100,9 @@ class Sentences:
     def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
         source, source_mask = pad([self.source[i] for i in chosen])
         target, target_mask = pad([self.target[i] for i in chosen])
-        guide = pad([self.gold_attention[i] for i in chosen], NOWHERE)[0] if self.gold_attention else None
+        gold = pad([self.gold_attention[i] for i in chosen], NOWHERE)[0] if self.gold_attention else None
         rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
-        return Batch(source, source_mask, target, target_mask, guide, rationale)
+        return Batch(source, source_mask, target, target_mask, gold, rationale)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class FiniteTask(Task):
         for start in range(0, len(part), size):
             yield part.batch(part.order[start : start + size])
 
-    def draw(self, split: str, count: int, seed: int = 0) -> Batch:
+    def sample_batch(self, split: str, count: int, seed: int = 0) -> Batch:
         """Some sentences at random, none twice; all of them if there are no more."""
         part = self.part(split)
         return part.batch(np.random.default_rng(seed).permutation(len(part))[:count])

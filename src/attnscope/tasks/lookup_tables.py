@@ -19,7 +19,6 @@ from attnscope.errors import choose, require
 from attnscope.files import Malformed
 from attnscope.tasks.batch import END, Vocabulary
 from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
-from attnscope.tasks.task import SameTask
 from attnscope.tasks.text.rows import SPLIT, Row
 from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 
@@ -106,7 +105,7 @@ class TableTask(FiniteTask):
 
     @property
     @abstractmethod
-    def drawn(self) -> Tables:
+    def table_set(self) -> Tables:
         """The tables themselves."""
 
     @abstractmethod
@@ -114,11 +113,11 @@ class TableTask(FiniteTask):
 
     @property
     def source_vocabulary(self) -> Vocabulary:
-        return query_vocabulary(self.drawn.bits, len(self.drawn.names))
+        return query_vocabulary(self.table_set.bits, len(self.table_set.names))
 
     @property
     def target_vocabulary(self) -> Vocabulary:
-        return answer_vocabulary(self.drawn.bits)
+        return answer_vocabulary(self.table_set.bits)
 
     def part(self, split: str) -> Sentences:
         return encode_split(self._resolved, choose("split", MEANING.get(split, split), SPLITS))
@@ -171,18 +170,18 @@ class LookupTables(TableTask):
             require(taken < count, f"{name}={taken} leaves none of the {count} {what}")
 
     @property
-    def drawn(self) -> Tables:
+    def table_set(self) -> Tables:
         return sample_tables(self.bits, self.tables, self.heldout_tables, self.seed)
 
     def questions(self, split: str) -> list[Query]:
         if split in PAIRS:
             return self._pairs[split]
-        return longer_queries(self.drawn, split, self.seed)
+        return longer_queries(self.table_set, split, self.seed)
 
     @cached_property
     def _pairs(self) -> dict[str, list[Query]]:
         """Every single table and every pair, each in one split."""
-        random, tables = np.random.default_rng((self.seed, 1)), self.drawn
+        random, tables = np.random.default_rng((self.seed, 1)), self.table_set
         shuffled = sample(list(product(tables.composed, repeat=2)), None, random)
         kept, held = shuffled[: -self.heldout_compositions], shuffled[-self.heldout_compositions :]
         inputs = [(pair, sample(tables.strings, None, random)) for pair in kept]
@@ -204,7 +203,7 @@ class LookupTables(TableTask):
 @lru_cache(maxsize=256)
 def encode_split(task: TableTask, split: str) -> Sentences:
     """A split in numbers; equal settings share it."""
-    sentences = [encode_query(question, task.drawn, task.end) for question in task.questions(split)]
+    sentences = [encode_query(question, task.table_set, task.end) for question in task.questions(split)]
     return Sentences.of(sentences if split == "train" else subsample(sentences, task.test_size))
 
 
@@ -323,12 +322,12 @@ class PublishedLookupTables(TableTask):
     def __post_init__(self) -> None:
         check_test_size(self.test_size)
 
-    def resolved(self: SameTask) -> SameTask:
+    def resolved(self) -> "PublishedLookupTables":
         found = corpus_fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint)
         return replace(self, fingerprint=found)
 
     @cached_property
-    def drawn(self) -> Tables:
+    def table_set(self) -> Tables:
         """The tables themselves, as far as the training sentences with one table tell."""
         training = self.rows("train")
         seen = {(row.composition[0], row.question[0]): row.answer[1] for row in training if len(row.composition) == 1}
@@ -343,19 +342,14 @@ class PublishedLookupTables(TableTask):
 
     def questions(self, split: str) -> list[Query]:
         if split in LONGER or split == "all":
-            return longer_queries(self.drawn, split, seed=0)
-        return [row.checked(self.drawn) for row in self.rows(split)]
+            return longer_queries(self.table_set, split, seed=0)
+        return [row.checked(self.table_set) for row in self.rows(split)]
 
     def rows(self, split: str) -> "list[PublishedRow]":
         file = "lookup_tables.jsonl.gz" if split in PAIRS else "longer_compositions.jsonl.gz"
         samples = read_published(f"{self.folder}/{file}", self._resolved.fingerprint)
         splits = samples[choose("sample", self.sample, samples)]
         return splits[choose("split", split, splits)]
-
-
-def published(sample: str = "sample1", end: bool = True) -> PublishedLookupTables:
-    """The task of the published files; baan2019 has sample1 and end=False."""
-    return PublishedLookupTables(sample, end)
 
 
 @dataclass(frozen=True)

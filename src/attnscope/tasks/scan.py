@@ -18,7 +18,7 @@ import numpy as np
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, Batch, Vocabulary
 from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
-from attnscope.tasks.task import SameTask, SyntheticTask, check_lengths
+from attnscope.tasks.task import SyntheticTask, check_lengths
 from attnscope.tasks.text.rows import SPLIT, Row
 from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 
@@ -75,7 +75,7 @@ class Scan(FiniteTask):
         fields = "'split', 'source', 'target'" + (" and 'alignment'" if self.gold_attention else "")
         return f"JSON lines packed with gzip, with the fields {fields}"
 
-    def resolved(self: SameTask) -> SameTask:
+    def resolved(self) -> "Scan":
         return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
 
     @property
@@ -247,11 +247,13 @@ class ExtendedSCAN(SyntheticTask):
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         kept: list[list[int]] = []
         while len(kept) < size:
-            kept += [drawn for drawn in self._draw(random, size) if self._fits(drawn)]
-        return self._assemble(kept[:size])
+            sampled = self._sample(random, size)
+            kept += [each for each in sampled if self._lengths[each, 0].sum() <= self.max_source_length]
+        sources, targets, gold = zip(*map(self._encode, kept[:size]), strict=True)
+        return Sentences(sources, targets, gold).batch(range(size))
 
-    def _draw(self, random: np.random.Generator, size: int) -> list[list[int]]:
-        """Many sentences at once: each a list of commands with shortest <= actions <= longest in all."""
+    def _sample(self, random: np.random.Generator, size: int) -> list[list[int]]:
+        """Sample sentences: each a list of commands with min_length to max_length actions in all."""
         chosen: list[list[int]] = [[] for _ in range(size)]
         actions = np.zeros(size, dtype=np.int64)
         while (open_ := np.flatnonzero(actions < self.min_length)).size:
@@ -263,17 +265,10 @@ class ExtendedSCAN(SyntheticTask):
                 chosen[sentence].append(command)
         return chosen
 
-    def _fits(self, drawn: list[int]) -> bool:
-        return bool(self._lengths[drawn, 0].sum() <= self.max_source_length)
-
-    def _assemble(self, sentences: list[list[int]]) -> Batch:
-        sources, targets, guides = zip(*map(self._spelled, sentences), strict=True)
-        return Sentences(sources, targets, guides).batch(range(len(sentences)))
-
-    def _spelled(self, commands: list[int]) -> list[np.ndarray]:
-        """A sentence in numbers: words, actions, and for each action the position of the word that called for it."""
-        drawn = [*commands, len(self._commands)]  # and the end
-        starts = np.cumsum([0, *self._lengths[drawn[:-1], 0]])
-        words, actions, callers = zip(*(self._pieces[i] for i in drawn), strict=True)
-        guide = [caller + start for caller, start in zip(callers, starts, strict=True)]
-        return [np.concatenate(words), np.concatenate(actions), np.concatenate(guide)]
+    def _encode(self, commands: list[int]) -> list[np.ndarray]:
+        """Return token ids of words and actions, and for each action the position of the word that called for it."""
+        ended = [*commands, len(self._commands)]
+        starts = np.cumsum([0, *self._lengths[commands, 0]])
+        words, actions, callers = zip(*(self._pieces[i] for i in ended), strict=True)
+        gold = [caller + start for caller, start in zip(callers, starts, strict=True)]
+        return [np.concatenate(words), np.concatenate(actions), np.concatenate(gold)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, Batch, Vocabulary
-from attnscope.tasks.task import SyntheticTask, check_lengths, lengths_between
+from attnscope.tasks.task import SyntheticTask, check_lengths
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class OneToOne(SyntheticTask):
         return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        lengths = lengths_between(self.min_length, self.max_length, random, size)
+        lengths = torch.from_numpy(random.integers(self.min_length, self.max_length + 1, size))
         letters = torch.from_numpy(random.integers(0, self.num_words, (size, int(lengths.max()))))
         order = self.order(letters, lengths)  # size x longest: which source position each target word comes from
         return assemble(letters, order, lengths)
@@ -78,9 +78,9 @@ def assemble(letters: Tensor, order: Tensor, lengths: Tensor) -> Batch:
         row = torch.cat([numbers + len(SPECIALS), torch.zeros(size, 1, dtype=numbers.dtype)], 1)
         return row.masked_fill(~mask, PAD).masked_fill(ends, END)
 
-    guide = torch.cat([order, torch.zeros(size, 1, dtype=order.dtype)], 1)
-    guide = torch.where(ends, lengths[:, None], guide).masked_fill(~mask, NOWHERE)
-    return Batch(finish(letters), mask, finish(letters.gather(1, order)), mask.clone(), guide)
+    gold = torch.cat([order, torch.zeros(size, 1, dtype=order.dtype)], 1)
+    gold = torch.where(ends, lengths[:, None], gold).masked_fill(~mask, NOWHERE)
+    return Batch(finish(letters), mask, finish(letters.gather(1, order)), mask.clone(), gold)
 
 
 Distribution = Callable[[np.random.Generator, int, int, int], np.ndarray]  # size, length, words -> size x length

@@ -1,4 +1,4 @@
-"""What must a task give? Batches to learn from and to measure on, every one of which follows from a seed."""
+"""What a task is: vocabularies, and batches for training and evaluation that follow from a seed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from attnscope.errors import choose, require
 from attnscope.kinds import check_kinds
@@ -64,33 +62,11 @@ class SyntheticTask(Task):
         # All at once, then cut: the batch size changes nothing.
         everything = self.sample(np.random.default_rng((stream, 0)), self.test_size)
         for start in range(0, self.test_size, size):
-            yield trimmed(everything, slice(start, start + size))
-
-
-def trimmed(batch: Batch, rows: slice) -> Batch:
-    """Some rows of a batch, without columns that are padding in all of them."""
-    source, target = longest(batch.source_mask[rows]), longest(batch.target_mask[rows])
-    return Batch(
-        source=batch.source[rows, :source],
-        source_mask=batch.source_mask[rows, :source],
-        target=batch.target[rows, :target],
-        target_mask=batch.target_mask[rows, :target],
-        gold_attention=None if batch.gold_attention is None else batch.gold_attention[rows, :target],
-        rationale=None if batch.rationale is None else batch.rationale[rows, :source],
-        source_special=None if batch.source_special is None else batch.source_special[rows, :source],
-    )
+            yield everything.rows(slice(start, start + size))
 
 
 def check_size(size: int) -> None:
     require(size > 0, f"a batch needs at least one sentence, not {size}")
-
-
-def longest(mask: Tensor) -> int:
-    return int(mask.sum(1).max())
-
-
-def lengths_between(min_length: int, max_length: int, random: np.random.Generator, size: int) -> Tensor:
-    return torch.from_numpy(random.integers(min_length, max_length + 1, size))
 
 
 def check_lengths(min_length: int, max_length: int) -> None:

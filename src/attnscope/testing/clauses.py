@@ -15,7 +15,6 @@ from attnscope.models.inference import evaluating
 from attnscope.models.trace import Attention, Intervention, Interventions, Trace
 from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
 from attnscope.tasks.batch import SPECIALS, START, Batch
-from attnscope.tasks.task import trimmed
 
 TOLERANCE = 1e-5  # of the largest number compared, or of one if that is larger
 
@@ -241,7 +240,7 @@ def decoder_is_given_only_earlier_tokens(case: Case) -> Iterator[str]:
 
 def a_batch_is_its_sentences(case: Case) -> Iterator[str]:
     for i in range(len(case.batch)):
-        alone = case.run(batch=trimmed(case.batch, slice(i, i + 1)))
+        alone = case.run(batch=case.batch.rows(slice(i, i + 1)))
         yield from differences(case, alone, i, f"sentence {i} alone")
 
 

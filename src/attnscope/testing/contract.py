@@ -8,7 +8,6 @@ from attnscope.errors import AttnscopeError, require
 from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import Batch
-from attnscope.tasks.task import trimmed
 from attnscope.testing.clauses import (
     TOLERANCE,
     Case,
@@ -58,7 +57,7 @@ def quick_check(model: Model, batch: Batch) -> None:
     It takes four passes over the first few sentences, so it can run before every audit.
     """
     module = module_of(model)
-    few = trimmed(batch, slice(QUICK_SENTENCES)).to(device_of(module))
+    few = batch.rows(slice(QUICK_SENTENCES)).to(device_of(module))
     for sentence in violations(module, few, TOLERANCE, QUICK):
         raise BrokenContract(
             f"{type(module).__name__} does not keep the contract of an adapter: {sentence} "

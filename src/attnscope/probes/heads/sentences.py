@@ -18,7 +18,7 @@ from attnscope.models.inference import Model, device_of, module_of, with_predict
 from attnscope.models.inputs import Data, Inputs, as_batches
 from attnscope.probes.accumulator import Accumulator
 from attnscope.tasks.batch import END, START, Batch
-from attnscope.tasks.task import Task, trimmed
+from attnscope.tasks.task import Task
 
 MAX_COLUMNS = 4  # panels side by side
 MAX_ANNOTATED = 16  # cells that show their value
@@ -44,7 +44,7 @@ class Sentences:
         return len(self.batch)
 
     def first(self, count: int) -> "Sentences":
-        batch = trimmed(self.batch, slice(count))
+        batch = self.batch.rows(slice(count))
         sides = (self.source, batch.source), (self.target, batch.target)
         return Sentences(batch, *(None if words is None else first_words(words, *ids.shape) for words, ids in sides))
 

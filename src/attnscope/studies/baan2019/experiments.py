@@ -14,7 +14,6 @@ from attnscope.models import PRESETS, EncoderDecoder, EncoderDecoderSettings, Tr
 from attnscope.models.inference import traces
 from attnscope.studies.finding import Case, Profile, published_by
 from attnscope.tasks import Batch, LookupTables, MissingCorpus, PublishedLookupTables
-from attnscope.tasks import published as published_tables
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.objectives import Guidance
 
@@ -66,7 +65,7 @@ PROFILES = {
 def task(sizes: Sizes) -> PublishedLookupTables | LookupTables:
     """Return the published sentences of the paper, without an end token; where they are missing, sampled ones."""
     try:
-        return published_tables("sample1", end=False).resolved()
+        return PublishedLookupTables("sample1", end=False).resolved()
     except MissingCorpus:
         return LookupTables(end=False)
 

@@ -133,7 +133,7 @@ def feature_labels(
     (footnote 7). Padding, the full stop and NOWHERE have the lowest ids.
     """
     if feature == "current table":
-        tables = torch.tensor(task.source_vocabulary.encode(task.drawn.names), device=words.device)
+        tables = torch.tensor(task.source_vocabulary.encode(task.table_set.names), device=words.device)
         return words, torch.isin(words, tables)
     return torch.arange(words.shape[1], device=words.device).expand_as(words), words > END
 

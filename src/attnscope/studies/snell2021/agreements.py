@@ -27,7 +27,6 @@ from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.studies.finding import Measurement, TrainedCase
 from attnscope.tasks import SPECIALS, Batch, Classification, TextTask, Translation
-from attnscope.tasks.task import trimmed
 from attnscope.training.evaluation import Bleu, bleu
 
 METRICS = ("top", "kendall")  # the top 5 % of eq. 10; Kendall's τ
@@ -186,11 +185,11 @@ def measure(subject: TrainedCase) -> Measurement:
 
 def sample(subject: TrainedCase, split: str) -> list[Batch]:
     """Return sampled sentences, in batches of similar lengths."""
-    sampled = task_of(subject).draw(split, subject.settings.sentences, SAMPLE_SEED)
+    sampled = task_of(subject).sample_batch(split, subject.settings.sentences, SAMPLE_SEED)
     order = (sampled.source_mask.sum(1) + sampled.target_mask.sum(1)).argsort(stable=True)
     ordered = replace(sampled, **{name: value[order] for name, value in sampled.tensors().items()})
     starts = range(0, len(ordered), BATCH_SIZE)
-    return [trimmed(ordered, slice(start, start + BATCH_SIZE)).to(subject.device) for start in starts]
+    return [ordered.rows(slice(start, start + BATCH_SIZE)).to(subject.device) for start in starts]
 
 
 def task_of(subject: TrainedCase) -> TextTask:

@@ -58,7 +58,7 @@ def measure(subject: TrainedCase[CountSettings]) -> Measurement:
         "one step": counted.posteriors(sentence)[0].T.numpy(),
         "EM": fitted.posteriors(sentence)[0].T.numpy(),
     }
-    batch = without_end_tokens(task.draw("validation", NUM_CHECKED))
+    batch = without_end_tokens(task.sample_batch("validation", NUM_CHECKED))
     return {**alignment_agreement(counted, fitted, batch), "picture": picture}
 
 

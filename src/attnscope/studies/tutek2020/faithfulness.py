@@ -31,7 +31,6 @@ from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unles
 from attnscope.studies.tutek2020.decisions import batches_on_device, token_grounding, trained_classifier
 from attnscope.studies.tutek2020.experiments import Sizes
 from attnscope.tasks import SPECIALS, Batch, Classification
-from attnscope.tasks.task import trimmed
 from attnscope.tasks.text import UNKNOWN
 from attnscope.training.evaluation import decide
 
@@ -84,11 +83,11 @@ def measure(subject: TrainedCase[FaithfulnessSettings]) -> Measurement:
 
 def sample_texts(task: Classification, count: int, device: str) -> list[Batch]:
     """Return some texts of the test split, in batches of similar lengths."""
-    sample = task.draw("test", count, SAMPLE_SEED)
+    sample = task.sample_batch("test", count, SAMPLE_SEED)
     order = sample.source_mask.sum(1).argsort(stable=True)
     ordered = replace(sample, **{name: value[order] for name, value in sample.tensors().items()})
     size = BATCH_SIZE[device]
-    return [trimmed(ordered, slice(start, start + size)).to(device) for start in range(0, len(ordered), size)]
+    return [ordered.rows(slice(start, start + size)).to(device) for start in range(0, len(ordered), size)]
 
 
 # Indicative words ----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
 def measure(subject: TrainedCase[SentenceSettings]) -> Measurement:
     task = subject.runs[BASE].task
     assert isinstance(task, Classification)
-    batch = task.draw(subject.settings.split, 10**9)  # all of them, as one batch
+    batch = task.sample_batch(subject.settings.split, 10**9)  # all of them, as one batch
     predicted = {model: token_predictions(run, batch) for model, run in subject.runs.items()}
     positive = {model: token_predictions(run, batch, number=1) for model, run in subject.runs.items()}
     base = predicted[BASE]

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from attnscope.files import Malformed
 from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import END, SPECIALS, START, Vocabulary
 from attnscope.tasks.finite import FiniteTask
-from attnscope.tasks.task import SameTask
 from attnscope.tasks.text.corpus import Corpus, Pair, Part, SpecialTokens, TokenizedSplit, as_text, tokenize_split
 from attnscope.tasks.text.preparation import PARTS, Preparation, Splits, split_rows
 from attnscope.tasks.text.rows import Row, format_name
@@ -20,6 +20,7 @@ from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
 from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, Words
 
 CACHED_CORPORA = 8  # corpora in memory
+Text = TypeVar("Text", bound="TextTask")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TextTask(FiniteTask):
         names = ", ".join(repr(name) for name in (*self.fields(), self.splits.field))
         return f"{format_name(self.file)}, with the fields {names} (the last one may be missing)"
 
-    def resolved(self: SameTask) -> SameTask:
+    def resolved(self: Text) -> Text:
         return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
 
     @property

@@ -96,7 +96,10 @@ def aligned_pair(row: CorpusRow, preparation: Preparation) -> AlignedPair:
     source, target = row.text("source"), row.text("target")
     if isinstance(source, str) or isinstance(target, str):
         raise row.wrong("gold alignments need sentences as lists of words, not as strings")
-    gold = GoldAlignment.of(row.field("alignment"), row.field("possible"))
+    sure, possible = row.field("alignment"), row.field("possible")
+    if not isinstance(sure, list) or not isinstance(possible, list):
+        raise row.wrong("alignment and possible are lists of pairs [source, target]")
+    gold = GoldAlignment.of(sure, possible)
     return AlignedPair(Side.of(source, preparation), Side.of(target, preparation), gold)
 
 

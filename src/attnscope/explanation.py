@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.files import read_json
 from attnscope.loading import load
 from attnscope.models.adapters.readers import Label, Text
-from attnscope.models.capabilities import EmbedsSource, ReadsOut, needs
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut, needs
 from attnscope.models.inference import device_of, module_of
 from attnscope.models.loaded import LoadedModel
 from attnscope.models.trace import Trace
@@ -145,9 +145,9 @@ def compute_scores(
     module = module_of(model)
     functions: dict[str, tuple[Callable[[], Tensor], tuple[type, ...]]] = {
         ATTENTION: (lambda: attention_scores(trace).values, ()),
-        LEAVE_ONE_OUT: (lambda: leave_one_out(module, batch).values, ()),
-        GRADIENT: (lambda: gradient_times_input(module, batch).values, (EmbedsSource,)),
-        LEXICAL: (lambda: lexical_scores(module, trace).probability, (ReadsOut,)),
+        LEAVE_ONE_OUT: (lambda: leave_one_out(cast(GivesTrace, module), batch).values, (GivesTrace,)),
+        GRADIENT: (lambda: gradient_times_input(cast(EmbedsSource, module), batch).values, (EmbedsSource,)),
+        LEXICAL: (lambda: lexical_scores(cast(ReadsOut, module), trace).probability, (ReadsOut,)),
     }
     scores, missing = dict[str, Tensor](), dict[str, str]()
     for name, (compute, capabilities) in functions.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import attnscope
 from attnscope import studies
 from attnscope.errors import BadSetting
 from attnscope.lab import engines
@@ -210,3 +211,12 @@ def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
     shown = capsys.readouterr().out
     for name in ("study guided", "on_gold", "doubling", "cosine", "spread"):
         assert name in shown
+
+
+# The adapter ------------------------------------------------------------------------------------------------------
+
+
+def test_the_adapter_keeps_the_contract_and_reads_texts():
+    model = attnscope.load(import_module("adapter").model())
+    check_adapter(model.module, [model.read(["a fine film", "dull"], ["yes", "no"]).batch])
+    assert model.trace(["a fine film"]).source_tokens == (("a", "fine", "film"),)

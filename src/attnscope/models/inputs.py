@@ -491,8 +491,8 @@ def alignment_of(row: Row) -> tuple[Links, Links] | None:
             sure, possible = ([(int(m[1]), int(m[3])) for m in links if m and m[2] == mark] for mark in "-p")
             require(all(links), f"{given!r} is not of the form 0-0 1p2")
         else:
-            both = (given, row.fields.get(POSSIBLE) or ())
-            sure, possible = ([(int(s), int(t)) for s, t in pairs] for pairs in both)  # type: ignore[attr-defined]
+            sides = cast(list[Iterable[tuple[int, int]]], [given, row.fields.get(POSSIBLE) or ()])
+            sure, possible = ([(int(s), int(t)) for s, t in pairs] for pairs in sides)
     except (BadSetting, TypeError, ValueError) as error:
         raise row.wrong(f"{ALIGNMENT!r} holds no word alignment ({error})") from error
     return frozenset(sure), frozenset(possible)

@@ -1,9 +1,12 @@
 """The second pass: merging, padding, rare words, held-out data; variances, angles, principal axes, predictability."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from decomposition_examples import (
+    WORDS,
     Tiny,
     batch_of,
     padded,
@@ -23,6 +26,7 @@ from attnscope.probes.decomposition import (
     cosines,
     mean_angles,
     principal_axes,
+    readout_alignment,
 )
 
 
@@ -125,6 +129,23 @@ def test_word_variance_is_numpys_on_all_states_of_the_word() -> None:
             assert variance.before[head, word].item() == pytest.approx(before.var(axis=0).sum(), rel=1e-9)
             assert int(variance.counts[word]) == len(before)
     torch.testing.assert_close(variance.mean, variance.ratio[:, 3:7].mean(1))  # of words proper
+
+
+def test_special_tokens_are_those_the_batch_marks_where_token_ids_are_a_models_own() -> None:
+    """Words have the ids 0 to 3 and the end token 6, as in a tokenizer of its own."""
+    model, own_ids = Tiny().eval(), torch.tensor([4, 6, 5, 0, 1, 2, 3])
+    traces = [model(random_batch(30, seed=seed)) for seed in (5, 6)]
+    renamed = [replace(one, source=own_ids[one.source], source_special=one.source < 3) for one in traces]
+    components, own = fitted(*traces), fitted(*renamed)
+    plain, variance = (measured(*one).encoder.variance for one in ((components, *traces), (own, *renamed)))
+    assert variance.is_word.tolist() == [True] * 4 + [False] * 3
+    torch.testing.assert_close(variance.mean, plain.mean)
+    torch.testing.assert_close(variance.mean, variance.ratio[:, :4].mean(1))
+    readout = torch.randn(WORDS, 4, generator=torch.Generator().manual_seed(0)).double()
+    expected = readout_alignment(readout, components.encoder).dictionary()
+    alignment = readout_alignment(readout, own.encoder)
+    assert alignment.inputs == [0, 1, 2, 3]
+    assert alignment.dictionary() == {output: int(own_ids[word]) for output, word in expected.items()}
 
 
 def test_word_variance_of_held_out_states_is_numpys_around_their_own_mean() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnscope.errors import AttnscopeError, choose
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Sums
-from attnscope.tasks.batch import START
+from attnscope.tasks.batch import SPECIALS, START
 
 DECOMPOSABLE = ("attention", "states")
 
@@ -23,12 +23,14 @@ DECOMPOSABLE = ("attention", "states")
 class SideVectors:
     """The vectors of encoder or decoder, with the token that was given at each time step.
 
-    End tokens count. The tokens of a decoder are its inputs, the start token among them.
+    End tokens count. The tokens of a decoder are its inputs, the start token among them. `special` marks special tokens
+    where token ids are a model's own; None: they are those of SPECIALS.
     """
 
     vectors: Float[Tensor, "batch heads time key"]
     words: Int[Tensor, "batch time"]
     mask: Bool[Tensor, "batch time"]
+    special: Bool[Tensor, "batch time"] | None = None
 
     @cached_property
     def vocabulary(self) -> int:
@@ -49,7 +51,8 @@ class SideVectors:
     def trim(self) -> "SideVectors":
         """Return the vectors without the steps at which every sequence is padding."""
         steps = longest_length(self.mask)
-        return SideVectors(self.vectors[:, :, :steps], self.words[:, :steps], self.mask[:, :steps])
+        special = None if self.special is None else self.special[:, :steps]
+        return SideVectors(self.vectors[:, :, :steps], self.words[:, :steps], self.mask[:, :steps], special)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def attention_vectors(trace: Trace) -> TraceVectors:
             "the score of this model is no inner product (additive attention), so it has no nine terms; decompose its "
             "states instead: of='states'"
         )
-    encoder = SideVectors(layer.keys, trace.source, trace.source_mask).trim()
+    encoder = SideVectors(layer.keys, trace.source, trace.source_mask, trace.source_special).trim()
     decoder = SideVectors(layer.queries, decoder_tokens(trace), trace.target_mask).trim()
     real = ..., slice(decoder.words.shape[1]), slice(encoder.words.shape[1])
     attention = CrossAttention(layer.scores[real], layer.weights[real], encoder.mask, decoder.mask)
@@ -102,7 +105,7 @@ def attention_vectors(trace: Trace) -> TraceVectors:
 
 
 def state_vectors(trace: Trace) -> TraceVectors:
-    encoder = SideVectors(trace.encoder[:, None], trace.source, trace.source_mask).trim()
+    encoder = SideVectors(trace.encoder[:, None], trace.source, trace.source_mask, trace.source_special).trim()
     decoder = None
     if trace.decoder is not None:
         decoder = SideVectors(trace.decoder[:, None], decoder_tokens(trace), trace.target_mask).trim()
@@ -160,6 +163,7 @@ class Components:
     temporal: Float[Tensor, "heads time key"]  # μ
     input: Float[Tensor, "heads words key"]  # χ
     counts: Int[Tensor, "words time"]
+    special_counts: Int[Tensor, " words"] | None = None  # occurrences as a special token; None: the ids of SPECIALS
 
     def split(self, vectors: Float[Tensor, "batch heads time key"], words: Int[Tensor, "batch time"]) -> Parts:
         """Return the three parts of vectors; the delta is what the components of time step and token leave over."""
@@ -173,6 +177,13 @@ class Components:
     @cached_property
     def word_counts(self) -> Int[Tensor, " words"]:
         return self.counts.sum(1)
+
+    @cached_property
+    def is_word(self) -> Bool[Tensor, " words"]:
+        """True for tokens that occur in the fit as words, not only as special tokens."""
+        if self.special_counts is not None:
+            return self.word_counts > self.special_counts
+        return (self.word_counts > 0) & (torch.arange(len(self.counts), device=self.counts.device) >= len(SPECIALS))
 
     @cached_property
     def time_counts(self) -> Int[Tensor, " time"]:
@@ -191,6 +202,7 @@ class ComponentSums(Sums):
     by_time: Float[Tensor, "time heads key"]
     by_word: Float[Tensor, "words heads key"]
     counts: Int[Tensor, "words time"]
+    special_counts: Int[Tensor, " words"]
 
     def __add__(self, other: "ComponentSums") -> "ComponentSums":
         check_same_model(self.by_time, other.by_time)
@@ -201,7 +213,7 @@ class ComponentSums(Sums):
         # χ is a token's mean of h − μ: the mean of its vectors, less that of the temporal components they fell on.
         mean_of_times = mean_temporal(self.counts, temporal)
         input_ = self.by_word / self.counts.sum(1).clamp_min(1)[:, None, None] - mean_of_times
-        return Components(temporal.transpose(0, 1), input_.transpose(0, 1), self.counts)
+        return Components(temporal.transpose(0, 1), input_.transpose(0, 1), self.counts, self.special_counts)
 
 
 def check_same_model(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
@@ -219,6 +231,7 @@ def component_sums(side: SideVectors) -> ComponentSums:
         by_time=sums_by_label(side.by_time, vectors, side.words.shape[1]),
         by_word=sums_by_label(side.by_word, vectors, side.vocabulary),
         counts=word_time_counts(side),
+        special_counts=special_counts(side),
     )
 
 
@@ -227,6 +240,12 @@ def word_time_counts(side: SideVectors) -> Int[Tensor, "words time"]:
     words, times = side.vocabulary + 1, side.words.shape[1] + 1  # with a class for padding
     pairs = torch.bincount((side.by_word * times + side.by_time).flatten(), minlength=words * times)
     return pairs.view(words, times)[:-1, :-1]
+
+
+def special_counts(side: SideVectors) -> Int[Tensor, " words"]:
+    """Return how often each token occurs as a special token."""
+    special = side.words < len(SPECIALS) if side.special is None else side.special
+    return torch.bincount(side.words[side.mask & special], minlength=side.vocabulary)
 
 
 def mean_temporal(

@@ -23,13 +23,13 @@ from attnscope.probes.decomposition.components import (
     SideVectors,
     check_same_model,
     mean_temporal,
+    special_counts,
     sums_by_label,
     word_time_counts,
     zero_padded_lookup,
 )
 from attnscope.probes.decomposition.terms import MIN_COUNT
 from attnscope.probes.decomposition.trajectories import Cloud, MomentSums, Principal, cloud, moment_sums
-from attnscope.tasks.batch import SPECIALS
 
 KINDS = (*PARTS, "input-delta")
 PAIRS = (("temporal", "input"), ("temporal", "delta"), ("temporal", "input-delta"), ("input", "delta"))
@@ -166,7 +166,7 @@ def is_nonzero(vectors: Float[Tensor, "rows key"]) -> Tensor:
 class WordVariance(Displayed):
     """The trace of the covariance of each token's states, before and after their temporal components are subtracted.
 
-    The mean ratio is over words: end and start tokens are in the table but not in the mean (the author leaves out the
+    The mean ratio is over words: special tokens are in the table but not in the mean (the author leaves out the
     pad, which doubles as end token). Words that occur fewer than `min_count` times in the fit have a mean of their own.
     """
 
@@ -174,6 +174,7 @@ class WordVariance(Displayed):
     after: Float[Tensor, "heads words"]
     counts: Int[Tensor, " words"]  # occurrences behind these variances
     fit_counts: Int[Tensor, " words"]  # occurrences in the fit
+    is_word: Bool[Tensor, " words"]  # occurs as a word, not only as a special token
     min_count: int = MIN_COUNT
 
     @property
@@ -196,8 +197,8 @@ class WordVariance(Displayed):
         return self.mean_over(self.rare)
 
     def mean_over(self, words: Bool[Tensor, " words"]) -> Float[Tensor, " heads"]:
-        not_special = torch.arange(len(words), device=words.device) >= len(SPECIALS)
-        return self.ratio[:, words & not_special].nanmean(-1)
+        """Return the mean ratio of these tokens, special tokens left out."""
+        return self.ratio[:, words & self.is_word].nanmean(-1)
 
     def table(self, words: Sequence[str] | None = None, head: int = 0) -> pd.DataFrame:
         """Return one row per token that occurs."""
@@ -226,6 +227,7 @@ class VarianceSums(Sums):
     before: Float[Tensor, "words heads"]
     after: Float[Tensor, "words heads"]
     counts: Int[Tensor, "words time"]
+    special_counts: Int[Tensor, " words"]
 
     def __add__(self, other: "VarianceSums") -> "VarianceSums":
         check_same_model(self.input_delta, other.input_delta)
@@ -242,6 +244,7 @@ class VarianceSums(Sums):
             after=variance(self.after, delta, occurrences).T,
             counts=occurrences,
             fit_counts=zero_padded_lookup(components.word_counts, words),
+            is_word=occurrences > self.special_counts,
             min_count=min_count,
         )
 
@@ -260,7 +263,8 @@ def variance_sums(side: SideVectors, parts: Parts, products: InnerProducts) -> V
     squares = torch.stack([before, after], -1).transpose(1, 2)  # batch x time x heads x 2
     by_word = sums_by_label(side.by_word, squares, side.vocabulary)
     input_delta = sums_by_label(side.by_word, parts.input_delta.transpose(1, 2), side.vocabulary)
-    return VarianceSums(input_delta, by_word[..., 0], by_word[..., 1], word_time_counts(side))
+    counts = word_time_counts(side)
+    return VarianceSums(input_delta, by_word[..., 0], by_word[..., 1], counts, special_counts(side))
 
 
 @dataclass(frozen=True)

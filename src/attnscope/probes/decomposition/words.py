@@ -176,7 +176,7 @@ class ReadoutAlignment(Displayed):
     """The dot product of each output word's readout vector with each input word's component χ."""
 
     products: Float[Tensor, "outputs inputs"]
-    in_fit: Bool[Tensor, " inputs"]  # whether the input word occurs in the fit
+    in_fit: Bool[Tensor, " inputs"]  # whether the input is a word that occurs in the fit, no special token
 
     @property
     def outputs(self) -> list[int]:
@@ -186,7 +186,7 @@ class ReadoutAlignment(Displayed):
     @property
     def inputs(self) -> list[int]:
         """The input words that occur in the fit, without special tokens."""
-        return [word for word in self.in_fit.nonzero().flatten().tolist() if word >= len(SPECIALS)]
+        return list[int](self.in_fit.nonzero().flatten().tolist())
 
     @property
     def without_special(self) -> Float[Tensor, "_ _"]:
@@ -230,7 +230,7 @@ def readout_alignment(readout: Float[Tensor, "outputs key"], components: Compone
     """
     input_ = components.input[head]
     products = readout.detach().to(input_) @ input_.T
-    return ReadoutAlignment(products, components.word_counts > 0)
+    return ReadoutAlignment(products, components.is_word)
 
 
 def readout_per_head(readout: Float[Tensor, "outputs context"], heads: int) -> Float[Tensor, "heads outputs key"]:

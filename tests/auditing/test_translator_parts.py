@@ -234,7 +234,9 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
     model, batch = subject.model, subject.inputs.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
-    found = search_token_adversaries(Closed(model) if kind == "closed" else model, batch, words, FEW, cells=1)
+    found = search_token_adversaries(
+        Closed(model) if kind == "closed" else model, batch, words, FEW, max_probabilities=1
+    )
     sentence, step = words.nonzero().unbind(1)
     with torch.no_grad():
         own = model(batch)

@@ -47,9 +47,9 @@ class OneHead(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, nn.Module):
             weights=intervene(own, batch.source_mask, attention),
         )
         context = self.context_of(layer.weights @ layer.values)
-        given = {name: getattr(batch, name) for name in ("source", "source_mask", "target", "target_mask")}
-        read = {"decoder_input": None, "embedded": embedded, "encoder": states, "decoder": None}
-        return Trace(**given, **read, layers=(layer,), context=context, logits=self.readout(context))
+        return Trace.of(
+            batch, embedded=embedded, encoder=states, layers=(layer,), context=context, logits=self.readout(context)
+        )
 
     def context_of(self, values):
         return values[:, 0]

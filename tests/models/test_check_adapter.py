@@ -442,6 +442,28 @@ def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(b
     assert "\n" not in str(caught.value)
 
 
+class DropsSpecialPositions(Adapted):
+    """Builds its Trace from the tensors of the batch, and not from the batch."""
+
+    def forward(self, batch, attention=None, **more):
+        return replace(super().forward(batch, attention), source_special=None)
+
+
+def test_a_trace_without_the_special_positions_of_its_batch_is_refused():
+    batch = sentences()
+    marked = replace(batch, source_special=batch.source < 5)
+    broken = built(DropsSpecialPositions, Theirs())
+    sentence = r"trace.source_special is not that of the batch; build the trace with Trace.of\(batch, ...\)"
+    with pytest.raises(BrokenContract, match=sentence) as caught:
+        quick_check(broken, marked)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(AssertionError, match=sentence):
+        check_adapter(broken, [marked])
+    for model, given in ((built(Adapted, Theirs()), marked), (broken, batch)):
+        quick_check(model, given)
+        check_adapter(model, [given])
+
+
 class SameEverywhere(Adapted):
     """All positions have the same value, so it decides alike wherever it attends."""
 

@@ -86,6 +86,9 @@ def trace_holds_the_batch(case: Case) -> Iterator[str]:
     for name in ("source", "source_mask", "target", "target_mask"):
         if not torch.equal(getattr(case.trace, name), getattr(case.batch, name)):
             yield f"trace.{name} is not that of the batch"
+    special, expected = case.trace.source_special, case.batch.source_special
+    if expected is not None and (special is None or not torch.equal(special, expected)):
+        yield "trace.source_special is not that of the batch; build the trace with Trace.of(batch, ...)"
 
 
 def shapes_are_right(case: Case) -> Iterator[str]:

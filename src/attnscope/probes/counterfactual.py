@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.errors import BadSetting, require
+from attnscope.models.adapters.hugging_face import Rerun
 from attnscope.models.adapters.layers import Change, at_head
-from attnscope.models.adapters.rerun import Rerun
 from attnscope.models.attention import uniform
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, ReadsOut
 from attnscope.models.inference import Model, device_of, evaluating, module_of

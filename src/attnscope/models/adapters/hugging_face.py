@@ -10,7 +10,11 @@ layer, logits. So a readout from another context, with the state s held, is exac
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +27,8 @@ from attnscope.models.adapters.layers import changes_by_layer
 from attnscope.models.adapters.readers import ClassReader, HFTokenizer, TokenizerReader, TranslationReader
 from attnscope.models.adapters.recording import Recorder, record_input, recording, transformers
 from attnscope.models.capabilities import (
+    TEACHER_FORCING,
+    Decoding,
     EmbedsSource,
     Generates,
     GivesTrace,
@@ -415,3 +421,83 @@ class HFClassifier(HuggingFace):
     def by_target_id(self, logits: Float[Tensor, "batch target classes"]) -> Float[Tensor, "batch target words"]:
         """Return class logits behind those of special tokens, which are never predicted."""
         return pad(logits, (len(SPECIALS), 0), value=-math.inf)
+
+
+# Repeated passes -----------------------------------------------------------------------------------------------------
+
+Forward = Callable[[Interventions | None], Trace]
+
+
+class Rerun:
+    """Repeated passes of a model over one batch: a call gives the trace with other attention, in evaluation mode.
+
+    What comes before the first changed layer does not change, and a Hugging Face model does not compute it again: the
+    encoder of an encoder-decoder runs once, and the layers before the changed one return their former outputs. Any
+    other model makes a whole pass. Of a trace with changed attention, read only the logits and the layers from the
+    changed one on.
+    """
+
+    def __init__(self, model: Callable[..., Trace], batch: Batch, decoding: Decoding | None = None):
+        self.model, self.batch, self.decoding = model, batch, decoding
+
+    def __call__(self, attention: Interventions | None) -> Trace:
+        first = first_layer(attention)
+        with evaluating(self.model), returning(self.layers[:first], self.outputs[:first] if first else []):
+            return self.forward(attention)
+
+    @cached_property
+    def forward(self) -> Forward:
+        model, batch = self.model, self.batch
+        if isinstance(model, HFEncoderDecoder) and (self.decoding or model.decoding) == "teacher_forced":
+            embedded, inputs = model.source_inputs(batch.source), decoder_inputs(batch, 1.0)
+            encoded = model.encode(embedded, batch)
+            return lambda attention: model.decode(batch, embedded, encoded, inputs, attention)
+        given = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
+        return lambda attention: model(batch, attention=attention, **given)
+
+    @cached_property
+    def layers(self) -> list[nn.Module]:
+        """The entries of the library's own list of layers that hold the attention of a trace."""
+        if not isinstance(self.model, HuggingFace):
+            return []
+        inner = self.model.model
+        names = {module: name for name, module in inner.named_modules()}
+        found = (re.match(r".*?\.\d+(?=\.)", names[layer]) for layer in self.model.family.attentions(inner))
+        return [inner.get_submodule(match[0]) for match in found if match is not None]
+
+    @cached_property
+    def outputs(self) -> list[object]:
+        """What each layer returns in a pass without changes."""
+        outputs: list[object] = []
+        with ExitStack() as stack:
+            for layer in self.layers:
+                stack.callback(layer.register_forward_hook(lambda _, __, output: outputs.append(output)).remove)
+            self.forward(None)
+        return outputs
+
+
+def first_layer(attention: Interventions | None) -> int:
+    """Return the first layer that an intervention changes; 0 where layers are counted from the end.
+
+    >>> first_layer({(2, 0): lambda weights, mask: weights, 3: lambda weights, mask: weights})
+    2
+    """
+    if not isinstance(attention, Mapping):
+        return 0
+    return max(0, min((key if isinstance(key, int) else key[0] for key in attention), default=0))
+
+
+@contextmanager
+def returning(layers: Sequence[nn.Module], outputs: Sequence[object]) -> Iterator[None]:
+    """Let these layers return these outputs, without computing anything; afterwards they work as before."""
+    former = [vars(layer).get("forward") for layer in layers]
+    try:
+        for layer, output in zip(layers, outputs, strict=False):
+            vars(layer)["forward"] = lambda *_, output=output, **__: output
+        yield
+    finally:
+        for layer, forward in zip(layers, former, strict=True):
+            if forward is None:  # most modules have no `forward` but that of their class
+                vars(layer).pop("forward", None)
+            else:
+                vars(layer)["forward"] = forward

@@ -57,7 +57,7 @@ def fits(given: object, kind: object) -> bool:
         return False
     try:
         return isinstance(given, TAKEN_FOR.get(kind, kind))
-    except TypeError:  # such as a TypedDict, of which nothing can be said to be one
+    except TypeError:  # such as a TypedDict, which isinstance does not take
         return True
 
 

@@ -201,7 +201,7 @@ def test_a_vocabulary_without_special_words_is_refused():
 def test_a_training_batch_that_is_drawn_from_elsewhere_is_refused():
     shared = np.random.default_rng(0)
     task = Echo(change=lambda batch: echoed(shared, len(batch)))
-    assert refusal(task, seed=4) == "the training batch of seed 4 and step 0 is another one when it is drawn again"
+    assert refusal(task, seed=4) == "the training batch of seed 4 and step 0 is another one when it is sampled again"
 
 
 class Read(Task):
@@ -237,7 +237,7 @@ def test_a_split_without_a_batch_is_refused():
 def test_a_split_that_is_another_one_each_time_is_refused():
     shared = np.random.default_rng(0)
     task = Read(lambda split: [echoed(shared if split == "validation" else np.random.default_rng(0), 5)])
-    assert refusal(task) == "the first validation batch is another one when it is drawn again"
+    assert refusal(task) == "the first validation batch is another one when it is read again"
 
 
 def test_a_mistake_in_a_split_only_is_said():

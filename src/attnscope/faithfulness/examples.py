@@ -35,7 +35,7 @@ class Candidate:
     index: int  # in the data
     tau: float  # between attention and leave-one-out
     entropy: float  # of attention, relative to uniform attention
-    confidence: float  # probability of the decision, or mean log-probability of the gold words
+    confidence: float  # probability of the decision, or mean log-probability of the gold target
     predicted: int = 0  # class
     gold: int = 0
 

@@ -31,7 +31,7 @@ DIGITS = 20
 
 @dataclass(frozen=True)
 class Entry:
-    """One file as it was when its run was finished."""
+    """Size and hash of one file at the end of its run."""
 
     bytes: int
     sha256: str

@@ -262,7 +262,7 @@ def erase_until_flip(
         batch: Texts.
         score: Ranks tokens.
         removal: "attention" or "text".
-        grid: Numbers of words that are tried.
+        grid: How many tokens are removed, in turn.
         seed: Random seed of ties.
         reading: The model's pass over this batch, if there was one.
     """

@@ -262,7 +262,7 @@ class RecordAccumulator(Generic[R]):
         if not self.records:
             raise AttnscopeError("nothing has come by yet; give at least one batch before asking for a result")
         if not any(map(len, self.records.values())):
-            raise AttnscopeError(f"all {self.left_out} texts had to be left out; nothing can be said about them")
+            raise AttnscopeError(f"all {self.left_out} texts had to be left out, so there is no result")
         return self.records
 
 

@@ -1,7 +1,7 @@
-"""Can a network learn from what a task gives? A batch that is wrong often trains all the same, so it is said before.
+"""Are the vocabularies and batches of a task valid? A wrong batch often trains all the same, so it is checked before.
 
 >>> from attnscope.tasks import OneToOne
->>> check_task(OneToOne())  # nothing is said where all is well
+>>> check_task(OneToOne())  # raises nothing for a valid task
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ TYPES = {
 
 
 def check_task(task: Task, seed: int = 0, size: int = 32) -> None:
-    """Refuse a task whose vocabularies or batches are not what they must be; a few of each split are drawn, twice."""
+    """Refuse a task whose vocabularies or batches are not what they must be; a few of each split are sampled, twice."""
     if isinstance(task, SyntheticTask):
         task, size = with_small_splits(task), min(size, FEW_SENTENCES)
     mistake = next(mistakes(task, seed, size), None)
@@ -58,7 +58,7 @@ def in_training(task: Task, seed: int, size: int) -> Iterator[str]:
         if len(batch) > size or (isinstance(task, SyntheticTask) and len(batch) < size):
             yield f"training batch {step} has {len(batch)} sentences, but {size} were asked for"
     if not same(batches[0], task.training_batch(seed, 0, size)):
-        yield f"the training batch of seed {seed} and step 0 is another one when it is drawn again"
+        yield f"the training batch of seed {seed} and step 0 is another one when it is sampled again"
 
 
 def in_split(task: Task, split: str, size: int) -> Iterator[str]:
@@ -68,7 +68,7 @@ def in_split(task: Task, split: str, size: int) -> Iterator[str]:
     for number, batch in enumerate(batches):
         yield from flaws(batch, task, f"{split} batch {number}")
     if not same(batches[0], next(task.batches(split, size))):
-        yield f"the first {split} batch is another one when it is drawn again"
+        yield f"the first {split} batch is another one when it is read again"
 
 
 def flaws(batch: object, task: Task, name: str) -> Iterator[str]:

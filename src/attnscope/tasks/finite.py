@@ -143,7 +143,7 @@ class FiniteTask(Task):
 
 
 def subsample(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
-    """At most so many of them, drawn once and for all, in their order."""
+    """Return at most so many rows, sampled with a fixed seed, in their order."""
     if most is None or len(rows) <= most:
         return rows
     chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))

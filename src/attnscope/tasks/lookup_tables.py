@@ -73,11 +73,11 @@ class Tables:
         }
 
     def answer(self, question: Query) -> list[str]:
-        """The input, every intermediate result, and the last one."""
-        said = [question[0]]
+        """Return the input, every intermediate result, and the last one."""
+        results = [question[0]]
         for table in question[1]:
-            said.append(self.mapping[table][said[-1]])
-        return said
+            results.append(self.mapping[table][results[-1]])
+        return results
 
     def every(self, compositions: Sequence[Composition]) -> list[Query]:
         """Each of these compositions with all inputs."""
@@ -91,7 +91,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class TableTask(FiniteTask):
-    """Questions about tables, whether these are drawn or published."""
+    """Questions about tables, whether these are sampled or published."""
 
     @property
     @abstractmethod
@@ -309,7 +309,7 @@ class PublishedLookupTables(TableTask):
 
     The tables are the same in every sample; what differs is what is held out. In the published heldout_tables4 to
     heldout_tables10 many compositions have none of the last two tables (184 of the 460 of four tables). The files
-    have no sets of three tables: longer_seen, longer_incremental and longer_new are drawn here, from the published
+    have no sets of three tables: longer_seen, longer_incremental and longer_new are sampled here, from the published
     tables.
     """
 

@@ -103,7 +103,7 @@ def mixture(random: np.random.Generator, size: int, length: int, words: int) -> 
 
 
 def independent_words(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
-    """Each word drawn on its own, so that some come twice."""
+    """Words sampled independently, so that some occur twice."""
     return random.integers(0, words, (size, length))
 
 
@@ -165,8 +165,8 @@ class Copying(SyntheticTask):
         return np.random.default_rng(self.permutation_seed).permutation(self.length)
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        drawn = DISTRIBUTIONS[self.distribution](random, size, self.length, self.num_words) + len(SPECIALS)
-        source = np.pad(drawn, ((0, 0), (0, 1)), constant_values=END)  # size x (length + 1)
+        words = DISTRIBUTIONS[self.distribution](random, size, self.length, self.num_words) + len(SPECIALS)
+        source = np.pad(words, ((0, 0), (0, 1)), constant_values=END)  # size x (length + 1)
         order = np.append(self.order, self.length)  # the end answers the end
         mask = torch.ones(source.shape, dtype=torch.bool)
         guide = torch.from_numpy(np.tile(order, (size, 1)))
@@ -184,7 +184,7 @@ class Keyword(SyntheticTask):
     """A classification: the target is one word, `absent` or `present`, and has no end token.
 
     The keyword "1" stands exactly once in a positive sentence, anywhere, and never in a negative one; all other words
-    are drawn uniformly. Half of the sentences are positive. The guide points at the keyword where there is one.
+    are sampled uniformly. Half of the sentences are positive. Gold attention is on the keyword where there is one.
     """
 
     num_words: int = 40

@@ -151,7 +151,7 @@ class TrainingRun:
             save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", changed)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
-            self._seed()  # own words may be fed back by chance, in evaluation as well
+            self._seed()  # with a teacher-forcing probability, evaluation is random as well
             validation = self.task.batches("validation", size=EVALUATION_BATCH)
             row |= evaluate(
                 self.model, validation, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward

@@ -91,11 +91,11 @@ class Guidance(Objective):
     """Attentive guidance: the cross entropy between attention and the place where it should be (baan2019).
 
     Per target word it is −log of the weight at the guide, the mean over heads; where the guide is NOWHERE, nothing.
-    The mean over target words, guided or not, or, as `total`, the sum: just as CrossEntropy, so that the price of a
+    The mean over target words, guided or not, or, as `total`, the sum: just as CrossEntropy, so that the loss of a
     word and that of its attention stay in the same proportion. baan2019, whose batches are single sentences, adds
     CrossEntropy(total=True) and Guidance(1.0, total=True).
 
-    With a `share` below 1 only so many words are guided, as if for the others nobody had said where to look: always
+    With a `share` below 1 only that fraction of words is guided, and the others have no gold attention: always
     the same ones of a sentence, and those of a smaller share are among those of a larger one. `seed` chooses others.
     """
 
@@ -128,14 +128,14 @@ class Guidance(Objective):
 
 
 def hash_uniform(batch: Batch, seed: int) -> Float[Tensor, "batch target"]:
-    """A number from 0 to 1 for each target position, drawn by its source sentence, however much padding follows.
+    """Return a hash from 0 to 1 for each target position and its source sentence, however much padding follows.
 
     It follows from the sentence and not from a generator, so that it is the same in every epoch and on every device.
     """
     places, steps = (torch.arange(side.shape[1], device=side.device) for side in (batch.source, batch.target))
     sentence = (splitmix64(batch.source * POSITIONS + places) * batch.source_mask).sum(1, keepdim=True)
-    drawn = splitmix64(sentence + splitmix64(steps + seed * POSITIONS))
-    return (drawn & (HASH_LEVELS - 1)) / HASH_LEVELS
+    hashed = splitmix64(sentence + splitmix64(steps + seed * POSITIONS))
+    return (hashed & (HASH_LEVELS - 1)) / HASH_LEVELS
 
 
 def splitmix64(numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:

@@ -125,7 +125,7 @@ class Replicas(TrainingStep):
 
 
 class LossModule(nn.Module):
-    """A model and what it is paid for, as one module, so that both see the same weights."""
+    """A model and its loss as one module, so that both see the same weights."""
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
         super().__init__()

@@ -43,7 +43,7 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class InformationSettings:
-    """Numbers of words, clusters and occurrences; whether the untrained network is measured as well."""
+    """How many words, clusters and occurrences are measured; whether the untrained network is measured as well."""
 
     num_words: int
     num_clusters: int

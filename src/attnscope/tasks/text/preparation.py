@@ -146,9 +146,9 @@ PARTS = ("training", "validation", "test")
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits as published, by their names there; one without a name is drawn from the training split by seed.
+    """The splits as published, by their names there; one without a name is sampled from the training split by seed.
 
-    What is drawn is distinct: sentences with the same source, but for case and spacing, stay together. The same
+    Sampled splits are disjoint: sentences with the same source, but for case and spacing, stay together. The same
     published split may serve two parts, as where a paper validates on a sample of the test set.
     """
 
@@ -202,13 +202,13 @@ def rows_of_splits(published: Sequence[str], names: tuple[str, ...], part: str, 
             there = ", ".join(f"{split} ({count} rows)" for split, count in counts.items()) or "none"
             raise BadSetting(
                 f"{file} has no split {name!r} for {part}; its splits are {there}. Name them in Splits, or leave "
-                "validation or test empty to have them drawn"
+                "validation or test empty to have them sampled"
             )
     return np.flatnonzero(np.isin(np.array(published), names))
 
 
 def sampled_splits(pool: np.ndarray, sources: Sequence[str], splits: Splits) -> dict[str, np.ndarray]:
-    """Validation and test rows drawn from the training rows, where they have no name, and what is left to train on."""
+    """Return validation and test rows, sampled from the training rows where they have no name, and what remains."""
     shares = {part: getattr(splits, f"{part}_share") for part in ("validation", "test") if not getattr(splits, part)}
     if not shares:
         return {}

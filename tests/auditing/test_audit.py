@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import attnscope
 from attnscope.auditing import Example, Report, Settings, audit, runner
 from attnscope.errors import AttnscopeError
 from attnscope.faithfulness.records import ANSWERS
+from attnscope.faithfulness.subject import Reading, Subject
+from attnscope.models.inputs import Inputs
 from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.tasks import Copying
 from auditing.known_answers import OneHead, hiding, honest, told
@@ -42,7 +45,7 @@ def test_attention_that_decides_may_be_shown(audited):
 
 
 def test_the_deciding_word_suffices_alone_whatever_its_token_id(audited):
-    """The reader's word ids begin at 0, and the adapter does not say which tokens are special."""
+    """The reader's word ids begin at 0."""
     sufficiency = {test.name: test.value for test in audited[0]["honest"].tests}["single-token sufficiency"]
     assert sufficiency == pytest.approx(0.1743, abs=1e-4)  # one of 4 to 8 words
 
@@ -222,6 +225,23 @@ def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
     with pytest.raises(AttnscopeError, match="does not keep the contract of an adapter"):
         audit(Deaf(honest=True), told(20), tmp_path, quick=True)
     assert list(tmp_path.iterdir()) == []
+
+
+class DropsSpecialPositions(OneHead):
+    """Its traces do not say which tokens are special."""
+
+    def forward(self, batch, attention=None, teacher_forcing=None, gates=False):
+        return replace(super().forward(batch, attention), source_special=None)
+
+
+def test_an_adapter_that_drops_special_positions_is_refused_and_a_reading_restores_them(tmp_path):
+    with pytest.raises(AttnscopeError, match=r"Trace\.of"):
+        audit(DropsSpecialPositions(honest=True), told(20), tmp_path, quick=True)
+    model = attnscope.load(DropsSpecialPositions(honest=True))
+    subject = Subject(model, Inputs.of(model, told(4)))
+    reading = Reading.of(subject, subject.inputs.read(slice(4)))
+    assert torch.equal(reading.trace.word_mask, reading.batch.word_mask)
+    assert torch.equal(reading.words, reading.batch.source_mask)  # every token is a word, those with ids below 3 too
 
 
 def command(*words):

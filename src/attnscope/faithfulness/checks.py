@@ -140,8 +140,8 @@ def correlation(subject: Subject, sample: Sample) -> Part:
     found = taus.means()
     tau, random = found[LEAVE_ONE_OUT], found[RANDOM].value
     sentence = (
-        f"Attention and leave-one-out rank the tokens of a text with τ = {tau.value:.2f} on average; random attention "
-        f"gets {random:.2f}, the same order 1."
+        f"Attention and leave-one-out rank the tokens of a text with τ = {tau.value:z.2f} on average; random attention "
+        f"gets {random:z.2f}, the same order 1."
     )
     test = RANK_CORRELATION.judge(sentence, tau, chance=random, best=1.0)
     return Part([sentence], [{"scores": name, "τ": tau.value, **tau.limits} for name, tau in found.items()], [test])

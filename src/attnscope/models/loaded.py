@@ -219,6 +219,7 @@ class Side:
         if unknown:
             raise BadSetting(
                 f"this run knows no word {unknown[0]!r}; its words are {', '.join(self.vocabulary.tokens[3:23])}"
+                + (", …" if len(self.vocabulary.tokens) > 23 else "")
             )
         return [known[word] for word in words]
 

@@ -170,8 +170,8 @@ def rationale_mask(batch: Batch) -> Bool[Tensor, "batch source"]:
     """Return which tokens at least half of the annotators marked."""
     if batch.rationale is None:
         raise AttnscopeError(
-            "these texts come without rationales; use a task that names one, such as eraser_movies or "
-            "Classification(..., rationale='rationale')"
+            "these texts come without rationales; add a field `rationale` (one number from 0 to 1 per word), or "
+            "use a task that names one, such as eraser_movies or Classification(..., rationale='rationale')"
         )
     return (batch.rationale >= MIN_VOTES) & batch.word_mask
 

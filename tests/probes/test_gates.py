@@ -90,7 +90,7 @@ def test_tables_and_the_picture_of_two_models_beside_each_other():
 
 
 def test_bad_input_is_refused_in_words():
-    with pytest.raises(BadSetting, match="with gates=True"):
+    with pytest.raises(BadSetting, match="records no gates: it needs a recurrent cell"):
         SaturationAccumulator().update(encoder_decoder()(BATCH))
     with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):
         SaturationAccumulator(0.9, 0.1)

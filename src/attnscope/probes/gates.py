@@ -130,7 +130,7 @@ class SaturationAccumulator:
     def update(self, trace: Trace) -> None:
         if not trace.gates:
             raise BadSetting(
-                "this trace shows no gates: run the model with gates=True, and choose a cell that has some"
+                "this model records no gates: it needs a recurrent cell with gates, recorded under gates=True"
             )
         for name, gate in trace.gates.items():
             mask = trace.target_mask if name.startswith("decoder.") else trace.source_mask

@@ -202,7 +202,9 @@ def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
 
 
 def test_a_classifier_of_sentences_is_refused_before_training(tmp_path):
-    message = "a classifier says one word, but one_to_one wants sentences of up to [345], .* keyword .*: ved, aed, ao, "
+    message = (
+        "a classifier predicts one token, but one_to_one has targets of up to [345], .* keyword .*: ved, aed, ao, "
+    )
     with pytest.raises(BadSetting, match=message) as refused:
         train(replace(SMALL, model=ClassifierSettings(units=2, hidden=2)), Store(tmp_path))
     assert "classifier" not in str(refused.value).rpartition(":")[2]

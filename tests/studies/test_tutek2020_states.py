@@ -92,7 +92,7 @@ def test_the_probability_of_the_class_that_base_decides_for_is_that_of_the_other
 
     def found(predicted, mean):
         return fig2.TokenProbabilities(
-            tokens=torch_row(mean), decision=torch_row(0.9)[:, 0], number=predicted, predicted=predicted,
+            tokens=torch_row(mean), decision=torch_row(0.9)[:, 0], target_class=predicted, predicted=predicted,
             gold=predicted, classes=2,
         )  # fmt: skip
 

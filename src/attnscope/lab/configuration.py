@@ -25,6 +25,8 @@ from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+else:
+    DataclassInstance = object  # known to type checkers only
 
 S = TypeVar("S", bound="DataclassInstance")
 SCHEMA = 1  # a configuration that was written under a later schema says so in its entry "schema"

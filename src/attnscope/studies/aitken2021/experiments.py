@@ -173,8 +173,8 @@ def penalty(task: SyntheticTask, model: EncoderDecoderSettings) -> float:
 def optimiser(model: EncoderDecoderSettings) -> TrainingSettings:
     """Return the author's Adam where it converges: learning rate 0.1, ε = 0.1 (small gradients are used as in SGD).
 
-    Our recurrent networks do not converge with it. With attention, a tenth of both (the ratio kept) and a norm of 1 in
-    place of 10 for clipping do; without, only a small rate with the usual ε, clipped hard.
+    Our recurrent networks do not converge with it and its clipping at 10. With attention, a tenth of both (the ratio
+    kept) and clipping at 1 do; without, only a small rate with the usual ε, clipped hard.
     """
     author = TrainingSettings(
         learning_rate=0.1, epsilon=0.1, betas=(0.9, 0.99), max_grad_norm=10.0, schedule="exponential"

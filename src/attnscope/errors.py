@@ -1,8 +1,19 @@
-"""Errors that are sentences for the person who can mend them."""
+"""Errors that are sentences for the person who can mend them, and checks of the types of settings."""
 
-from collections.abc import Iterable
+import inspect
+import math
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from importlib import import_module
-from types import ModuleType
+from numbers import Integral, Real
+from pathlib import Path
+from types import ModuleType, NoneType, UnionType
+from typing import TYPE_CHECKING, Literal, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class AttnscopeError(Exception):
@@ -36,9 +47,139 @@ def require(condition: bool, sentence: str) -> None:
         raise BadSetting(sentence)
 
 
+class InputWarning(UserWarning):
+    """Input that is accepted and may not mean what it seems to."""
+
+
+NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "array is too big",
+    "Storage size calculation overflowed",
+)
+
+
+def environment_error(error: Exception) -> str | None:
+    """Return a sentence for an exception that the machine causes: too little memory, a file; None for others."""
+    if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
+        return f"there is not enough memory for this ({error}); choose smaller sizes, or fewer texts per batch"
+    if isinstance(error, OSError):
+        return f"cannot use {error.filename or 'a file'}: {error.strerror or error}"
+    return None
+
+
+def described(error: BaseException) -> str:
+    """Return the kind and the first line of an exception from code that is not ours, and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {first_line(error)}{place}"
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
 def import_optional(name: str, purpose: str) -> ModuleType:
     """Return an optional library, or refuse with a sentence that says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
         raise AttnscopeError(f"{purpose} needs the library {name}: pip install 'attnscope[text]'") from error
+
+
+# Types of settings ---------------------------------------------------------------------------------------------------
+
+
+IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
+ABSTRACT = ("typing", "collections.abc")
+# NumPy's numbers are taken as well, and a list for a tuple.
+TAKEN_FOR: dict[type, type | tuple[type, ...]] = {int: Integral, float: Real, tuple: (tuple, list)}
+LARGEST = 2**63 - 1  # whole numbers have 64 bits in torch and NumPy
+
+
+def check_kinds(settings: "DataclassInstance") -> None:
+    """Refuse settings (a dataclass) that are of other kinds than their annotations say."""
+    for name, kinds in kinds_of(settings.__class__).items():
+        given = getattr(settings, name)
+        if not any(fits(given, kind) for kind in kinds):
+            *others, last = dict.fromkeys(word for kind in kinds for word in in_words(kind))
+            possible = f"{', '.join(others)} or {last}" if others else last
+            raise BadSetting(f"{name} of {type(settings).__name__} is {possible}, not {given!r:.200}")
+
+
+def check_seed(name: str, seed: int) -> None:
+    """Refuse a random seed that is negative, no whole number, or longer than 63 bits."""
+    if not fits(seed, int) or seed < 0:
+        raise BadSetting(f"{name} is a whole number from 0 to 2^63 - 1, not {seed!r:.60}")
+
+
+@cache
+def kinds_of(settings: "type[DataclassInstance]") -> dict[str, tuple[object, ...]]:
+    """By field, what it may be; none where an annotation cannot be resolved."""
+    try:
+        hints = get_type_hints(settings)
+    except Exception:  # such as of one that is imported for type checkers only
+        return {}
+    return {field.name: alternatives(hints[field.name]) for field in fields(settings)}
+
+
+def alternatives(hint: object) -> tuple[object, ...]:
+    """
+    >>> alternatives(tuple[int, ...] | None)
+    (tuple[int, ...], <class 'NoneType'>)
+    """
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def fits(given: object, hint: object) -> bool:
+    """Is it of this kind? What is no plain class, such as Any, a Callable or a Protocol, takes everything."""
+    kind = get_origin(hint) or hint
+    if kind is Literal:
+        return given in get_args(hint)
+    if not inspect.isclass(kind) or kind.__module__ in ABSTRACT or getattr(kind, "_is_protocol", False):
+        return True
+    if isinstance(given, bool) and kind in (int, float):
+        return False
+    try:
+        if not isinstance(given, TAKEN_FOR.get(kind, kind)):
+            return False
+    except TypeError:  # such as a TypedDict, which isinstance does not take
+        return True
+    if isinstance(given, Real) and kind in (int, float):
+        return abs(int(given)) <= LARGEST if isinstance(given, Integral) else math.isfinite(given)
+    return not isinstance(given, tuple | list) or items_fit(given, get_args(hint))
+
+
+def items_fit(given: Sequence[object], hints: tuple[object, ...]) -> bool:
+    """Does a list have the length and the kinds of items that tuple[...] says?"""
+    if hints[-1:] == (Ellipsis,):
+        hints = hints[:1] * len(given)
+    return not hints or (len(given) == len(hints) and all(map(fits, given, hints)))
+
+
+def in_words(hint: object) -> Iterator[str]:
+    """
+    >>> list(in_words(float)), list(in_words(type(None))), list(in_words(tuple[float, float]))
+    (['a number'], ['None'], ['a list [a number, a number]'])
+    """
+    kind, items = get_origin(hint) or hint, get_args(hint)
+    if kind is Literal:
+        yield from map(repr, items)
+    if not inspect.isclass(kind):
+        return
+    if kind is tuple and items and items[-1] is not Ellipsis:
+        yield f"a list [{', '.join(word for item in items for word in in_words(item))}]"
+    elif kind is tuple and items:
+        yield f"a list of which each item is {' or '.join(in_words(items[0]))}"
+    elif kind is NoneType:
+        yield "None"
+    elif kind in IN_WORDS:
+        yield IN_WORDS[kind]
+    elif inspect.isabstract(kind):
+        subclasses: list[type] = kind.__subclasses__()
+        for one in subclasses:
+            yield from in_words(one)
+    else:
+        yield f"{kind.__name__}(…)"

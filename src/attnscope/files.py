@@ -1,11 +1,13 @@
-"""Files that a kill or a full disk never leaves half written; JSON; checksums."""
+"""Files that a kill or a full disk never leaves half written, and checksums that reveal every later change; JSON."""
 
 import hashlib
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +18,10 @@ PART = ".part"  # ends the name of a file that is not whole yet
 
 class Malformed(AttnscopeError):
     """A file that can be read but does not hold what it should."""
+
+
+class Damaged(UserWarning):
+    """A stored file is not what was written: it is set aside, and its content is computed again."""
 
 
 @contextmanager
@@ -30,6 +36,8 @@ def explained(action: str, path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `path` as a whole or not at all; what was there before stays until the new content is on the disk."""
+    if path.is_dir():
+        raise AttnscopeError(f"cannot write {path}: it is a folder")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +75,48 @@ def file_checksum(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_checked(path: Path, data: bytes) -> None:
+    """Write `path` atomically, with the SHA-256 of the data as its first line."""
+    write_atomically(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+
+
+def read_checked(path: Path) -> bytes | None:
+    """Return what `write_checked` wrote; None if there is no such file, or a damaged one.
+
+    A file whose checksum is wrong or missing (earlier versions wrote none) is set aside, with a warning.
+    """
+    with explained("read", path):
+        if not path.exists():
+            return None
+        checksum, _, data = path.read_bytes().partition(b"\n")
+        if checksum == hashlib.sha256(data).hexdigest().encode():
+            return data
+    discard(path, "its checksum is wrong or missing")
+    return None
+
+
+def discard(path: Path, flaw: str) -> None:
+    """Set a damaged file aside, with a warning."""
+    with explained("set aside", path):
+        aside = set_aside(path, path.with_name(f"{path.name}.damaged"))
+    warnings.warn(Damaged(f"{path}: {flaw}; moved to {aside.name}, to be computed again"), stacklevel=3)
+
+
+def set_aside(path: Path, place: Path) -> Path:
+    """Move a damaged file or folder to the first free name of <place>-1, <place>-2, … and return that."""
+    places = (place.with_name(f"{place.name}-{n}") for n in count(1))
+    return move(path, next(place for place in places if not os.path.lexists(place)))
+
+
+def move(path: Path, place: Path) -> Path:
+    """Rename a file or folder in one step, such that the new name outlasts a power cut."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(place)
+    sync(place.parent)
+    sync(path.parent)
+    return place
 
 
 def write_json(path: Path, content: object) -> None:

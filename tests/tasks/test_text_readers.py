@@ -9,8 +9,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed
 from attnscope.tasks import Classification, MissingCorpus, Splits
 from attnscope.tasks.text import PARTS
-from attnscope.tasks.text.rows import read_rows
-from attnscope.tasks.text.sources import read_corpus, read_saved_dataset
+from attnscope.tasks.text.rows import read_corpus, read_rows, read_saved_dataset
 
 ROWS = [{"text": 'She said "no", then\tleft', "label": "0"}, {"text": "grün", "label": "1"}]
 JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -92,7 +91,7 @@ def test_in_a_folder_a_file_is_a_split(tmp_path):
             "no whole gzip file: it breaks off after line",
         ),
         ("a.jsonl.gz", b'{"text": "x"}\n', "no whole gzip file"),
-        ("a.xlsx", b"x", r"no known kind; its name must end in .jsonl, .csv, .tsv"),
+        ("a.xlsx", b"x", r"no known kind; its name must end in .jsonl, .json, .csv, .tsv"),
     ],
 )
 def test_a_malformed_file_is_named_with_its_line_and_what_was_expected(tmp_path, name, content, message):
@@ -102,7 +101,7 @@ def test_a_malformed_file_is_named_with_its_line_and_what_was_expected(tmp_path,
 
 
 def test_a_folder_without_a_corpus_says_what_is_looked_for(tmp_path):
-    with pytest.raises(Malformed, match=r"holds no corpus: no file there ends in .jsonl, .csv, .tsv"):
+    with pytest.raises(Malformed, match=r"holds no corpus: no file there ends in .jsonl, .json, .csv, .tsv"):
         read_rows(tmp_path)
 
 

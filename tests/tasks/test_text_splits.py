@@ -95,7 +95,7 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(options, message
         ({"validation_share": 0.0}, "validation_share must be between 0 and 1"),
         ({"validation_share": 0.5, "test_share": 0.5}, "leave nothing to train on"),
         ({"max_validation": 0}, "max_validation must be positive"),
-        ({"seed": -1}, "must not be negative"),
+        ({"seed": -1}, "a whole number from 0"),
         ({"training": ("a", "b"), "test": ("b",)}, "b cannot be trained on and measured on"),
     ],
 )

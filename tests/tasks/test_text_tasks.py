@@ -11,7 +11,7 @@ from small_corpora import pairs, reviews, write_jsonl
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks import END, PAD, SPECIALS, START, Classification, Preparation, Splits, Subwords, Translation, Words
-from attnscope.tasks.finite import Buckets
+from attnscope.tasks.task import Buckets
 from attnscope.tasks.text import PARTS, UNKNOWN, ChangedCorpus, statistics
 
 

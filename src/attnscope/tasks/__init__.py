@@ -3,7 +3,15 @@
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables
 from attnscope.tasks.scan import ExtendedSCAN, Scan
-from attnscope.tasks.synthetic import Copying, Keyword, OneToOne, ReversedOneToOne, Sorting
+from attnscope.tasks.synthetic import (
+    Copying,
+    Keyword,
+    NextTokens,
+    OneToOne,
+    RepeatedSequences,
+    ReversedOneToOne,
+    Sorting,
+)
 from attnscope.tasks.task import SPLITS, SyntheticTask, Task
 from attnscope.tasks.text import (
     CORPORA,
@@ -31,7 +39,8 @@ TASKS: dict[str, type[Task]] = {
 
 __all__ = [
     "CORPORA", "END", "NOWHERE", "PAD", "SPECIALS", "SPLITS", "START", "TASKS", "Batch", "Classification", "Copying",
-    "ExtendedSCAN", "Keyword", "LookupTables", "MissingCorpus", "OneToOne", "Preparation", "PublishedLookupTables",
-    "ReversedOneToOne", "Scan", "Sorting", "Splits", "Subwords", "SyntheticTask", "Task", "TextTask", "Translation",
-    "Vocabulary", "Words", "initial_embedding", "pad", "statistics",
+    "ExtendedSCAN", "Keyword", "LookupTables", "MissingCorpus", "NextTokens", "OneToOne", "Preparation",
+    "PublishedLookupTables", "RepeatedSequences", "ReversedOneToOne", "Scan", "Sorting", "Splits", "Subwords",
+    "SyntheticTask", "Task", "TextTask", "Translation", "Vocabulary", "Words", "initial_embedding", "pad",
+    "statistics",
 ]  # fmt: skip

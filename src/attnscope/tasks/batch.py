@@ -59,6 +59,10 @@ class Batch:
     While several seeds of a model are trained as one, an axis of seeds (`replicas`) comes first.
 
     Attributes:
+        source: Token ids, batch x source, padded on the right.
+        source_mask: False on padding.
+        target: Token ids, batch x target.
+        target_mask: False on padding.
         gold_attention: For each target position, the source position that it comes from, or NOWHERE.
         rationale: For each source position, the fraction of annotators who marked it as a reason for the label; 0 on
             special tokens and padding.
@@ -108,6 +112,18 @@ class Batch:
         source, target = (int(mask[chosen].sum(1).max()) for mask in (self.source_mask, self.target_mask))
         tensors = self.tensors().items()
         return Batch(**{name: value[chosen, : source if name in SOURCE_SIDE else target] for name, value in tensors})
+
+    def keep(self, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> "Batch":
+        """Return these sentences with only the kept source positions, and no more padding than they need."""
+        order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in order
+        mask = kept.gather(1, order)
+        return Batch(
+            source=self.source[rows].gather(1, order).masked_fill(~mask, PAD),
+            source_mask=mask,
+            target=self.target[rows],
+            target_mask=self.target_mask[rows],
+            source_special=None if self.source_special is None else self.source_special[rows].gather(1, order),
+        )
 
     def copy_from(self, other: "Batch") -> None:
         """Copy the tensors of another batch of the same shape."""

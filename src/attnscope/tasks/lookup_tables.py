@@ -18,9 +18,8 @@ import numpy as np
 from attnscope.errors import choose, require
 from attnscope.files import Malformed
 from attnscope.tasks.batch import END, Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
-from attnscope.tasks.text.rows import SPLIT, Row
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.task import FiniteTask, Sentence, Sentences, check_test_size, subsample
+from attnscope.tasks.text.rows import SPLIT, Row, corpus_fingerprint, read_corpus
 
 Composition = tuple[str, ...]  # names of tables, the one that is looked up first first
 Query = tuple[str, Composition]  # an input and what to look it up in

@@ -17,10 +17,16 @@ import numpy as np
 
 from attnscope.errors import choose, require
 from attnscope.tasks.batch import END, Batch, Vocabulary
-from attnscope.tasks.finite import FiniteTask, Sentence, Sentences, check_test_size, subsample
-from attnscope.tasks.task import SyntheticTask, check_lengths
-from attnscope.tasks.text.rows import SPLIT, Row
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.task import (
+    FiniteTask,
+    Sentence,
+    Sentences,
+    SyntheticTask,
+    check_lengths,
+    check_test_size,
+    subsample,
+)
+from attnscope.tasks.text.rows import SPLIT, Row, corpus_fingerprint, read_corpus
 
 WITH_GOLD_ATTENTION = ("simple", "addprim_jump", "length")
 COMMANDS = (

@@ -1,17 +1,25 @@
-"""Synthetic tasks that sample fresh sentences: letters (aitken2021 §2), copying (snell2021 §3.3), keyword (§6.1)."""
+"""Synthetic tasks that sample fresh sentences: letters (aitken2021 §2), copying (snell2021 §3.3), keyword (§6.1), and
+next-token prediction, for decoder-only models, on random and on real text.
 
-from collections.abc import Callable, Iterator
+In next-token prediction every target token is predicted from one of the last source positions, as `PredictsNextToken`
+says: the last target token from the last position. A source begins with START, on which heads may rest that have
+nothing to do. A target has no END.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from string import ascii_uppercase
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnscope.errors import choose, require
-from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, Batch, Vocabulary
-from attnscope.tasks.task import SyntheticTask, check_lengths
+from attnscope.errors import check_kinds, choose, require
+from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary
+from attnscope.tasks.task import FiniteTask, Sentences, SyntheticTask, check_lengths
+from attnscope.tasks.text import Classification, Translation
 
 
 @dataclass(frozen=True)
@@ -221,3 +229,107 @@ class Keyword(SyntheticTask):
 def balanced(random: np.random.Generator, size: int) -> np.ndarray:
     """True and false equally often, in any order; where the size is odd, a coin decides which one is more frequent."""
     return random.permuted((np.arange(size) + random.integers(2)) % 2 == 1)
+
+
+# Next-token prediction -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RepeatedSequences(SyntheticTask):
+    """Sequences of distinct random tokens, repeated over and over: A D B A D B A predicts D, B.
+
+    The period differs between sequences, so that no fixed distance predicts the next token. Targets are the tokens from
+    which on every sequence has repeated itself. With a `permutation_seed`, the target is not the next token but its
+    image under a fixed permutation of the vocabulary, so that a token has to be translated and cannot be copied.
+    """
+
+    num_words: int = 64
+    length: int = 48  # of a sequence, without START
+    min_period: int = 12
+    max_period: int = 24
+    permutation_seed: int | None = None
+    end: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            1 < self.min_period <= self.max_period < self.length - 1,
+            f"periods of {self.min_period} to {self.max_period} tokens must fit into sequences of {self.length}, with "
+            "two tokens or more that repeat",
+        )
+        require(
+            self.num_words >= self.max_period,
+            f"sequences of period {self.max_period} need as many words; num_words is {self.num_words}",
+        )
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
+
+    @cached_property
+    def output_ids(self) -> np.ndarray:
+        """By token id, the id that is predicted in its place."""
+        words = np.arange(self.num_words)
+        if self.permutation_seed is not None:
+            words = np.random.default_rng(self.permutation_seed).permutation(self.num_words)
+        return np.concatenate([np.arange(len(SPECIALS)), words + len(SPECIALS)])
+
+    def sample(self, random: np.random.Generator, size: int) -> Batch:
+        period = random.integers(self.min_period, self.max_period + 1, (size, 1))
+        tokens = distinct_words(random, size, self.max_period, self.num_words) + len(SPECIALS)
+        place = np.arange(self.length + 1)
+        whole = np.take_along_axis(tokens, place % period, 1)  # size x (length + 1)
+        source = np.pad(whole[:, :-1], ((0, 0), (1, 0)), constant_values=START)
+        first = self.max_period + 1  # the next token of position i of `whole` is i + 1: from here on it has been there
+        target = self.output_ids[whole[:, first:]]
+        gold = place[None, first:] - period + 1  # START comes first
+        mask = torch.ones(source.shape, dtype=torch.bool)
+        return Batch(
+            torch.from_numpy(source), mask, torch.from_numpy(target),
+            torch.ones(target.shape, dtype=torch.bool), torch.from_numpy(gold),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NextTokens(FiniteTask):
+    """The source texts of a corpus, one after the other, cut into windows of equal length."""
+
+    corpus: Classification | Translation
+    length: int = 64
+    max_test: int = 200  # windows of the validation and of the test split
+    end: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        require(self.length > 1, f"a window needs at least two tokens, not {self.length}")
+        require(self.max_test > 0, f"max_test must be positive, not {self.max_test}")
+
+    def resolved(self) -> "NextTokens":
+        return replace(self, corpus=self.corpus.resolved())
+
+    @property
+    def source_vocabulary(self) -> Vocabulary:
+        return self.corpus.source_vocabulary
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.corpus.source_vocabulary
+
+    def part(self, split: str) -> Sentences:
+        return self.windows[split]
+
+    @cached_property
+    def windows(self) -> dict[str, Sentences]:
+        """The windows of each split; START separates texts, and begins every window."""
+        most = {"training": None, "validation": self.max_test, "test": self.max_test}
+        return {split: self.cut(self.corpus.part(split).source, limit) for split, limit in most.items()}
+
+    def cut(self, texts: Sequence[np.ndarray], limit: int | None) -> Sentences:
+        words = np.concatenate([np.insert(text[(text != START) & (text != END)], 0, START) for text in texts])
+        rows = words[: len(words) // self.length * self.length].reshape(-1, self.length)[:limit].astype(np.int64)
+        require(len(rows) > 0, f"the texts of {self.corpus.file} have fewer than {self.length} tokens")
+        return Sentences([np.insert(row[:-1], 0, START) for row in rows], list(rows))

@@ -1,10 +1,17 @@
 """What is there to learn in real text? Corpora to classify and to translate."""
 
-from attnscope.tasks.text.corpora import CLASSIFICATIONS, CORPORA, TRANSLATIONS, statistics
+from attnscope.tasks.text.corpora import (
+    CLASSIFICATIONS,
+    CORPORA,
+    TRANSLATIONS,
+    InitialEmbedding,
+    Vectors,
+    initial_embedding,
+    statistics,
+)
 from attnscope.tasks.text.preparation import PARTS, Preparation, Splits
-from attnscope.tasks.text.sources import ChangedCorpus, MissingCorpus
+from attnscope.tasks.text.rows import ChangedCorpus, MissingCorpus
 from attnscope.tasks.text.tasks import Classification, TextTask, Translation
-from attnscope.tasks.text.vectors import InitialEmbedding, Vectors, initial_embedding
 from attnscope.tasks.text.vocabularies import SUBWORD_MODELS, UNKNOWN, UNKNOWN_WORD, Subwords, Words
 
 # Every kind of settings that a corpus is described by, under the name that it has in JSON.

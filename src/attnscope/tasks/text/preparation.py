@@ -2,15 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 from sys import intern
 
 import numpy as np
 
-from attnscope.errors import BadSetting, choose, require
-from attnscope.tasks.text.rows import SPLIT, UNSPLIT
-from attnscope.tasks.text.vocabularies import UNKNOWN_WORD
+from attnscope.errors import BadSetting, check_kinds, check_seed, choose, require
+from attnscope.tasks.task import Sentences, by_length
+from attnscope.tasks.text.rows import SPLIT, UNSPLIT, Row
+from attnscope.tasks.text.vocabularies import UNKNOWN_WORD, Coder
 
 NOT = re.compile(r"(n't|N'T)\b")
 WORD = re.compile(r"(?:n't|N'T)\b|(?<=\w)'(?:s|re|ve|ll|d|m|S|RE|VE|LL|D|M)\b|\w+|[^\w\s]")
@@ -82,6 +85,7 @@ class Preparation:
     too_long: str = "drop"  # or "truncate": what happens to longer ones, in every split
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         choose("tokeniser", self.tokeniser, TOKENISERS)
         choose("way with long sentences", self.too_long, TOO_LONG)
         require(self.min_length > 0, f"min_length must be positive, not {self.min_length}")
@@ -141,6 +145,7 @@ def without_headers(message: str) -> str:
     return rest if blank else message
 
 
+DIGEST = re.compile("#[0-9a-f]{24}")
 PARTS = ("training", "validation", "test")
 
 
@@ -163,6 +168,7 @@ class Splits:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(bool(self.training), "splits must name the published split to train on, such as 'train' or 'all'")
         for name in ("validation_share", "test_share"):
             share = getattr(self, name)
@@ -171,7 +177,7 @@ class Splits:
         for name in ("max_validation", "max_test"):
             most = getattr(self, name)
             require(most is None or most > 0, f"{name} must be positive or None, not {most}")
-        require(self.seed >= 0, f"the seed of a split must not be negative, but is {self.seed}")
+        check_seed("the seed of a split", self.seed)
         shared = set(self.training) & {*self.validation, *self.test}
         require(not shared, f"{', '.join(sorted(shared))} cannot be trained on and measured on as well")
 
@@ -229,4 +235,116 @@ def group_duplicates(sources: Sequence[str]) -> np.ndarray:
     [0, 1, 0]
     """
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(" ".join(source.split()).casefold(), len(numbers)) for source in sources])
+    return np.array([numbers.setdefault(source_digest(source), len(numbers)) for source in sources])
+
+
+def source_digest(source: str) -> str:
+    """A digest that sources share which differ in case and spacing only; that of a digest is itself."""
+    text = " ".join(source.split()).casefold()
+    return text if DIGEST.fullmatch(text) else f"#{blake2b(text.encode(errors='replace'), digest_size=12).hexdigest()}"
+
+
+# Splits in words, and in numbers -------------------------------------------------------------------------------------
+
+
+Tokens = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source and a target as published, and the row that they are from."""
+
+    source: str | list[str]
+    target: str | list[str]
+    row: Row
+    rationale: np.ndarray | None = None  # of each word of the source, the share of people who marked it
+
+
+def as_text(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
+@dataclass(frozen=True)
+class DropCounts:
+    """How many sentences of a split were left without a word, dropped as too long or too short, or cut."""
+
+    empty: int = 0
+    dropped: int = 0
+    truncated: int = 0
+
+
+@dataclass(frozen=True)
+class TokenizedSplit:
+    """The sentences of one split in words."""
+
+    sources: list[Tokens]
+    targets: list[Tokens]
+    references: list[str]  # the targets as published
+    lost: DropCounts
+    rationales: list[np.ndarray]  # of each source; none at all where the corpus has none
+
+
+class SplitBuilder:
+    """The sentences of one split in words, pair by pair."""
+
+    def __init__(self, cut: Callable[[Pair], tuple[Tokens, Tokens]], preparation: Preparation):
+        self.cut, self.preparation = cut, preparation
+        self.split = TokenizedSplit([], [], [], DropCounts(), [])
+
+    def add(self, pair: Pair) -> None:
+        (source, target), lost, most = self.cut(pair), self.split.lost, self.preparation.max_length
+        if not source or not target:
+            lost = replace(lost, empty=lost.empty + 1)
+        elif self.preparation.drops(source, target):
+            lost = replace(lost, dropped=lost.dropped + 1)
+        else:
+            lost = replace(lost, truncated=lost.truncated + self.preparation.exceeded(source, target))
+            self.split.sources.append(source[:most])
+            self.split.targets.append(target[:most])
+            self.split.references.append(as_text(pair.target))
+            if pair.rationale is not None:
+                self.split.rationales.append(pair.rationale[:most])
+        self.split = replace(self.split, lost=lost)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Part(Sentences):
+    """The sentences of one split of a corpus, and what became of the rest of it."""
+
+    references: list[str]  # the targets as published
+    lost: DropCounts
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """The shortest first, so that little of a batch is padding."""
+        return by_length(self.lengths)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corpus:
+    """All splits, and what turns words into numbers on either side."""
+
+    parts: Mapping[str, Part]
+    source: Coder
+    target: Coder
+    left_out: int  # rows that the settings do not ask for, by their label or their split
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special words before and after each sentence."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def around(self, numbers: list[np.ndarray]) -> list[np.ndarray]:
+        before, after = np.array(self.before, dtype=np.int32), np.array(self.after, dtype=np.int32)
+        return [np.concatenate([before, row, after]) for row in numbers]
+
+    def unmarked(self, rationales: list[np.ndarray]) -> list[np.ndarray]:
+        """With nothing on the special words: nobody could mark these."""
+        return [np.pad(row, (len(self.before), len(self.after))) for row in rationales]

@@ -1,22 +1,29 @@
-"""Rows of a corpus file, each with the line it is from, and what is wrong with a line that is none.
+"""Where corpora are, how they are read, and whether they are the ones that settings name.
 
-JSON lines, CSV with quotes, or TSV without them; each plain or packed with gzip, in UTF-8. A folder holds one file for
-each split, named after it: train.jsonl, test.jsonl.
+A corpus is a file or folder below the folder that ATTNSCOPE_DATA names, a folder that the Hugging Face `datasets`
+library saved (`save_to_disk`), or `hf:name` or `hf:name:configuration`, a data set that this library can load.
+
+A file holds JSON lines, one JSON document, CSV with quotes or TSV without them, each plain or packed with gzip, in
+UTF-8; or Parquet. A folder holds one file for each split, named after it: train.jsonl, test.jsonl. Files are read row
+by row, each with its line, so that an error names the line.
 """
 
 import csv
 import gzip
+import hashlib
 import json
+import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from attnscope.errors import AttnscopeError
-from attnscope.files import Malformed
+from attnscope.errors import AttnscopeError, first_line, import_optional
+from attnscope.files import Malformed, explained, file_checksum
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -49,6 +56,7 @@ def decode_line(raw: bytes, path: Path, number: int) -> str:
 
 
 SPLIT = "split"  # the usual name of the field that says which split a row belongs to
+INDEX_NAME = "index"  # of the first column, where it has none
 UNSPLIT = "all"  # the split of a row that names none
 MAX_CELL_LENGTH = 1 << 30  # Python's csv module stops at 131,072 characters unless told otherwise
 
@@ -81,6 +89,8 @@ class Row:
     def label(self, name: str) -> str:
         """A class by its name: a string, a whole number, a truth value, or 'null'."""
         value = self.field(name)
+        if isinstance(value, float) and value.is_integer():  # tables with missing labels have floats
+            value = int(value)
         if value is None or isinstance(value, bool | int):
             return json.dumps(value)
         if isinstance(value, str) and value:
@@ -90,6 +100,7 @@ class Row:
     def rationale(self, name: str) -> np.ndarray:
         """For each word, the share of people who marked it: numbers from 0 to 1, or a list of 0 and 1 a person."""
         value = self.field(name)
+        value = parse_numbers(value) if isinstance(value, str) else value
         rows = value if isinstance(value, list) and value and all(isinstance(row, list) for row in value) else [value]
         people = [row for row in rows if are_fractions(row)]
         if len(people) < len(rows):
@@ -111,6 +122,18 @@ def are_fractions(values: object) -> TypeGuard[list[float]]:
     if not isinstance(values, list) or not set(map(type, values)) <= {bool, int, float}:
         return False
     return all(0 <= value <= 1 for value in values)
+
+
+def parse_numbers(text: str) -> object:
+    """Return the numbers of a cell, as a JSON list or separated by spaces; the text itself if there are others.
+
+    >>> parse_numbers("[0, 1]"), parse_numbers("0 0.5 1"), parse_numbers("none")
+    ([0, 1], [0.0, 0.5, 1.0], 'none')
+    """
+    try:
+        return json.loads(text) if text.lstrip().startswith("[") else [float(word) for word in text.split()]
+    except (ValueError, RecursionError):
+        return text
 
 
 def short_json(value: object) -> str:
@@ -156,14 +179,17 @@ def csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def table_rows(path: Path, columns: tuple[str, ...], numbered: Iterable[tuple[int, list[str]]]) -> Iterator[Row]:
-    """Rows of cells, named by `columns` or, if these are not given, by the first line; empty ones are passed over."""
+    """Rows of cells, named by `columns` or, if these are not given, by the first line; empty ones are passed over.
+
+    A first column without a name is the index that pandas writes.
+    """
     names = columns
     for number, cells in numbered:
         place = f"{path}, line {number}"
         if not any(cells):
             continue
         if not names:
-            names = column_names(cells, place)
+            names = column_names([cells[0] or INDEX_NAME, *cells[1:]], place)
         elif len(cells) != len(names):
             raise Malformed(f"{place}: expected {len(names)} cells ({', '.join(names)}), not {len(cells)}")
         else:
@@ -179,36 +205,75 @@ def column_names(cells: list[str], place: str) -> tuple[str, ...]:
     return tuple(cells)
 
 
+def read_json_document(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    """A list of objects, an object that holds one as `data`, columns by name, or JSON lines in spite of the name."""
+    lines = [line for _, line in read_lines(path) if line.strip()]
+    try:
+        content = json.loads("\n".join(lines))
+    except (ValueError, RecursionError) as error:
+        if len(lines) > 1 and lines[0].startswith("{") and lines[0].rstrip().endswith("}"):
+            yield from read_json_lines(path, columns)
+            return
+        raise Malformed(f"{path} is not JSON: {error}") from error
+    if isinstance(content, dict) and isinstance(content.get("data"), list):
+        content = content["data"]
+    if isinstance(content, dict) and content and all(isinstance(column, list) for column in content.values()):
+        if len({len(column) for column in content.values()}) > 1:
+            raise Malformed(f"the columns of {path} are not of one length")
+        content = [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise Malformed(f"{path} should hold a list of JSON objects, one per text")
+    yield from (Row(str(path), number, row) for number, row in enumerate(content, 1))
+
+
+def read_parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    """Batches of rows, so that the whole file is never in memory."""
+    parquet = import_optional("pyarrow.parquet", f"the file {path}")
+    try:
+        rows = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+        yield from (Row(str(path), number, row) for number, row in enumerate(rows, 1))
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        raise Malformed(f"{path} is no Parquet file: {first_line(error)}") from error
+
+
 READERS: dict[str, Callable[[Path, tuple[str, ...]], Iterator[Row]]] = {
     ".jsonl": read_json_lines,
+    ".json": read_json_document,
     ".csv": read_csv,
     ".tsv": read_tsv,
+    ".parquet": read_parquet,
 }
 
 
 def read_rows(path: Path, columns: tuple[str, ...] = ()) -> list[Row]:
     """All rows of a file, or of the files in a folder."""
+    return list(stream_rows(path, columns))
+
+
+def stream_rows(path: Path, columns: tuple[str, ...] = ()) -> Iterator[Row]:
+    """The rows of a file, or of the files in a folder, one by one."""
     if path.is_dir():
-        return read_folder(path, columns)
+        yield from stream_folder(path, columns)
+        return
     ending = suffix_of(path)
     if ending not in READERS:
         raise Malformed(f"{path} is of no known kind; its name must end in {known_suffixes()}")
-    rows = list(READERS[ending](path, columns))
-    if not rows:
+    row = None
+    for row in READERS[ending](path, columns):
+        yield row
+    if row is None:
         raise Malformed(f"{path} has no rows")
-    return rows
 
 
-def read_folder(folder: Path, columns: tuple[str, ...]) -> list[Row]:
+def stream_folder(folder: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     """The rows of each file; one that names no split is of the split that its file is called after."""
-    files = [path for path in sorted(folder.iterdir()) if suffix_of(path) in READERS]
+    known = [path for path in sorted(folder.iterdir()) if suffix_of(path) in READERS]
+    files = [path for path in known if suffix_of(path) != ".json"] or known  # beside others, JSON describes them
     if not files:
         raise Malformed(f"the folder {folder} holds no corpus: no file there ends in {known_suffixes()}")
-    return [
-        Row(row.file, row.line, {SPLIT: path.name.split(".")[0]} | row.fields)
-        for path in files
-        for row in read_rows(path, columns)
-    ]
+    for path in files:
+        for row in stream_rows(path, columns):
+            yield Row(row.file, row.line, {SPLIT: path.name.split(".")[0]} | row.fields)
 
 
 def suffix_of(path: Path) -> str:
@@ -225,6 +290,144 @@ def format_name(file: str) -> str:
     >>> format_name("imdb/imdb.jsonl.gz")
     'JSON lines packed with gzip'
     """
-    kinds = {".jsonl": "JSON lines", ".csv": "comma-separated values", ".tsv": "tab-separated values"}
+    kinds = {
+        ".jsonl": "JSON lines",
+        ".json": "JSON",
+        ".parquet": "Parquet",
+        ".csv": "comma-separated values",
+        ".tsv": "tab-separated values",
+    }
     kind = kinds.get(suffix_of(Path(file)), "a folder with one file a split or saved by the datasets library")
     return f"{kind} packed with gzip" if file.endswith(".gz") else kind
+
+
+# Where corpora are ---------------------------------------------------------------------------------------------------
+
+
+DATA = "ATTNSCOPE_DATA"  # names the folder of corpora
+CACHE = "ATTNSCOPE_CACHE"  # names the folder for what is made once from a corpus, such as subwords
+
+
+class MissingCorpus(AttnscopeError):
+    """The corpus is not on this machine."""
+
+
+class ChangedCorpus(AttnscopeError):
+    """The corpus is not the one that the settings speak of."""
+
+
+def find_corpus(file: str, expected: str) -> Path:
+    """The file or folder of this name: as it is if the path is complete, or below the folder of corpora, or here.
+
+    `expected` says which format and fields are looked for.
+    """
+    places = candidates(file)
+    for place in places:
+        if os.path.exists(place):  # unlike Path.exists, false for names that cannot be
+            return place
+    named = os.environ.get(DATA)
+    origin = f"{DATA} names {named}" if named else f"{DATA} names no folder"
+    raise MissingCorpus(
+        f"there is no corpus {file}; looked for {' and for '.join(map(str, places))} ({origin}). "
+        f"Expected is {expected}. Set {DATA} to the folder of corpora, or give the complete path"
+    )
+
+
+def candidates(file: str) -> list[Path]:
+    path = Path(file).expanduser()
+    folder = os.environ.get(DATA)
+    below = [Path(folder).expanduser() / path] if folder and not path.is_absolute() else []
+    return [*below, path.absolute()]
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, or of the names and contents of all files in a folder."""
+    with explained("read", path):
+        if path.is_file():
+            return file_checksum(path)
+        inside = sorted(inner for inner in path.rglob("*") if inner.is_file())
+        listing = [f"{file_checksum(inner)} {inner.relative_to(path).as_posix()}\n" for inner in inside]
+    return hashlib.sha256("".join(listing).encode()).hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where things made from a corpus are kept; nothing is lost when it is deleted."""
+    if named := os.environ.get(CACHE):
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "attnscope"
+
+
+HF_PREFIX = "hf:"
+SAVED_FILES = (
+    "dataset_dict.json",
+    "state.json",
+)  # a file of one of these names is in every folder that the library saved
+
+
+@runtime_checkable
+class HFDataset(Protocol):
+    """One split of the `datasets` library."""
+
+    _fingerprint: str
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]: ...
+
+
+def is_saved_dataset(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in SAVED_FILES)
+
+
+def read_saved_dataset(path: Path) -> Iterator[Row]:
+    library = import_optional("datasets", f"the data set in {path}")
+    try:
+        loaded = library.load_from_disk(str(path))
+    except Exception as error:  # whatever the library meets in a broken folder
+        raise AttnscopeError(f"the datasets library cannot read {path}: {error}") from error
+    return dataset_rows(loaded, str(path))
+
+
+@lru_cache(maxsize=2)  # asked for its fingerprint first, then for its rows
+def load_dataset(name: str) -> "HFDataset | Mapping[str, HFDataset]":
+    """A data set by its name; the library looks in its own cache, then in the network."""
+    library = import_optional("datasets", f"the data set {name}")
+    dataset, _, configuration = name.removeprefix(HF_PREFIX).partition(":")
+    try:
+        loaded: HFDataset | Mapping[str, HFDataset] = library.load_dataset(dataset, configuration or None)
+    except Exception as error:  # there is no common class of what goes wrong between here and the network
+        raise MissingCorpus(f"the datasets library cannot load {name.removeprefix(HF_PREFIX)!r}: {error}") from error
+    return loaded
+
+
+def dataset_rows(loaded: "HFDataset | Mapping[str, HFDataset]", name: str) -> Iterator[Row]:
+    """The rows of every split, each with the name of its split."""
+    for split, dataset in (loaded if isinstance(loaded, Mapping) else {"": loaded}).items():
+        for number, row in enumerate(dataset, 1):
+            yield Row(f"{name} ({split})" if split else name, number, ({SPLIT: split} if split else {}) | dict(row))
+
+
+def dataset_fingerprint(loaded: "HFDataset | Mapping[str, HFDataset]") -> str:
+    """The library's own fingerprint of the content."""
+    splits = loaded.values() if isinstance(loaded, Mapping) else [loaded]
+    return "+".join(str(dataset._fingerprint) for dataset in splits)
+
+
+def read_corpus(file: str, columns: tuple[str, ...], expected: str) -> list[Row]:
+    return list(stream_corpus(file, columns, expected))
+
+
+def stream_corpus(file: str, columns: tuple[str, ...], expected: str) -> Iterator[Row]:
+    """Return the rows of a corpus, read one by one."""
+    if file.startswith(HF_PREFIX):
+        return dataset_rows(load_dataset(file), file)
+    path = find_corpus(file, expected)
+    return read_saved_dataset(path) if is_saved_dataset(path) else stream_rows(path, columns)
+
+
+def corpus_fingerprint(file: str, expected: str, known: str | None = None) -> str:
+    """What changes when the content changes; where it is known already, another one is refused."""
+    by_name = file.startswith(HF_PREFIX)
+    found = dataset_fingerprint(load_dataset(file)) if by_name else checksum(find_corpus(file, expected))
+    if known not in (None, found):
+        raise ChangedCorpus(f"{file} has changed: its checksum is {found[:12]}…, the settings say {str(known)[:12]}…")
+    return found

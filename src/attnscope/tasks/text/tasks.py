@@ -1,22 +1,33 @@
 """Tasks of real text: classification and translation. Settings name the file; nothing is read before it is needed."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from sys import intern
 from typing import TypeVar
 
 import numpy as np
 
-from attnscope.errors import choose, require
+from attnscope.errors import check_kinds, choose, require
 from attnscope.files import Malformed
-from attnscope.kinds import check_kinds
 from attnscope.tasks.batch import END, SPECIALS, START, Vocabulary
-from attnscope.tasks.finite import FiniteTask
-from attnscope.tasks.text.corpus import Corpus, Pair, Part, SpecialTokens, TokenizedSplit, as_text, tokenize_split
-from attnscope.tasks.text.preparation import PARTS, Preparation, Splits, split_rows
-from attnscope.tasks.text.rows import Row, format_name
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.task import FiniteTask
+from attnscope.tasks.text.preparation import (
+    PARTS,
+    Corpus,
+    Pair,
+    Part,
+    Preparation,
+    SpecialTokens,
+    SplitBuilder,
+    Splits,
+    TokenizedSplit,
+    as_text,
+    source_digest,
+    split_rows,
+)
+from attnscope.tasks.text.rows import Row, corpus_fingerprint, format_name, stream_corpus
 from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, Words
 
 CACHED_CORPORA = 8  # corpora in memory
@@ -89,23 +100,53 @@ class TextTask(FiniteTask):
 
 @lru_cache(maxsize=CACHED_CORPORA)
 def load_corpus(task: TextTask) -> Corpus:
-    """The corpus of these settings; equal settings share it."""
-    rows = read_corpus(task.file, task.columns, task.expected)
-    pairs = [pair for row in rows if (pair := task.pair(row))]
-    if not pairs:
-        raise Malformed(f"{task.file} has {len(rows)} rows, but the settings leave all of them out")
-    published = [pair.row.split(task.splits.field) for pair in pairs]
-    chosen = split_rows(published, [as_text(pair.source) for pair in pairs], task.splits, task.file)
-    sentences = {part: tokenize_split((pairs[i] for i in chosen[part]), task.cut, task.preparation) for part in PARTS}
+    """The corpus of these settings; equal settings share it.
+
+    The file is read twice, row by row: first for the splits, then for the sentences of each part. Rows that no part
+    has are not kept.
+    """
+    count, published, sources = survey(task)
+    if not published:
+        raise Malformed(f"{task.file} has {count} rows, but the settings leave all of them out")
+    chosen = split_rows(published, sources, task.splits, task.file)
+    parts_of = np.zeros((len(PARTS), len(published)), dtype=bool)
+    for number, part in enumerate(PARTS):
+        parts_of[number, chosen[part]] = True
+    builders = [SplitBuilder(task.cut, task.preparation) for _ in PARTS]
+    for pair, parts in zip(stream_pairs(task), parts_of.T, strict=True):
+        for builder, chosen_for in zip(builders, parts, strict=True):
+            if chosen_for:
+                builder.add(pair)
+    sentences = {part: builder.split for part, builder in zip(PARTS, builders, strict=True)}
     for part, kept in sentences.items():
         require(
             bool(kept.sources),
             f"the {part} split of {task.file} is empty: {kept.lost.dropped} sentences were too long or too short",
         )
     source, target = task.coders(sentences["training"])
-    parts = {part: encode_split(kept, source, target, task.marks) for part, kept in sentences.items()}
-    used = len(np.unique(np.concatenate(list(chosen.values()))))
-    return Corpus(parts, source, target, left_out=len(rows) - used)
+    encoded = {part: encode_split(kept, source, target, task.marks) for part, kept in sentences.items()}
+    return Corpus(encoded, source, target, left_out=count - int(parts_of.any(0).sum()))
+
+
+def stream_pairs(task: TextTask) -> Iterator[Pair]:
+    rows = stream_corpus(task.file, task.columns, task.expected)
+    return (pair for row in rows if (pair := task.pair(row)))
+
+
+def survey(task: TextTask) -> tuple[int, list[str], list[str]]:
+    """Return the number of rows and, of each that is not left out, its published split and its source.
+
+    A source is told by a digest, and only where it may have to stay together with equal ones.
+    """
+    splits, count = task.splits, 0
+    sampled = set() if splits.validation and splits.test else set(splits.training)
+    published, sources = list[str](), list[str]()
+    for row in stream_corpus(task.file, task.columns, task.expected):
+        count += 1
+        if pair := task.pair(row):
+            published.append(intern(row.split(splits.field)))
+            sources.append(source_digest(as_text(pair.source)) if published[-1] in sampled else "")
+    return count, published, sources
 
 
 def encode_split(

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.errors import AttnscopeError, choose, import_optional, require
-from attnscope.files import write_atomically
+from attnscope.errors import AttnscopeError, check_kinds, choose, import_optional, require
+from attnscope.files import read_checked, write_checked
 from attnscope.tasks.batch import END, PAD, SPECIALS, START, Vocabulary
-from attnscope.tasks.text.sources import cache_folder
+from attnscope.tasks.text.rows import cache_folder
 
 TokenLists = Sequence[Sequence[str]]
 
@@ -49,6 +49,7 @@ class Words:
     shared: bool = False  # one vocabulary for both sides of a translation
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(self.min_count >= 1, f"min_count must be at least 1, not {self.min_count}")
         require(self.max_size is None or self.max_size > 0, f"max_size must be positive or None, not {self.max_size}")
 
@@ -92,6 +93,7 @@ class Subwords:
     shared: bool = True  # one vocabulary for both sides of a translation; snell2021 A.8
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         choose("kind of subwords", self.kind, SUBWORD_MODELS)
         require(self.size > UNKNOWN + 1, f"size must be more than {UNKNOWN + 1}, not {self.size}")
 
@@ -126,19 +128,11 @@ def sentencepiece() -> ModuleType:
 def sentencepiece_model(sentences: list[str], settings: Subwords) -> bytes:
     """The model for these sentences: from the cache if it was made before, trained and kept otherwise."""
     path = cache_path(sentences, settings)
-    if path.is_file() and is_sentencepiece_model(model := path.read_bytes()):
-        return model
-    model = train_sentencepiece(sentences, settings)
-    write_atomically(path, model)
+    model = read_checked(path)
+    if model is None:
+        model = train_sentencepiece(sentences, settings)
+        write_checked(path, model)
     return model
-
-
-def is_sentencepiece_model(content: bytes) -> bool:
-    """A file in the cache may have been spoilt; it can always be made again."""
-    try:
-        return bool(sentencepiece().SentencePieceProcessor(model_proto=content).get_piece_size())
-    except RuntimeError:
-        return False
 
 
 def cache_path(sentences: list[str], settings: Subwords) -> Path:
@@ -146,7 +140,7 @@ def cache_path(sentences: list[str], settings: Subwords) -> Path:
     content = hashlib.sha256(repr((sentencepiece().__version__, sorted(asdict(settings).items()))).encode())
     for sentence in sentences:
         content.update(sentence.encode() + b"\n")
-    return cache_folder() / "sentencepiece" / f"{content.hexdigest()[:32]}.model"
+    return cache_folder() / "subwords" / f"{content.hexdigest()[:32]}.model"
 
 
 def train_sentencepiece(sentences: list[str], settings: Subwords) -> bytes:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import language_examples
 import pytest
 import torch
 import transformers
@@ -20,7 +21,7 @@ from adapter_examples import (
 )
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.adapters import HFClassifier, HFEncoderDecoder, NoModel, load
+from attnscope.models.adapters import HFClassifier, HFEncoderDecoder, HFLanguageModel, NoModel, load
 from attnscope.models.inference import with_predicted_target
 from attnscope.tasks import START
 from attnscope.testing import check_adapter
@@ -74,9 +75,20 @@ def test_a_folder_that_is_not_there_or_holds_no_model(tmp_path):
     refused(tmp_path, "the configuration of .* cannot be read")
 
 
-def test_a_causal_language_model_is_refused(tmp_path):
-    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20, bos_token_id=0, eos_token_id=0)
-    refused(saved(tmp_path, transformers.GPT2LMHeadModel(config)), "decoder-only language models have no source")
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_causal_language_model_is_loaded_from_its_folder(tmp_path, kind):
+    folder = saved(tmp_path, language_examples.foreign(kind), language_examples.tokenizer())
+    model = load(folder)
+    assert isinstance(model, HFLanguageModel)
+    batch = model.reader.read(["the old cat"]).batch
+    torch.testing.assert_close(model(batch).logits, language_examples.language_model(kind)(batch).logits)
+
+
+def test_quantised_weights_are_refused(tmp_path):
+    folder = saved(tmp_path, language_examples.foreign("llama"), language_examples.tokenizer())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
+    refused(folder, "quantised weights")
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):
@@ -88,10 +100,12 @@ def test_a_missing_tokenizer_is_named(tmp_path):
 def test_other_heads_are_refused(tmp_path):
     bert = foreign("bert")
     refused(saved(tmp_path / "bare", bert.bert, tokenizer_for("bert")), "holds a BertModel, whose head neither")
-    reads = transformers.BartForSequenceClassification(configuration("bart"))
-    refused(saved(tmp_path / "bart", reads), "of the type 'bart'; classifiers of the types bert, roberta")
-    number = foreign("bert", num_labels=1)
-    refused(saved(tmp_path / "number", number), "does not choose one of several classes")
+    reads = transformers.MBartForSequenceClassification(configuration("mbart"))
+    refused(saved(tmp_path / "mbart", reads), "of the type 'mbart'; classifiers of the types bert, roberta")
+    numbers = foreign("bert", problem_type="regression")
+    refused(saved(tmp_path / "numbers", numbers, tokenizer_for("bert")), "predicts 3 numbers; regression models of one")
+    labels = foreign("bert", problem_type="multi_label_classification")
+    refused(saved(tmp_path / "labels", labels, tokenizer_for("bert")), "every label is read by itself; choose one")
 
 
 def test_weights_that_are_missing_or_broken_are_not_drawn_at_random(tmp_path):

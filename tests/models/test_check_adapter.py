@@ -26,7 +26,7 @@ from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, ReadsOut
 from attnscope.tasks import PAD, SPECIALS, Batch
 from attnscope.testing import CLAUSES, BrokenContract, check_adapter, quick_check
-from attnscope.testing.clauses import state_changes, state_of
+from attnscope.testing.contract import state_changes, state_of
 
 WORDS, CLASSES = 12, 3
 

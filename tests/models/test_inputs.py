@@ -10,7 +10,8 @@ from adapter_examples import LABELS, SOURCES, TARGETS, adapter
 
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import MODELS, build
-from attnscope.models.inputs import Example, Inputs, as_batches
+from attnscope.models.examples import Example
+from attnscope.models.inputs import Inputs, as_batches
 from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.tasks import TASKS, Batch
 

@@ -7,7 +7,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from attnscope.errors import BadSetting
-from attnscope.models.logistic import INVERSE_PENALTIES, Documents, logistic_regression
+from attnscope.models.bag_of_words import INVERSE_PENALTIES, Documents, logistic_regression
 from attnscope.tasks import Batch, pad
 
 WORDS = 20

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from attnscope.models.cells import weights_of
-from attnscope.models.scans import lstm_scan
+from attnscope.models.cells import lstm_scan, weights_of
 
 SIZES = [(3, 5), (1, 5), (3, 1), (1, 1)]  # batch, steps
 

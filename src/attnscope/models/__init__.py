@@ -8,9 +8,20 @@ from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSetti
 from attnscope.models.initialise import Start, restart_heads, start_words
 from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
 from attnscope.models.trace import Attention, Intervention, Trace
+from attnscope.models.transformer import (
+    Transformer,
+    TransformerClassifier,
+    TransformerClassifierSettings,
+    TransformerDecoder,
+    TransformerDecoderSettings,
+    TransformerSettings,
+    start_copying,
+)
 
 __all__ = [
     "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "BagOfWords", "BagOfWordsSettings", "Classifier",
     "ClassifierSettings", "EncoderDecoder", "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings",
-    "Positions", "Start", "Trace", "build", "restart_heads", "start_words", "uniform",
+    "Positions", "Start", "Trace", "Transformer", "TransformerClassifier", "TransformerClassifierSettings",
+    "TransformerDecoder", "TransformerDecoderSettings", "TransformerSettings", "build", "restart_heads",
+    "start_copying", "start_words", "uniform",
 ]  # fmt: skip

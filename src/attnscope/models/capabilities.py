@@ -8,23 +8,33 @@ None has state or an `__init__` of its own, so they may be combined in any order
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnscope.errors import AttnscopeError
-from attnscope.models.trace import Interventions, Trace
+from attnscope.errors import AttnscopeError, BadSetting
+from attnscope.models.trace import AttentionRows, Interventions, Trace
 from attnscope.tasks.batch import Batch
 from attnscope.tasks.task import Task
 
 if TYPE_CHECKING:
-    from attnscope.models.adapters.readers import Reader
+    from attnscope.models.adapters.readers import Chat, Reader, Source, Target
 
 
 # What a decoder is given at each step: the gold token before it, or the token that it predicted itself.
 Decoding = Literal["teacher_forced", "greedy"]
-TEACHER_FORCING: dict[Decoding, float] = {"teacher_forced": 1.0, "greedy": 0.0}  # the probability of the gold token
+
+
+class Decodings(dict[Decoding, float]):
+    """By decoding, the probability of the gold token; another name is refused with a sentence."""
+
+    def __missing__(self, name: Decoding) -> float:
+        raise BadSetting(f"there is no decoding {name!r}; choose one of {', '.join(self)}")
+
+
+TEACHER_FORCING = Decodings({"teacher_forced": 1.0, "greedy": 0.0})
 
 
 class MissingCapability(AttnscopeError):
@@ -61,6 +71,16 @@ class _Forward:
 
 class GivesTrace(_Forward):
     """A forward pass over a Batch returns a Trace."""
+
+
+class GivesLogits(_Forward):
+    """Logits without a Trace: a pass that records nothing, for probes that need only the output."""
+
+    tokens_at_once: int = 1 << 10  # more in one pass are no faster on a CPU
+
+    def logits(self, batch: Batch, teacher_forcing: float | None = None) -> Float[Tensor, "batch target words"]:
+        """Return the logits of a forward pass, as a trace has them."""
+        raise NotImplementedError
 
 
 class ReadsOut(_Forward):
@@ -104,6 +124,43 @@ class Generates(_Forward):
         raise NotImplementedError
 
 
+class PredictsNextToken(_Forward):
+    """A language model: target tokens are predicted from the last positions of the source, one each.
+
+    A position attends to itself and to those before it. Where there are several target tokens, the mask that a function
+    given as `attention=` receives is batch x target x source.
+    """
+
+    attending_blocks: tuple[int, ...]  # the numbers of the blocks that attend, which in hybrids are not all
+    num_blocks: int
+
+    def trace_texts(
+        self,
+        texts: "Sequence[Source | Chat]",
+        answers: "Sequence[Target] | None" = None,
+        attention: Interventions | None = None,
+        rows: Sequence[int] | None = None,
+        layers: Sequence[int] | None = None,
+        generate: int = 0,
+    ) -> Trace:
+        """Return the trace of whole texts, or of the answers to prompts; see `LoadedModel.trace`."""
+        raise NotImplementedError
+
+    def observe(self, batch: Batch, observer: Callable[[AttentionRows], None], block: int = 256) -> None:
+        """Show the attention of every layer, a block of rows at a time: memory grows with the length of the texts.
+
+        Args:
+            batch: Whole texts. With padding or sliding windows, there is one mask of T x T bytes.
+            observer: Called with each block of rows of each layer, the first layer first.
+            block: Rows at a time.
+        """
+        raise NotImplementedError
+
+    def logits_with(self, batch: Batch, attention: Interventions) -> Float[Tensor, "batch target words"]:
+        """Return the logits of a pass with other attention, at every position and not only at those that predict."""
+        raise NotImplementedError
+
+
 class ReadsTexts:
     """Texts become Batches through the model's own reader."""
 
@@ -136,9 +193,11 @@ class WrapsModel:
 # What is missing, and what to add.
 EXPLANATIONS: dict[type, tuple[str, str]] = {
     GivesTrace: ("gives a Trace", "a forward pass (batch, attention, teacher_forcing, gates) that returns one"),
+    GivesLogits: ("gives logits without a Trace", "the method logits(batch, teacher_forcing)"),
     ReadsOut: ("can be read out from a context", "the methods context_of(values) and readout(context, decoder)"),
     EmbedsSource: ("shows its source embedding", "a module source_inputs, called on batch.source in a forward pass"),
     Generates: ("generates outputs", "the method generate(source, source_mask, max_length)"),
+    PredictsNextToken: ("predicts next tokens", "logits of one target token for each of the last source positions"),
     ReadsTexts: ("reads texts", "a reader, such as attnscope.models.adapters.WordReader"),
     HasLayers: ("has layers of attention", "the number of layers as depth, and attention={layer: ...}"),
     SelfAttends: ("shows its self-attention", "the method self_attention(batch)"),

@@ -11,8 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from attnscope.errors import choose, require
-from attnscope.kinds import check_kinds
+from attnscope.errors import check_kinds, choose, require
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
 from attnscope.models.cells import LSTM
@@ -203,10 +202,13 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
 
     def readout(self, context: Float[Tensor, "*any state"], decoder: Tensor | None = None) -> Tensor:
         """Return the logits with this context."""
-        logits = self.output(context)
-        if logits.shape[-1] == 1:  # eq. 8: σ of one logit is a softmax of 0 and that logit
-            logits = pad(logits, (1, 0))
-        return pad(logits, (len(SPECIALS), 0), value=-math.inf)
+        return class_logits(self.output(context))
+
+
+def class_logits(logits: Float[Tensor, "*any classes"]) -> Float[Tensor, "*any words"]:
+    """Return logits behind those of special tokens; σ of a single logit is a softmax of 0 and that logit (eq. 8)."""
+    logits = pad(logits, (1, 0)) if logits.shape[-1] == 1 else logits
+    return pad(logits, (len(SPECIALS), 0), value=-math.inf)
 
 
 def word_or_source_mask(batch: Batch) -> Tensor:

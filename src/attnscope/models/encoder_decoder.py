@@ -4,6 +4,7 @@ Cell, attention, positions and where the context enters are combined freely; Enc
 together.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import embedding
 
-from attnscope.errors import BadSetting, choose, require
-from attnscope.kinds import check_kinds
+from attnscope.errors import BadSetting, check_kinds, choose, require
 from attnscope.models.attention import ATTENTIONS, COMBINATIONS, AttentionLayer, Memory, QueryKeyValue, at_step
 from attnscope.models.capabilities import EmbedsSource, Generates, GivesTrace, ReadsOut
 from attnscope.models.cells import CELLS, State
@@ -33,10 +33,13 @@ class Positions:
 
     base: float = 20.0  # aitken2021, author's code: 20 for one-to-one, 100 for eSCAN
     rotated: bool = True
+    frequency: float | None = None  # radians per step, the same for all dimensions; None: the spectrum of the base
 
     def __post_init__(self) -> None:
         check_kinds(self)
         require(self.base > 1, f"the base of a positional encoding must be more than 1, not {self.base}")
+        valid = self.frequency is None or self.frequency > 0
+        require(valid, f"the frequency of a positional encoding must be positive or None, not {self.frequency}")
 
 
 class PositionalCode(nn.Module):
@@ -50,13 +53,15 @@ class PositionalCode(nn.Module):
         self.register_buffer("rotation", random_rotation(size) if settings.rotated else torch.eye(size))
 
     def forward(self, steps: int) -> Float[Tensor, "steps size"]:
-        return sines(steps, self.settings.base, self.rotation) @ self.rotation
+        return sines(steps, self.settings, self.rotation) @ self.rotation
 
 
-def sines(steps: int, base: float, rotation: Tensor) -> Tensor:
+def sines(steps: int, settings: Positions, rotation: Tensor) -> Tensor:
     size, device, dtype = len(rotation), rotation.device, rotation.dtype
     times = torch.arange(steps, device=device, dtype=dtype)
-    rates = base ** (-torch.arange(0, size, 2, device=device, dtype=dtype) / size)
+    rates = settings.base ** (-torch.arange(0, size, 2, device=device, dtype=dtype) / size)
+    if settings.frequency is not None:
+        rates = torch.full_like(rates, settings.frequency)
     angles = torch.outer(times, rates)  # steps x half the size, rounded up
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
 
@@ -85,7 +90,7 @@ class EncoderDecoderSettings:
     first_state: str = "trained"  # or "zero"
     attention: str = "dot"
     heads: int = 1
-    combine: str = "concatenate"  # the heads' outputs; or "sum", "mean": then each head attends to whole states
+    combine: str = "concatenate"  # the heads' outputs; if "sum", "mean", "projected", each head attends to whole states
     key_size: int = 32  # of each head of query_key_value
     inputs: str = "one_hot"
     input_size: int | None = None  # one-hot: zeros beyond the vocabulary leave room for positions; None: the vocabulary
@@ -270,10 +275,7 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
         """Return the greedy translation; END and what follows it are END."""
-        blank = torch.full((len(source), max_length), END, device=source.device)
-        batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
-        generated = self(batch, teacher_forcing=0.0).predictions
-        return generated.masked_fill(after_end(generated), END)
+        return generate_greedily(self, source, source_mask, max_length)
 
     def _at_once(
         self, inputs: Tensor, start: States, memory: Memory | None, attention: Intervention | None, free_running: bool
@@ -359,10 +361,7 @@ class Inputs(nn.Module):
         self.code = PositionalCode(settings.positions, self.size) if settings.positions else None
 
     def embed(self, tokens: Tensor) -> Tensor:
-        if is_batchedtensor(self.table) and len(self.table) <= MAX_PRODUCT_VOCABULARY:
-            chosen = tokens[..., None] == torch.arange(len(self.table), device=tokens.device)
-            return chosen.to(self.table.dtype) @ self.table
-        return embedding(tokens, self.table)
+        return embed_tokens(tokens, self.table)
 
     def codes(self, steps: int) -> Tensor | None:
         """Return the positional encoding of the first steps."""
@@ -412,6 +411,27 @@ def hidden_layer(settings: EncoderDecoderSettings, size: int) -> nn.Module:
     if settings.hidden is None:
         return nn.Identity()
     return nn.Sequential(nn.Linear(size, settings.hidden), ACTIVATIONS[settings.activation]())
+
+
+def embed_tokens(tokens: Int[Tensor, "*any"], table: Float[Tensor, "words size"]) -> Float[Tensor, "*any size"]:
+    """Return the rows of these tokens; in an ensemble of seeds with a small vocabulary, by a product."""
+    if is_batchedtensor(table) and len(table) <= MAX_PRODUCT_VOCABULARY:
+        chosen = tokens[..., None] == torch.arange(len(table), device=tokens.device)
+        return chosen.to(table.dtype) @ table
+    return embedding(tokens, table)
+
+
+def generate_greedily(
+    model: Callable[..., Trace],
+    source: Int[Tensor, "batch source"],
+    source_mask: Bool[Tensor, "batch source"],
+    max_length: int,
+) -> Int[Tensor, "batch generated"]:
+    """Return the predictions of a free-running pass over these texts; END and what follows it are END."""
+    blank = torch.full((len(source), max_length), END, device=source.device)
+    batch = Batch(source, source_mask, blank, torch.ones_like(blank, dtype=torch.bool))
+    generated = model(batch, teacher_forcing=0.0).predictions
+    return generated.masked_fill(after_end(generated), END)
 
 
 def decoder_inputs(batch: Batch, teacher_forcing: float) -> Int[Tensor, "batch target"]:

@@ -89,11 +89,17 @@ class ExpectationMaximisation:
 
 @dataclass(frozen=True, eq=False)
 class IBMModel1:
-    """Trans(o | i) for every source word i and target word o that occur in one sentence pair (eq. 17)."""
+    """Trans(o | i) for every source word i and target word o that occur in one sentence pair (eq. 17).
 
-    table: csc_array  # source words (then NULL, where there is one) x target words
+    Attributes:
+        table: Source words (then NULL, where there is one) x target words.
+        null: Whether there is a NULL word, which stands for no source word.
+        log_likelihoods: Of the corpus: by counts alone, then after each iteration of EM.
+    """
+
+    table: csc_array
     null: bool = False
-    log_likelihoods: tuple[float, ...] = ()  # of the corpus: by counts alone, then after each iteration of EM
+    log_likelihoods: tuple[float, ...] = ()
 
     @classmethod
     def counted(cls, bags: Bags) -> "IBMModel1":

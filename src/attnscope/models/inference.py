@@ -6,10 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding, Generates, WrapsModel, needs
+from attnscope.errors import require
+from attnscope.models.capabilities import (
+    TEACHER_FORCING,
+    Decoding,
+    Generates,
+    GivesLogits,
+    PredictsNextToken,
+    WrapsModel,
+    needs,
+)
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, PAD, Batch
 
@@ -18,11 +27,14 @@ if TYPE_CHECKING:
 else:
     Data = object
 
+TOKENS_AT_ONCE = 1 << 17  # in one pass, padding included, unless the model says otherwise
+
 Model = WrapsModel | Callable[..., Any]  # a LoadedModel, a model, or any function that gives a Trace
 
 
 def module_of(model: Model) -> Callable[..., Trace]:
     """Return the model itself, where it comes as a LoadedModel."""
+    require(callable(model), f"a model gives Traces, as attnscope.load returns it; {model!r:.60} does not")
     return model.module if isinstance(model, WrapsModel) else model
 
 
@@ -47,10 +59,62 @@ def evaluating(model: Model, keep_gradients: bool = False) -> Iterator[None]:
 
 
 def device_of(model: Model) -> torch.device:
-    """Return the device of the model's parameters; the CPU if it has none."""
+    """Return the device of the model's first parameter; the CPU if it has none, or all are offloaded."""
     module = module_of(model)
     parameters = module.parameters() if isinstance(module, nn.Module) else iter(())
-    return next((parameter.device for parameter in parameters), torch.device("cpu"))
+    return next((each.device for each in parameters if each.device.type != "meta"), torch.device("cpu"))
+
+
+def logits_of(
+    model: Callable[..., Trace], batch: Batch, decoding: Decoding | None = None
+) -> Float[Tensor, "batch target words"]:
+    """Return the logits of a pass; where the model declares GivesLogits, nothing else is recorded."""
+    given = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
+    return model.logits(batch, **given) if isinstance(model, GivesLogits) else model(batch, **given).logits
+
+
+def by_length(
+    model: Model, lengths: Int[Tensor, " rows"], tokens_at_once: int = TOKENS_AT_ONCE
+) -> Iterator[Int[Tensor, " some"]]:
+    """Yield the indices of rows of similar length together, the longest first.
+
+    Args:
+        model: A model that GivesLogits says how many tokens it reads at once on a CPU.
+        lengths: The tokens of each row.
+        tokens_at_once: The same for other models, and on other devices; padding is counted.
+    """
+    module = module_of(model)
+    at_least = tokens_at_once  # in a pass of several lengths
+    if isinstance(module, GivesLogits) and lengths.device.type == "cpu":
+        # Passes without padding, and so without a mask, are faster, unless they are very small.
+        tokens_at_once, at_least = module.tokens_at_once, module.tokens_at_once // 8
+    order, start = lengths.argsort(descending=True, stable=True), 0
+    ordered = lengths[order].tolist()
+    while start < len(ordered):
+        longest = max(1, ordered[start])
+        end = start + max(1, tokens_at_once // longest)
+        same = next((i for i in range(start, min(end, len(ordered))) if ordered[i] < longest), end)
+        end = same if (same - start) * longest >= at_least else end
+        yield order[start:end]
+        start = end
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch cannot use on this machine."""
+    known = available_devices()
+    gpu = "" if len(known) > 1 else " (torch sees no GPU)"
+    require(device in known, f"there is no device {device!r} here; choose one of {', '.join(known)}{gpu}")
+
+
+def available_devices() -> list[str]:
+    """Return the devices that torch can use on this machine, such as cpu, cuda, cuda:0, mps."""
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    kinds = [(kind, count) for kind, count in counts.items() if count]
+    return ["cpu", *(name for kind, count in kinds for name in (kind, *(f"{kind}:{i}" for i in range(count))))]
 
 
 def with_predicted_target(model: Model, batch: Batch, max_length: int = 128, **options: object) -> Batch:
@@ -65,6 +129,11 @@ def with_predicted_target(model: Model, batch: Batch, max_length: int = 128, **o
         options: Further options of the model's own `generate`.
     """
     module = module_of(model)
+    if isinstance(module, PredictsNextToken):  # what comes before the last token is given
+        with evaluating(module):
+            own = module(batch).predictions
+        last = batch.target_mask.cumsum(1) == batch.target_mask.sum(1, keepdim=True)
+        return replace(batch, target=torch.where(last & batch.target_mask, own, batch.target))
     if isinstance(module, Generates):
         target = module.generate(batch.source, batch.source_mask, max_length, **options)
         mask = ~after_end(target)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import BadSetting, check_kinds, check_seed, choose, require
 from attnscope.tasks import PAD, Vocabulary
 from attnscope.tasks.text import Vectors, initial_embedding
 
@@ -18,6 +18,13 @@ class Start:
     weights: int | None = None  # of the whole network
     heads: tuple[int, ...] = ()  # of single heads of attention, each sampled anew from its own seed
     vectors: Vectors | None = None
+    copying: str = "random"  # lexical weights of a Transformer; or "given", "scrambled" (see `start_copying`)
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        choose("start of the copying weights", self.copying, ("random", "given", "scrambled"))
+        for seed in (*self.heads, *(() if self.weights is None else (self.weights,))):
+            check_seed("a seed of start", seed)
 
     def resolved(self) -> "Start":
         """Return the same with a checksum of the file of vectors, as it enters the key of a run."""

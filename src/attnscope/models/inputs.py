@@ -1,67 +1,31 @@
-"""Texts as a model reads them: lists, files, tables, Tasks and Batches, all of which every probe takes as `data`.
+"""Texts as a model reads them: lists, files, tables, Tasks and Batches, all of which every probe takes as `data`."""
 
-A file or table has one text per row, in `text`, `tokens`, `sentence`, `source` or `review`. The output is in `label`,
-`binary_label` or `class` (a classifier), or in `target` or `translation` (a translator). Where given, `rationale` (one
-number from 0 to 1 per word) and `alignment` ("0-0 1p2", or pairs, counted from 0) are passed on.
-"""
-
-import json
-import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from attnscope.errors import BadSetting, require
-from attnscope.files import Malformed
+from attnscope.errors import BadSetting, InputWarning, require
 from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
-from attnscope.models.capabilities import ReadsTexts, WrapsModel
+from attnscope.models.capabilities import PredictsNextToken, ReadsTexts, WrapsModel
+from attnscope.models.examples import TAKEN, Columns, Example, Fields, Links, Origin, Table, is_table, read_examples
 from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
-from attnscope.tasks.finite import FiniteTask
-from attnscope.tasks.task import Task
-from attnscope.tasks.text.rows import UNSPLIT, Row, read_lines
-from attnscope.tasks.text.sources import HF_PREFIX, find_corpus, read_corpus
+from attnscope.tasks.task import FiniteTask, Task
 from attnscope.tasks.text.tasks import TextTask
 
-TEXTS = ("text", "tokens", "sentence", "source", "review")
-LABELS = ("binary_label", "label", "class")
-TARGETS = ("target", "translation")
-RATIONALES, ALIGNMENT, POSSIBLE = ("rationale", "rationales"), "alignment", "possible"
-PREFERRED = ("test", "val", "dev", UNSPLIT, "train")  # the split that is used, by how its name begins
 MAX_SAMPLED = 1000  # texts of a corpus that a probe is run on
-EXPECTED = (
-    "JSON lines, JSON, CSV or TSV with a text ('text', 'tokens', 'sentence' or 'source') and its label ('label') or "
-    "translation ('target')"
-)
-TAKEN = (
-    "a list of texts, of (text, label) pairs or of dicts, a path (.jsonl, .json, .csv, .tsv), a DataFrame, a Hugging "
-    "Face Dataset, a Task, a Batch or Batches"
-)
-Links = frozenset[tuple[int, int]]  # (source word, target word), from 0
-LINK = re.compile(r"(\d+)([-p])(\d+)")
 
-
-@runtime_checkable
-class HuggingFaceDataset(Protocol):
-    """One split of the `datasets` library, recognised without importing the library."""
-
-    column_names: list[str]
-
-    def __iter__(self) -> Iterator[Mapping[str, object]]: ...
-
-
-Table = pd.DataFrame | HuggingFaceDataset | Mapping[str, HuggingFaceDataset]
 if TYPE_CHECKING:
     Examples: TypeAlias = (
         "Sequence[Text] | Sequence[tuple[Text, Target]] | Sequence[Mapping[str, object]] | Sequence[Example]"
@@ -72,32 +36,6 @@ else:
     Data = object  # what else is given is refused with a sentence
 
 
-@dataclass(frozen=True)
-class Example:
-    """One text, with its label or translation and human annotations where there are any.
-
-    Attributes:
-        source: The text, or its words.
-        target: A class (name or number), or a translation; None: what the model predicts.
-        rationale: For each word of the source, the fraction of annotators who marked it.
-        alignment: Sure and possible links between source and target words.
-    """
-
-    source: Text
-    target: Target | None = None
-    rationale: Float[np.ndarray, " words"] | None = None
-    alignment: tuple[Links, Links] | None = None
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where texts come from: a name, the split, and how many there were before sampling."""
-
-    name: str
-    split: str | None = None
-    available: int | None = None
-
-
 class Inputs(ABC):
     """Texts as one model reads them, in batches of any size, as often as needed.
 
@@ -106,12 +44,14 @@ class Inputs(ABC):
         has_targets: Whether labels or translations were given; if not, targets are the model's own predictions.
         has_rationales: Whether annotators marked words in every text.
         alignments: Gold word alignments (sure, possible), where every text has one.
+        parts: The parts of each prompt, where any are named.
     """
 
     origin: Origin
     has_targets: bool = True
     has_rationales: bool = False
     alignments: tuple[tuple[Links, Links], ...] | None = None
+    parts: tuple[tuple[str, ...], ...] | None = None
 
     @classmethod
     def of(
@@ -123,6 +63,7 @@ class Inputs(ABC):
         max_texts: int | None = None,
         seed: int | None = None,
         needs_targets: bool = False,
+        columns: "Columns | None" = None,
     ) -> "Inputs":
         """Return the texts of `data` as this model reads them.
 
@@ -132,18 +73,18 @@ class Inputs(ABC):
             split: Which split of a file, Dataset or Task; by default the test set, if there is one.
             max_texts: At most so many texts.
             seed: Texts are shuffled by this random seed before `max_texts` are taken; None: the first ones.
-            needs_targets: Whether a text without a label or translation is refused.
+            needs_targets: Whether a text without a translation is refused; labels and answers are optional.
+            columns: Names of the fields of a file or table, where they are not the usual ones.
         """
         if isinstance(data, Inputs):
             return data
         task = own_task(model) if data is None else data
         if isinstance(task, Task):
             return of_task(model, task, split or "test", max_texts, seed or 0)
-        examples, origin = read_examples(task, split, bool(reader_of(model).classes), needs_targets)
-        require(bool(examples), f"there is no text in {origin.name}")
-        order = range(len(examples)) if seed is None else np.random.default_rng(seed).permutation(len(examples))
-        chosen = [examples[i] for i in islice(order, max_texts)]
-        return TextInputs(model, chosen, replace(origin, available=len(examples)))
+        needs_targets = needs_targets and not isinstance(module_of(model), PredictsNextToken)
+        reader = reader_of(model)
+        fields = Fields(reader.classes, columns or Columns(), needs_targets, reader.labels)
+        return TextInputs(model, *read_examples(task, split, fields, max_texts, seed))
 
     @abstractmethod
     def __len__(self) -> int:
@@ -181,6 +122,11 @@ class TextInputs(Inputs):
         self.has_rationales = all(example.rationale is not None for example in examples)
         alignments = tuple(example.alignment for example in examples if example.alignment is not None)
         self.alignments = alignments if len(alignments) == len(examples) else None
+        if self.alignments and looks_one_based(self.alignments):
+            sentence = f"no alignment of {origin.name} has a word 0: are words counted from 1? They count from 0"
+            warnings.warn(InputWarning(sentence), stacklevel=2)
+        if any(example.parts for example in examples):
+            self.parts = tuple(example.parts or () for example in examples)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -195,6 +141,12 @@ class TextInputs(Inputs):
             return texts
         marks = pad_sequence([torch.from_numpy(np.asarray(e.rationale, dtype=np.float32)) for e in some], True)
         return replace(texts, batch=replace(texts.batch, rationale=rationale_of_tokens(texts.source, marks)))
+
+
+def looks_one_based(alignments: Sequence[tuple[Links, Links]]) -> bool:
+    """Return whether there are several links, and none of the first word of either side."""
+    links = [link for sides in alignments for side in sides for link in side]
+    return len(links) > 1 and all(source and target for source, target in links)
 
 
 class TaskInputs(Inputs):
@@ -227,7 +179,10 @@ def as_batches(model: Model, data: Data, size: int = 32) -> Iterator[Batch]:
         return iter([data])
     if isinstance(data, Inputs):
         return data.batches(size)
-    given = own_task(model) if data is None else data() if callable(data) else data
+    try:
+        given = own_task(model) if data is None else data() if callable(data) else data
+    except TypeError as error:
+        raise BadSetting(f"a function that is given as data takes nothing and returns Batches ({error})") from error
     if isinstance(given, Task) and not isinstance(given, TextTask):
         check_vocabulary(model, given)
         return given.batches("test", size)
@@ -240,13 +195,15 @@ def as_batches(model: Model, data: Data, size: int = 32) -> Iterator[Batch]:
     require(first is not None, "there is no text: the data are empty")
     everything = chain([first], remaining)
     if isinstance(first, Batch):
-        return cast(Iterator[Batch], everything)
+        return only_batches(everything)
     return Inputs.of(model, cast(Data, list(everything))).batches(size)
 
 
-def is_table(data: object) -> TypeGuard[Table]:
-    """Return whether this is a DataFrame or a Dataset, of one or several splits."""
-    return isinstance(data, pd.DataFrame | HuggingFaceDataset | Mapping)
+def only_batches(items: Iterable[object]) -> Iterator[Batch]:
+    for item in items:
+        if not isinstance(item, Batch):
+            raise BadSetting(f"there is {item!r:.60} among Batches; give Batches only, or texts only")
+        yield item
 
 
 # Models --------------------------------------------------------------------------------------------------------------
@@ -334,172 +291,3 @@ def rationale_of_tokens(source: Words, marks: Float[Tensor, "batch words"]) -> F
     inside = (places >= 0) & (places < marks.shape[1])
     found = marks.to(places.device).gather(1, places.clamp(0, marks.shape[1] - 1))
     return found.masked_fill(~inside, 0.0)
-
-
-# Texts ---------------------------------------------------------------------------------------------------------------
-
-
-def read_examples(
-    data: object, split: str | None, classifier: bool, needs_targets: bool
-) -> tuple[list[Example], Origin]:
-    """Return the examples of a file, a table or a list, and where they come from."""
-    if isinstance(data, str | Path):
-        rows, origin = rows_of_split(read_file(data), split, Path(data).name)
-    elif is_table(data):
-        rows, origin = rows_of_split(rows_of_table(data), split, type(data).__name__)
-    else:
-        examples = [as_example(one, number, classifier) for number, one in enumerate(listed(data), 1)]
-        require(
-            not needs_targets or all(one.target is not None for one in examples),
-            "each text needs its label or translation: give (text, label) pairs or dicts with 'text' and 'label'",
-        )
-        return examples, Origin("given texts")
-    rows = [row for row in rows if not lacks_label(row, classifier)]
-    if needs_targets and rows:
-        names, what = (LABELS, "a class") if classifier else (TARGETS, "a translation")
-        field_of(rows[0], names, what)
-    return [example_of(row, classifier) for row in rows], origin
-
-
-def read_file(path: str | Path) -> list[Row]:
-    """Return the rows of a file, or of the files of a folder."""
-    if not Path(path).suffix and not Path(path).exists() and not str(path).startswith(HF_PREFIX):
-        raise BadSetting(f"there is no file {str(path)!r:.60}; a single text is given as a list, [{str(path)!r:.60}]")
-    if ".json" in Path(path).suffixes[-2:]:
-        return json_list(find_corpus(str(path), EXPECTED))
-    return read_corpus(str(path), (), EXPECTED)
-
-
-def json_list(path: Path) -> list[Row]:
-    """Return the rows of a .json file that holds one list of objects."""
-    try:
-        content = json.loads("\n".join(line for _, line in read_lines(path)))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise Malformed(f"{path} should hold a list of JSON objects, one per text")
-    return [Row(str(path), number, row) for number, row in enumerate(content, 1)]
-
-
-def listed(data: object) -> Sequence[object]:
-    if not isinstance(data, Sequence):
-        raise BadSetting(f"data is {TAKEN}, not {data!r:.60}")
-    return data
-
-
-def as_example(given: object, number: int, classifier: bool) -> Example:
-    """Return a text, a (text, label) pair, a dict or an Example of a list as an Example."""
-    if isinstance(given, Example):
-        return given
-    if isinstance(given, Mapping):
-        return example_of(Row("the given list", number, dict(given)), classifier)
-    if isinstance(given, str):
-        return Example(given)
-    if isinstance(given, tuple) and len(given) == 2:
-        return Example(as_text(given[0]), given[1] if isinstance(given[1], int) else as_text(given[1]))
-    if isinstance(given, list) and all(isinstance(word, str) for word in given):
-        return Example(tuple(given))
-    raise BadSetting(f"text {number} is {given!r:.60}; give a string, a list of words, a (text, label) pair or a dict")
-
-
-def as_text(given: Target) -> Text:
-    """Return a text or the words of one, hashable; a number is written out."""
-    return tuple(given) if not isinstance(given, str | int) else str(given)
-
-
-def rows_of_table(data: Table) -> list[Row]:
-    """Return the rows of a DataFrame or of the splits of a Dataset."""
-    if isinstance(data, Mapping):  # a DatasetDict
-        return [
-            Row(f"split {split}", row.line, {"split": split} | row.fields)
-            for split, one in data.items()
-            for row in rows_of_table(one)
-        ]
-    records = cast(Iterable[Mapping[str, object]], data.to_dict("records") if isinstance(data, pd.DataFrame) else data)
-    return [Row(type(data).__name__, number, plain_values(one)) for number, one in enumerate(records, 1)]
-
-
-def plain_values(record: Mapping[str, object]) -> dict[str, object]:
-    """Return a row with Python's own numbers and lists; NaN, by which tables mark what is missing, is None."""
-
-    def plain(value: object) -> object:
-        value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-        return None if isinstance(value, float) and np.isnan(value) else value
-
-    return {name: plain(value) for name, value in record.items()}
-
-
-def rows_of_split(rows: list[Row], split: str | None, name: str) -> tuple[list[Row], Origin]:
-    """Return the rows of the split that is named or, of all that there are, of the one to be tested on."""
-    splits = {row.split("split") for row in rows}
-    chosen = split or min(splits, key=preference)
-    require(chosen in splits, f"{name} has no split {chosen!r}; its splits are {', '.join(sorted(splits))}")
-    return [row for row in rows if row.split("split") == chosen], Origin(name, None if chosen == UNSPLIT else chosen)
-
-
-def preference(split: str) -> tuple[int, str]:
-    """
-    >>> min(["train", "val", "test2017", "test2016"], key=preference)
-    'test2016'
-    """
-    return next((place for place, name in enumerate(PREFERRED) if split.startswith(name)), len(PREFERRED)), split
-
-
-def lacks_label(row: Row, classifier: bool) -> bool:
-    """Return whether the field of the label is there but empty: such rows are passed over."""
-    named = next((name for name in LABELS if name in row.fields), None)
-    return classifier and named is not None and row.fields[named] is None
-
-
-def example_of(row: Row, classifier: bool) -> Example:
-    """Return a row of a file or table as an Example."""
-    text = as_text(row.text(field_of(row, TEXTS, "a text")))
-    return Example(
-        text,
-        target_of(row, classifier),
-        rationale_of(row, text) if classifier else None,
-        None if classifier else alignment_of(row),
-    )
-
-
-def target_of(row: Row, classifier: bool) -> Target | None:
-    names = LABELS if classifier else TARGETS
-    found = next((name for name in names if name in row.fields), None)
-    if found is None:
-        return None
-    return row.label(found) if classifier else as_text(row.text(found))
-
-
-def rationale_of(row: Row, text: Text) -> np.ndarray | None:
-    name = next((name for name in RATIONALES if row.fields.get(name) is not None), None)
-    if name is None:
-        return None
-    rationale, count = row.rationale(name), len(text.split() if isinstance(text, str) else text)
-    if len(rationale) != count:
-        raise row.wrong(f"{name!r} marks {len(rationale)} words, but the text has {count}")
-    return rationale
-
-
-def alignment_of(row: Row) -> tuple[Links, Links] | None:
-    """Return the sure and the possible links of a row, given as "0-0 1p2" or as pairs."""
-    given = row.fields.get(ALIGNMENT)
-    if given is None:
-        return None
-    try:
-        if isinstance(given, str):
-            links = [LINK.fullmatch(link) for link in given.split()]
-            sure, possible = ([(int(m[1]), int(m[3])) for m in links if m and m[2] == mark] for mark in "-p")
-            require(all(links), f"{given!r} is not of the form 0-0 1p2")
-        else:
-            sides = cast(list[Iterable[tuple[int, int]]], [given, row.fields.get(POSSIBLE) or ()])
-            sure, possible = ([(int(s), int(t)) for s, t in pairs] for pairs in sides)
-    except (BadSetting, TypeError, ValueError) as error:
-        raise row.wrong(f"{ALIGNMENT!r} holds no word alignment ({error})") from error
-    return frozenset(sure), frozenset(possible)
-
-
-def field_of(row: Row, names: Sequence[str], what: str) -> str:
-    found = next((name for name in names if name in row.fields), None)
-    if found is None:
-        raise row.wrong(f"there is no field with {what} ({', '.join(names)}); this line has {', '.join(row.fields)}")
-    return found

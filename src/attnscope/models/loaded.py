@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from attnscope.errors import BadSetting, require
 from attnscope.models.adapters.readers import (
     NO_WORD,
     Reader,
+    Source,
     Target,
     Text,
     Texts,
@@ -21,19 +22,20 @@ from attnscope.models.adapters.readers import (
     Words,
     check_pairs,
     class_index,
+    split_words,
 )
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, WrapsModel
-from attnscope.models.inference import device_of, evaluating
-from attnscope.models.inputs import as_text, with_predictions, words_of
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, PredictsNextToken, WrapsModel
+from attnscope.models.examples import as_text
+from attnscope.models.inference import check_device, device_of, evaluating
+from attnscope.models.inputs import with_predictions, words_of
 from attnscope.models.trace import Interventions, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.task import Task
-from attnscope.tasks.text.corpus import SpecialTokens
-from attnscope.tasks.text.preparation import Preparation
+from attnscope.tasks.text.preparation import Preparation, SpecialTokens
 from attnscope.tasks.text.tasks import TextTask
 from attnscope.tasks.text.vocabularies import Coder
 
-CLASSIFIER, TRANSLATOR = "classifier", "translator"
+CLASSIFIER, TRANSLATOR, LANGUAGE_MODEL = "classifier", "translator", "language model"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +63,9 @@ class LoadedModel(WrapsModel):
 
     @property
     def kind(self) -> str:
-        """Either "classifier" or "translator"."""
+        """Either "classifier", "translator" or "language model"."""
+        if isinstance(self.module, PredictsNextToken):
+            return LANGUAGE_MODEL
         return CLASSIFIER if self.classes else TRANSLATOR
 
     @property
@@ -71,19 +75,30 @@ class LoadedModel(WrapsModel):
 
     def trace(
         self,
-        texts: Sequence[Text],
+        texts: Sequence[Source],
         targets: Sequence[Target] | None = None,
         attention: Interventions | None = None,
         decoding: Decoding | None = None,
+        rows: Sequence[int] | None = None,
+        layers: Sequence[int] | None = None,
+        generate: int = 0,
     ) -> Trace:
         """Return the Trace of a forward pass over these texts.
 
+        Of a language model without targets, every token is a query over itself and the tokens before it.
+
         Args:
-            texts: Strings, or lists of words.
-            targets: Their classes or translations; None: what the model predicts.
+            texts: Strings, lists of words, pairs of texts, or chats (lists of messages with role and content).
+            targets: Their classes, translations or answers; None: what the model predicts.
             attention: Weights, or a function of them, in place of the model's own.
             decoding: "teacher_forced" or "greedy"; None: the model's own setting.
+            rows: Of a language model, the target positions that are recorded, from 0 or -1; None: all.
+            layers: Of a language model, the layers that are recorded; None: all.
+            generate: Of a language model, how many tokens are generated, then replayed in one pass as the answers.
         """
+        if isinstance(self.module, PredictsNextToken):
+            return self.module.trace_texts(texts, targets, attention, rows, layers, generate)
+        require(not (rows or layers or generate), "rows=, layers= and generate= are for language models")
         read = self.read(texts, targets)
         teacher_forcing = None if decoding is None else TEACHER_FORCING[decoding]
         with evaluating(self):
@@ -91,19 +106,20 @@ class LoadedModel(WrapsModel):
             trace: Trace = self.module(batch, attention=attention, teacher_forcing=teacher_forcing)
         return read.label(trace)
 
-    def read(self, texts: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+    def read(self, texts: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
         """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
-        require(not isinstance(texts, str), f"give a list of texts: [{texts!r:.60}]")
+        check_pairs(texts, targets)
         read = self.reader.read(texts, targets)
         return with_predictions(self, read) if targets is None else read
 
-    def predict(self, texts: Sequence[Text]) -> list[str]:
+    def predict(self, texts: Sequence[Source]) -> list[str]:
         """Return the predicted class of each text, or its translation."""
         batch = self.read(texts).batch
         return [self.reader.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
 
     def to(self, device: str | torch.device) -> "LoadedModel":
         """Move the model to a device."""
+        check_device(str(device))
         self.module.to(device)
         return self
 
@@ -153,7 +169,7 @@ class TaskReader(Reader):
             Side(self.target_vocabulary, SpecialTokens(after=(END,)), corpus.target, preparation),
         )
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+    def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
         """Return one batch; without targets, they are the first class or empty."""
         check_pairs(sources, targets)
         source_side, target_side = self.sides
@@ -193,9 +209,10 @@ class Side:
     coder: Coder | None = None  # of a corpus
     preparation: Preparation | None = None
 
-    def encode(self, text: Text) -> Encoded:
+    def encode(self, source: Source) -> Encoded:
         """Return the token ids of a text, and the word between white space that each belongs to."""
-        words = tuple(text.split() if isinstance(text, str) else text)
+        words = split_words(source)[1]
+        text = cast(Text, source)
         parts = [self.token_ids(word if isinstance(text, str) else [word]) for word in words]
         token_ids = self.token_ids(text)
         word_of = [place for place, part in enumerate(parts) for _ in part][: len(token_ids)]

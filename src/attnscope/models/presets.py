@@ -6,6 +6,14 @@ from attnscope.errors import require
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
+from attnscope.models.transformer import (
+    Transformer,
+    TransformerClassifier,
+    TransformerClassifierSettings,
+    TransformerDecoder,
+    TransformerDecoderSettings,
+    TransformerSettings,
+)
 
 # snell2021 A.8 and author's code: one embedding of size 256; W with a bias; a linear layer on the context.
 COPYING = EncoderDecoderSettings(
@@ -31,27 +39,44 @@ PRESETS: dict[str, EncoderDecoderSettings] = {
     "lookup_tables": LOOKUP_TABLES,
 }
 
-ModelSettings = EncoderDecoderSettings | ClassifierSettings | BagOfWordsSettings
-Model = EncoderDecoder | Classifier | BagOfWords
+ModelSettings = (
+    EncoderDecoderSettings | ClassifierSettings | BagOfWordsSettings
+    | TransformerSettings | TransformerDecoderSettings | TransformerClassifierSettings
+)  # fmt: skip
+Model = EncoderDecoder | Classifier | BagOfWords | Transformer | TransformerDecoder | TransformerClassifier
 
-# Every network that can be trained by name; the last two are those of snell2021 §2.4 and §2.3.
+# Every network that can be trained by name; "classifier" and "bag_of_words" are those of snell2021 §2.4 and §2.3.
 MODELS: dict[str, ModelSettings] = {
     **PRESETS,
     "classifier": ClassifierSettings(),
     "bag_of_words": BagOfWordsSettings(),
+    "transformer": TransformerSettings(),
+    "transformer_decoder": TransformerDecoderSettings(),
+    "transformer_classifier": TransformerClassifierSettings(),
 }
 NETWORKS: dict[type, type[Model]] = {
     EncoderDecoderSettings: EncoderDecoder,
     ClassifierSettings: Classifier,
     BagOfWordsSettings: BagOfWords,
+    TransformerSettings: Transformer,
+    TransformerDecoderSettings: TransformerDecoder,
+    TransformerClassifierSettings: TransformerClassifier,
 }
 
 
 def build(settings: ModelSettings, source_words: int, target_words: int) -> Model:
-    """Return the network that these settings describe, with new weights."""
+    """Return the network that these settings describe, with new weights.
+
+    Args:
+        settings: Such as MODELS["aed"], or a changed copy of it (`dataclasses.replace`).
+        source_words: Size of the source vocabulary, special tokens included.
+        target_words: Size of the target vocabulary, or 3 + the number of classes.
+    """
     possible = ", ".join(kind.__name__ for kind in NETWORKS)
     require(
         type(settings) in NETWORKS,
         f"a model is built from settings, one of {possible}, such as MODELS['aed'], not from {settings!r}",
     )
+    for words in (source_words, target_words):
+        require(isinstance(words, int) and words > 0, f"a vocabulary has a number of words above 0, not {words!r}")
     return NETWORKS[type(settings)](settings, source_words, target_words)  # type: ignore[arg-type]

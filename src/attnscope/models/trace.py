@@ -22,7 +22,16 @@ Tokens = tuple[tuple[str, ...], ...]  # the tokens of each sentence, without pad
 class Attention:
     """One layer of attention: scores = queries · keys, and weights = softmax of scores over the source.
 
-    Queries and keys are None where the score is no inner product (additive attention).
+    Queries and keys are None where the score is no inner product (additive attention, capped scores). With a sink, as
+    in gpt-oss, weights sum to less than one: the rest goes nowhere.
+
+    Attributes:
+        queries: batch x heads x target x key.
+        keys: batch x heads x source x key.
+        values: batch x heads x source x value.
+        scores: Before the softmax, batch x heads x target x source.
+        weights: α, batch x heads x target x source.
+        sink: The weight that goes nowhere, batch x heads x target; None where there is none.
     """
 
     queries: Float[Tensor, "batch heads target key"] | None = None
@@ -30,11 +39,45 @@ class Attention:
     values: Float[Tensor, "batch heads source value"]
     scores: Float[Tensor, "batch heads target source"]
     weights: Float[Tensor, "batch heads target source"]
+    sink: Float[Tensor, "batch heads target"] | None = None  # the weight that goes nowhere; None where there is none
+
+
+@dataclass(frozen=True)
+class AttentionRows:
+    """Some rows of one layer of a language model: those of the queries from `start` on, over the keys up to the last.
+
+    Weights are zero, and scores mean nothing, where a query does not attend.
+    """
+
+    layer: int
+    start: int
+    scores: Float[Tensor, "batch heads rows keys"]
+    weights: Float[Tensor, "batch heads rows keys"]
+    sink: Float[Tensor, "batch heads rows"] | None  # as in Attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Displayed):
-    """The intermediate values of a forward pass; symbols of the papers stand behind each field."""
+    """The intermediate values of a forward pass, with the symbols of the papers.
+
+    Attributes:
+        source: x, token ids, batch x source.
+        source_mask: False on padding.
+        target: y, gold token ids, batch x target; of a classifier one, the class k as k + 3.
+        target_mask: False on padding.
+        embedded: e, embeddings of the source, batch x source x input.
+        encoder: h, hidden states of the encoder, batch x source x state.
+        logits: batch x target x words.
+        layers: One `Attention` per layer; empty where a model has no attention.
+        context: c, batch x target x context.
+        decoder: s, hidden states of the decoder, batch x target x units; None for a classifier.
+        decoder_input: The tokens given to the decoder, the start token first.
+        gates: With gates=True, the gates of recurrent cells by name, such as "encoder.keep".
+        rows: Of a language model, the source position that each target token is predicted from.
+        source_special: True at special tokens, as in the Batch.
+        source_tokens: The source as strings, where the model has a reader.
+        target_tokens: The target as strings.
+    """
 
     source: Int[Tensor, "batch source"]  # x
     source_mask: Bool[Tensor, "batch source"]
@@ -48,6 +91,8 @@ class Trace(Displayed):
     decoder: Float[Tensor, "batch target units"] | None = None  # s; None for a classifier
     decoder_input: Int[Tensor, "batch target"] | None = None  # the tokens given to the decoder, the start token first
     gates: dict[str, Tensor] = field(default_factory=dict)  # "encoder.keep" etc., with gates=True
+    # The source position that each target token is predicted from, in a language model: it attends up to there.
+    rows: Int[Tensor, "batch target"] | None = None
     source_special: Bool[Tensor, "batch source"] | None = None  # as in the Batch
     source_tokens: Tokens | None = None
     target_tokens: Tokens | None = None
@@ -64,12 +109,13 @@ class Trace(Displayed):
         context: Tensor | None = None,
         decoder: Tensor | None = None,
         decoder_input: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> "Trace":
         """Return the trace of a pass over this batch."""
         return cls(
             source=batch.source, source_mask=batch.source_mask, target=batch.target, target_mask=batch.target_mask,
             embedded=embedded, encoder=encoder, logits=logits, layers=layers, context=context, decoder=decoder,
-            decoder_input=decoder_input, source_special=batch.source_special,
+            decoder_input=decoder_input, rows=rows, source_special=batch.source_special,
         )  # fmt: skip
 
     @property
@@ -81,6 +127,19 @@ class Trace(Displayed):
     def word_mask(self) -> Bool[Tensor, "batch source"]:
         """Source positions that hold words: no padding, no special tokens."""
         return self.batch.word_mask
+
+    @property
+    def pairs(self) -> Bool[Tensor, "batch target source"]:
+        """Target and source positions that are no padding, the target position attending to the source position."""
+        pairs = self.target_mask[:, :, None] & self.source_mask[:, None]
+        if self.rows is None:
+            return pairs
+        return pairs & (torch.arange(pairs.shape[2], device=pairs.device) <= self.rows[:, :, None])
+
+    def without_sink(self) -> "Trace":
+        """Return the trace with the first position counted as padding: a sink, where language models rest attention."""
+        first = torch.arange(self.source.shape[1], device=self.source.device) == 0
+        return replace(self, source_mask=self.source_mask & ~first)
 
     @property
     def last(self) -> Attention:
@@ -123,7 +182,7 @@ class Trace(Displayed):
         """
         import pandas as pd
 
-        mask = self.target_mask[:, :, None] & self.source_mask[:, None]  # batch x target x source
+        mask = self.pairs
         if example is not None:
             mask = mask & (torch.arange(len(mask), device=mask.device) == example)[:, None, None]
         weights = torch.stack([layer.weights.detach() for layer in self.layers or (self.last,)], 1)

@@ -1,4 +1,4 @@
-"""Adapters: Hugging Face encoder-decoders and classifiers, and any other model by a small class, as givers of Traces.
+"""Adapters: Hugging Face translators, classifiers and language models, and any other model, as givers of Traces.
 
     model = adapters.load("folder")                    what save_pretrained wrote, tokenizer included
     texts = model.reader.read(["ein Hund"], ["a dog"])  texts.batch goes to the model and to every probe
@@ -9,9 +9,10 @@
 when a model is loaded.
 """
 
+from attnscope.models.adapters.causal import HFDecoderClassifier, HFLanguageModel, LanguageReader
+from attnscope.models.adapters.encoder_classifier import HFEncoderClassifier
 from attnscope.models.adapters.folder import NoModel, adapted, load
 from attnscope.models.adapters.hugging_face import HFClassifier, HFEncoderDecoder
-from attnscope.models.adapters.layers import ablated, rollout, up_to
 from attnscope.models.adapters.readers import (
     ClassReader,
     Reader,
@@ -22,11 +23,12 @@ from attnscope.models.adapters.readers import (
     Words,
     by_word,
 )
+from attnscope.models.attention import ablated, rollout, up_to
 from attnscope.models.capabilities import Adapter
 from attnscope.models.trace import Interventions
 
 __all__ = [
-    "Adapter", "ClassReader", "HFClassifier", "HFEncoderDecoder", "Interventions", "NoModel", "Reader", "TargetIds",
-    "Texts", "TranslationReader", "WordReader", "Words", "ablated", "adapted", "by_word", "load", "rollout",
-    "up_to",
+    "Adapter", "ClassReader", "HFClassifier", "HFDecoderClassifier", "HFEncoderClassifier", "HFEncoderDecoder",
+    "HFLanguageModel", "Interventions", "LanguageReader", "NoModel", "Reader", "TargetIds", "Texts",
+    "TranslationReader", "WordReader", "Words", "ablated", "adapted", "by_word", "load", "rollout", "up_to",
 ]  # fmt: skip

@@ -1,15 +1,20 @@
 """Loading models that `save_pretrained` wrote to a folder, with their tokenizer, and adapting models in memory."""
 
+import json
+import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import safe_open
+from torch import nn
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, first_line
+from attnscope.models.adapters.causal import HFDecoderClassifier, HFLanguageModel, LanguageReader
+from attnscope.models.adapters.encoder_classifier import POOLINGS, HFEncoderClassifier
 from attnscope.models.adapters.hugging_face import (
     CLASSIFIERS,
     ENCODER_DECODERS,
@@ -17,16 +22,29 @@ from attnscope.models.adapters.hugging_face import (
     HFEncoderDecoder,
     HFModel,
 )
-from attnscope.models.adapters.readers import ClassReader, HFTokenizer, TargetIds, TranslationReader
+from attnscope.models.adapters.readers import ClassOutputs, ClassReader, HFTokenizer, TargetIds, TranslationReader
 from attnscope.models.adapters.recording import transformers
 
 HUB = "hf:"  # before a name on the hub
 TRANSLATION_HEADS = ("ForConditionalGeneration", "MTModel")
 CLASSIFICATION_HEAD = "ForSequenceClassification"
-CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel")  # how the library names decoder-only language models
+CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel")  # of decoder-only language models
+AUTO = {  # the library's classes
+    "translation": "AutoModelForSeq2SeqLM",
+    "classification": "AutoModelForSequenceClassification",
+    "causal": "AutoModelForCausalLM",
+}
+HuggingFaceAdapter = HFEncoderDecoder | HFClassifier | HFEncoderClassifier | HFDecoderClassifier | HFLanguageModel
+# Encoders that compute attention on their own, where it can be neither seen nor changed.
+OWN_ATTENTION = ("deberta", "deberta-v2", "mpnet", "longformer", "funnel", "luke")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "spiece.model", "*.spm", "sentencepiece*.model", "merges.txt")
 UNLIMITED = 10**9  # tokenizers without a maximum length have a larger one
 SAFE = {"trust_remote_code": False}  # no code of a folder is ever run
+SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size", "vocab_size")
+NUMBERED = re.compile(r"\.\d+\.")  # in the name of a tensor that belongs to one of several layers
+REGRESSION_CLASSES = ("below the mean", "above the mean")  # of the outputs for the texts given
+LANGUAGE = r"(__)?[a-z]{2,3}([_-]\w+)?(__)?"  # a token that stands for one, such as de_DE, deu_Latn or __de__
+FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
 
 
 class NoModel(AttnscopeError):
@@ -34,24 +52,29 @@ class NoModel(AttnscopeError):
 
 
 def load(
-    folder: str | Path, source_language: str | None = None, target_language: str | None = None
-) -> HFEncoderDecoder | HFClassifier:
+    folder: str | Path,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    label: str | None = None,
+) -> HuggingFaceAdapter:
     """Return the model of a folder, on the CPU, in single precision.
 
     Args:
         folder: Where `save_pretrained` wrote model and tokenizer, or "hf:owner/name" on the hub.
         source_language: Language code of the source, for tokenizers of several languages (mBART, M2M100, NLLB).
         target_language: Language code of the target.
+        label: Of a multi-label classifier, the label whose prediction is read.
     """
     library = transformers()
     with quiet(library):
         config = load_configuration(library, str(folder))
-        classifies = is_classifier(config, str(folder))
+        head = head_of(config, str(folder))
         tokenizer = load_tokenizer(library, str(folder))
         for name, language in {"src_lang": source_language, "tgt_lang": target_language}.items():
             if language is not None:
+                check_language(tokenizer, name, language)
                 setattr(tokenizer, name, language)
-        return adapted(load_weights(library, str(folder), classifies), tokenizer)
+        return adapted(load_weights(library, str(folder), head), tokenizer, label)
 
 
 @contextmanager
@@ -71,16 +94,46 @@ def quiet(library: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def adapted(model: HFModel, tokenizer: HFTokenizer) -> HFEncoderDecoder | HFClassifier:
-    """Return a Hugging Face model in memory as one that gives Traces and reads texts by this tokenizer."""
+def adapted(model: HFModel, tokenizer: HFTokenizer, label: str | None = None) -> HuggingFaceAdapter:
+    """Return a Hugging Face model in memory as one that gives Traces and reads texts by this tokenizer.
+
+    Args:
+        model: A transformers.PreTrainedModel.
+        tokenizer: Its tokenizer.
+        label: Of a multi-label classifier, the label whose prediction is read.
+    """
     name, length = type(model).__name__, max_length(model.config, tokenizer)
-    if is_classifier(model.config, name, name):
-        classes = tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
-        vocab_size = model.get_input_embeddings().num_embeddings
-        return HFClassifier(model, ClassReader(tokenizer, model, vocab_size, length, classes))
-    vocab_size = model.get_encoder().get_input_embeddings().num_embeddings
+    check_values(model, name)
+    head = head_of(model.config, name, name)
+    vocab_size = (model.get_encoder() if head == "translation" else model).get_input_embeddings().num_embeddings
+    if head == "classification":
+        reader = ClassReader(tokenizer, model, vocab_size, length, *outputs_of(model.config, name, label))
+        if model.config.model_type in POOLINGS:
+            return HFEncoderClassifier(model, reader)
+        return HFClassifier(model, reader) if model.config.model_type in CLASSIFIERS else decoder(model, reader)
     target = target_ids(tokenizer, model.get_output_embeddings().out_features)
+    if head == "causal":
+        return language_model(model, LanguageReader(tokenizer, model, vocab_size, length, target))
     return HFEncoderDecoder(model, TranslationReader(tokenizer, model, vocab_size, length, target))
+
+
+def language_model(model: HFModel, reader: LanguageReader) -> HFLanguageModel:
+    """Return a language model, whose attention is causal; others are refused."""
+    found = HFLanguageModel(model, reader)
+    if not found.is_causal():
+        raise NoModel(
+            f"a token of {type(model).__name__} attends to those behind it, so that it is no causal language model; "
+            "where the family has both, set is_decoder in its config.json to true"
+        )
+    return found
+
+
+def decoder(model: HFModel, reader: ClassReader) -> HFDecoderClassifier:
+    """Return a decoder-only classifier, whose attention is causal; others are refused."""
+    found = HFDecoderClassifier(model, reader)
+    if not found.is_causal():
+        check_type(model.config, type(model).__name__, type(model).__name__, "classifiers", (*CLASSIFIERS, *POOLINGS))
+    return found
 
 
 def load_configuration(library: Any, folder: str) -> Any:
@@ -89,42 +142,144 @@ def load_configuration(library: Any, folder: str) -> Any:
         raise NoModel(f"there is no folder {folder}; a model on the hub is named {HUB}owner/name")
     if not on_hub and not (path / "config.json").is_file():
         raise NoModel(f"{folder} has no config.json, so it is no folder that save_pretrained wrote a model to")
+    with reading(f"the configuration of {folder}"):
+        if not on_hub and not isinstance(json.loads((path / "config.json").read_bytes()), dict):
+            raise NoModel(f"{folder}/config.json should hold one JSON object")
+        config = library.AutoConfig.from_pretrained(folder.removeprefix(HUB), **SAFE)
+    for name in SIZES:
+        size = getattr(config, name, 1)
+        if isinstance(size, int) and size < 1:
+            raise NoModel(f"{name} in the config.json of {folder} should be positive, not {size}")
+    return config
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn whatever the library raises on broken files, which has no common class, into a sentence."""
     try:
-        return library.AutoConfig.from_pretrained(folder.removeprefix(HUB), **SAFE)
-    except (OSError, ValueError) as error:
-        raise NoModel(f"the configuration of {folder} cannot be read: {first_line(error)}") from error
+        yield
+    except NoModel:
+        raise
+    except Exception as error:
+        raise NoModel(f"{what} cannot be read: {type(error).__name__}: {first_line(error)}") from error
 
 
-def is_classifier(config: Any, folder: str, architecture: str | None = None) -> bool:
-    """Return whether the model classifies or translates, by its head; other models are refused."""
-    architecture = architecture or next(iter(config.architectures or ()), "")
-    if architecture.endswith(CAUSAL_HEADS):
+def head_of(config: Any, folder: str, architecture: str | None = None) -> str:
+    """Return what the model does, by its head: "translation", "classification" or "causal"; others are refused."""
+    architecture = architecture or architecture_of(config, folder)
+    if getattr(config, "quantization_config", None) is not None:
         raise NoModel(
-            f"{folder} holds a {architecture}: decoder-only language models have no source apart from their own output "
-            "that they attend to; give an encoder-decoder or a classifier"
+            f"{folder} holds quantised weights, through which no gradients pass, so that some probes would fail; give "
+            "the model in its original precision"
         )
+    if architecture.endswith(CAUSAL_HEADS):
+        return "causal"
     if architecture.endswith(TRANSLATION_HEADS):
         check_type(config, folder, architecture, "encoder-decoders", ENCODER_DECODERS)
-        return False
+        return "translation"
     if architecture.endswith(CLASSIFICATION_HEAD):
-        check_type(config, folder, architecture, "classifiers", CLASSIFIERS)
-        if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
-            raise NoModel(
-                f"{folder} holds a model that does not choose one of several classes (num_labels {config.num_labels}, "
-                f"problem_type {config.problem_type}); only classifiers that do are supported"
-            )
-        return True
+        if config.is_encoder_decoder or config.model_type in OWN_ATTENTION:
+            check_type(config, folder, architecture, "classifiers", (*CLASSIFIERS, *POOLINGS))
+        return "classification"
+    if architecture.endswith("ForTokenClassification"):
+        raise NoModel(
+            f"{folder} holds a {architecture}, which classifies every token; only models with one output per text, or "
+            "an output text, are supported"
+        )
     raise NoModel(
-        f"{folder} holds a {architecture or 'model of an unnamed architecture'}, whose head neither translates "
-        f"(…{' or …'.join(TRANSLATION_HEADS)}) nor classifies texts (…{CLASSIFICATION_HEAD})"
+        f"{folder} holds a {architecture}, whose head neither translates "
+        f"(…{' or …'.join(TRANSLATION_HEADS)}) nor classifies texts (…{CLASSIFICATION_HEAD}) nor continues them "
+        f"(…{' or …'.join(CAUSAL_HEADS)})"
     )
+
+
+def architecture_of(config: Any, folder: str) -> str:
+    """Return the name of the class of the model, which the configuration has to name."""
+    match config.architectures:
+        case [str() as architecture, *_]:
+            return architecture
+    raise NoModel(f"the config.json of {folder} names no architecture, such as ['BertForSequenceClassification']")
+
+
+def head_kind(config: Any) -> str:
+    """Return what the head of a ...ForSequenceClassification predicts, in the library's words for `problem_type`."""
+    return str(config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification"))
+
+
+def outputs_of(config: Any, name: str, label: str | None) -> tuple[tuple[str, ...], ClassOutputs]:
+    """Return the names of the classes, and what the numbers of the head mean.
+
+    Args:
+        config: The configuration.
+        name: The name of the model.
+        label: Of a multi-label head, the label that is read.
+    """
+    kind, names = head_kind(config), class_names(config, name)
+    if kind == "multi_label_classification":
+        if label not in names:
+            wrong = "" if label is None else f", but not {label!r}"
+            raise NoModel(
+                f"{name} is a multi-label classifier, of {', '.join(names)}{wrong}: every label is read by itself; "
+                f"choose one with label=, such as {names[0]!r} (on the command line, --label)"
+            )
+        return (f"not {label}", label), ClassOutputs(label=names.index(label))
+    if kind == "regression":
+        if config.num_labels != 1:
+            raise NoModel(f"{name} predicts {config.num_labels} numbers; regression models of one number are supported")
+        return REGRESSION_CLASSES, ClassOutputs(regression=True)
+    if kind != "single_label_classification":
+        raise NoModel(f"{name} has the problem_type {kind!r}, which is none of the library's")
+    return names, ClassOutputs()
+
+
+def class_names(config: Any, name: str) -> tuple[str, ...]:
+    """Return the names of the classes, by their index; gaps, equal and empty names are refused."""
+    named: Mapping[int, object] = config.id2label
+    if set(named) != set(range(len(named))):
+        raise NoModel(f"the classes of {name} (id2label) should be numbered 0 to {len(named) - 1}, not {list(named)}")
+    names = tuple(str(named[i]) for i in range(len(named)))
+    if not all(isinstance(label, str) and label.strip() for label in named.values()) or len(set(names)) < len(names):
+        raise NoModel(f"the classes of {name} (id2label) should have names, all different, not {list(names)}")
+    return names
+
+
+def check_values(model: HFModel, name: str) -> None:
+    """Refuse weights that hold no trained model: NaN, infinite, or all zero."""
+    known = ((key, tensor) for key, tensor in model.named_parameters() if tensor.device.type != "meta")  # not offloaded
+    broken = [key for key, tensor in known if not tensor.isfinite().all()]
+    if broken:
+        raise NoModel(f"{name} has weights that are NaN or infinite, in {listed(broken)}")
+    if not any(tensor.any() for tensor in model.parameters()):
+        raise NoModel(f"all weights of {name} are zero")
+    for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+        token, count = getattr(model.config, key, None), model.get_input_embeddings().num_embeddings
+        if isinstance(token, int) and not 0 <= token < count:
+            raise NoModel(f"{key} of {name} is {token}, but the model has embeddings of the ids 0 to {count - 1}")
+
+
+def check_language(tokenizer: HFTokenizer, name: str, language: str) -> None:
+    """Refuse a language code that the tokenizer has no token for."""
+    known = sorted({code.strip("_") for code in tokenizer.all_special_tokens if re.fullmatch(LANGUAGE, code)})
+    if not hasattr(tokenizer, name):
+        raise NoModel(f"a {type(tokenizer).__name__} reads one language, so {language!r} cannot be chosen")
+    if language not in known:
+        raise NoModel(f"the tokenizer knows no language {language!r}; it knows {listed(known, 12)}")
+
+
+def listed(names: Collection[str], most: int = 3) -> str:
+    """
+    >>> listed(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    rest = len(names) - most
+    return ", ".join(list(names)[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_type(config: Any, folder: str, architecture: str, models: str, known: Collection[str]) -> None:
     if config.model_type not in known:
         raise NoModel(
             f"{folder} holds a {architecture} of the type {config.model_type!r}; {models} of the types "
-            f"{', '.join(known)} are supported"
+            f"{', '.join(known)} are supported; wrap the model in an adapter of your own (docs/own-model.md)"
         )
 
 
@@ -132,25 +287,55 @@ def load_tokenizer(library: Any, folder: str) -> HFTokenizer:
     path = Path(folder)
     if path.is_dir() and not any(file for pattern in TOKENIZER_FILES for file in path.glob(pattern)):
         raise NoModel(f"{folder} has a model but no tokenizer; save it there as well, with tokenizer.save_pretrained")
-    try:
-        return library.AutoTokenizer.from_pretrained(folder.removeprefix(HUB), **SAFE)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise NoModel(f"the tokenizer of {folder} cannot be read: {first_line(error)}") from error
+    with reading(f"the tokenizer of {folder}"):
+        tokenizer = library.AutoTokenizer.from_pretrained(folder.removeprefix(HUB), **SAFE)
+        if not isinstance(tokenizer, library.PreTrainedTokenizerBase):
+            raise NoModel(f"the tokenizer_config.json of {folder} names a {type(tokenizer).__name__}, no tokenizer")
+        return tokenizer
 
 
-def load_weights(library: Any, folder: str, classifies: bool) -> HFModel:
-    """Return the model, unless a weight is missing, which the library would initialise at random."""
-    auto = library.AutoModelForSequenceClassification if classifies else library.AutoModelForSeq2SeqLM
-    try:
-        model, report = auto.from_pretrained(
-            folder.removeprefix(HUB), dtype=torch.float32, output_loading_info=True, **SAFE
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise NoModel(f"the weights of {folder} cannot be read: {first_line(error)}") from error
+def load_weights(library: Any, folder: str, head: str) -> HFModel:
+    """Return the model, unless weights do not fit it: the library would initialise some at random, or leave some out.
+
+    Weights in safetensors files are preferred; of others, which are pickles, only tensors are read.
+    """
+    with reading(f"the weights of {folder}"):
+        check_index(Path(folder))
+        model, report = getattr(library, AUTO[head]).from_pretrained(
+            folder.removeprefix(HUB), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
+            weights_only=True, **SAFE,
+        )  # fmt: skip
+        check_stored_types(Path(folder), model)
+    sizes = [f"{key} {list(stored)} for {list(own)}" for key, stored, own in sorted(report["mismatched_keys"])]
+    if sizes:
+        raise NoModel(f"weights of {folder} have other sizes than its config.json says: {listed(sizes)}")
     missing = sorted(report["missing_keys"])
     if missing:
         raise NoModel(f"{folder} lacks weights of its model, such as {missing[0]}, so that they would be random")
+    layers = sorted(key for key in report["unexpected_keys"] if NUMBERED.search(key))
+    if layers:
+        raise NoModel(f"{folder} has weights of layers that its config.json does not have: {listed(layers)}")
     return model.eval()
+
+
+def check_index(folder: Path) -> None:
+    """Refuse an index of weights that names files outside of its folder."""
+    for path in folder.glob("*.index.json"):
+        names = set(json.loads(path.read_bytes())["weight_map"].values())
+        outside = [name for name in names if Path(name).name != name]
+        if outside:
+            raise NoModel(f"{path} names {outside[0]}, which is not a file of its folder")
+
+
+def check_stored_types(folder: Path, model: nn.Module) -> None:
+    """Refuse weights that are stored as whole numbers, such as quantised ones, which would be read as floats."""
+    parameters = {name for name, _ in model.named_parameters()}
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            for name in parameters.intersection(file.keys()):
+                stored = file.get_slice(name).get_dtype()
+                if stored not in FLOATS:
+                    raise NoModel(f"{name} in {path} is stored as {stored}; weights are floating-point numbers")
 
 
 def target_ids(tokenizer: HFTokenizer, vocab_size: int) -> TargetIds:
@@ -160,17 +345,19 @@ def target_ids(tokenizer: HFTokenizer, vocab_size: int) -> TargetIds:
     end = sep if eos is None or (sep in around and eos not in around) else eos
     begins = [i for i in around if i != end]
     start = begins[0] if begins else bos if cls is None else cls
-    known = (None if i is None or i >= vocab_size else i for i in (tokenizer.pad_token_id, end, start))
+    padding = None if tokenizer.pad_token_id == end else tokenizer.pad_token_id
+    known = (None if i is None or i >= vocab_size else i for i in (padding, end, start))
     return TargetIds(vocab_size, *known)
 
 
 def max_length(config: Any, tokenizer: HFTokenizer) -> int:
     """Return how many tokens the model has positions for, as far as model and tokenizer say."""
     places = getattr(config, "max_position_embeddings", None) or UNLIMITED
-    if config.model_type in ("roberta", "xlm-roberta"):
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
         places -= config.pad_token_id + 1  # its positions are counted from behind that of padding
-    return min(int(min(tokenizer.model_max_length, UNLIMITED)), places)
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    length, special = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
+    if isinstance(length, bool) or not isinstance(length, int | float) or not min(length, places) > special:
+        raise NoModel(
+            f"model_max_length {length!r} and {places} positions leave no room beside {special} special tokens"
+        )
+    return min(int(min(length, UNLIMITED)), places)

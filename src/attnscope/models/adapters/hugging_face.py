@@ -9,7 +9,6 @@ Everything behind the last attention layer works on one position at a time: proj
 layer, logits. So a readout from another context, with the state s held, is exact.
 """
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,17 +19,17 @@ from typing import Any, TypeAlias
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from attnscope.errors import BadSetting
-from attnscope.models.adapters.layers import changes_by_layer
 from attnscope.models.adapters.readers import ClassReader, HFTokenizer, TokenizerReader, TranslationReader
 from attnscope.models.adapters.recording import Recorder, record_input, recording, transformers
+from attnscope.models.attention import changes_by_layer
 from attnscope.models.capabilities import (
     TEACHER_FORCING,
     Decoding,
     EmbedsSource,
     Generates,
+    GivesLogits,
     GivesTrace,
     HasLayers,
     ReadsOut,
@@ -38,9 +37,9 @@ from attnscope.models.capabilities import (
     SelfAttends,
 )
 from attnscope.models.encoder_decoder import PREDICTED, decoder_inputs
-from attnscope.models.inference import after_end, evaluating
+from attnscope.models.inference import after_end, device_of, evaluating
 from attnscope.models.trace import Interventions, Trace
-from attnscope.tasks.batch import END, PAD, SPECIALS, Batch
+from attnscope.tasks.batch import END, PAD, Batch
 
 HFModel: TypeAlias = Any  # a transformers.PreTrainedModel; which parts it has depends on its family
 HFOutput: TypeAlias = Any  # a transformers.ModelOutput
@@ -248,11 +247,11 @@ class HuggingFace(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, HasLayers, Sel
         """Return a recorder of the attention that a trace shows."""
         modules = self.family.attentions(self.model)
         changes = changes_by_layer(attention, len(modules), self.heads)
-        return Recorder({module: i for i, module in enumerate(modules)}, batch.source_mask, changes, self.rows)
+        rows = None if self.rows is None else torch.arange(self.rows, device=batch.source.device).expand(len(batch), -1)
+        return Recorder(modules, batch.source_mask, changes, rows)
 
     def self_attention(self, batch: Batch) -> tuple[Float[Tensor, "batch heads source source"], ...]:
-        modules = self.family.self_attentions(self.model)
-        recorder = Recorder({module: i for i, module in enumerate(modules)}, batch.source_mask)
+        recorder = Recorder(self.family.self_attentions(self.model), batch.source_mask)
         with recording(self.model, recorder):
             self.encode(self.source_inputs(batch.source), batch)
         return tuple(layer.weights for layer in recorder.attentions())
@@ -279,7 +278,7 @@ class HFEncoderDecoder(Generates, HuggingFace):
         family = ENCODER_DECODERS[model.config.model_type]
         heads = getattr(model.config, "decoder_attention_heads", None) or model.config.num_heads
         super().__init__(model, reader, family, heads)
-        self.target_ids = reader.target  # a submodule, so that it is on the model's device
+        self.target_ids = reader.target.to(device_of(model))  # a submodule, so that it stays on the model's device
         self.start_token_id = start_token_id(model, reader.tokenizer)
 
     def forward(
@@ -382,7 +381,7 @@ def start_token_id(model: HFModel, tokenizer: HFTokenizer) -> int:
     return int(tokenizer.convert_tokens_to_ids(language))
 
 
-class HFClassifier(HuggingFace):
+class HFClassifier(GivesLogits, HuggingFace):
     """BERT and MiniLM, RoBERTa and XLM-RoBERTa, DistilBERT, with any number of classes."""
 
     reader: ClassReader
@@ -414,13 +413,19 @@ class HFClassifier(HuggingFace):
             logits=self.by_target_id(logits),
         )
 
+    def logits(self, batch: Batch, teacher_forcing: float | None = None) -> Float[Tensor, "batch target words"]:
+        with evaluating(self.model, keep_gradients=True):
+            encoder = self.encode(self.source_inputs(batch.source), batch).last_hidden_state
+            return self.by_target_id(self.family.classify(self.model, encoder[:, : self.rows]))
+
     def encode(self, embedded: Float[Tensor, "batch source input"], batch: Batch) -> HFOutput:
-        mask = batch.source_mask.long()
-        return self.model.base_model(inputs_embeds=embedded, attention_mask=mask, **OUTPUT_OPTIONS)
+        given = {"inputs_embeds": embedded, "attention_mask": batch.source_mask.long()}
+        if self.reader.separator is not None:
+            given["token_type_ids"] = self.reader.segments(batch.source) * batch.source_mask
+        return self.model.base_model(**given, **OUTPUT_OPTIONS)
 
     def by_target_id(self, logits: Float[Tensor, "batch target classes"]) -> Float[Tensor, "batch target words"]:
-        """Return class logits behind those of special tokens, which are never predicted."""
-        return pad(logits, (len(SPECIALS), 0), value=-math.inf)
+        return self.reader.class_logits(logits)
 
 
 # Repeated passes -----------------------------------------------------------------------------------------------------
@@ -462,7 +467,10 @@ class Rerun:
             return []
         inner = self.model.model
         names = {module: name for name, module in inner.named_modules()}
-        found = (re.match(r".*?\.\d+(?=\.)", names[layer]) for layer in self.model.family.attentions(inner))
+        attentions = self.model.family.attentions(inner)
+        if len(set(attentions)) < len(attentions):  # layers that share their weights cannot be left out one by one
+            return []
+        found = (re.match(r".*?\.\d+(?=\.)", names[layer]) for layer in attentions)
         return [inner.get_submodule(match[0]) for match in found if match is not None]
 
     @cached_property

@@ -8,10 +8,10 @@ import math
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -27,10 +27,27 @@ from attnscope.models.trace import Trace
 from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary, pad
 
 Text = str | Sequence[str]  # a text, or its words
+Chat = Sequence[Mapping[str, str]]  # messages to a language model, with a role and a content each
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts that a model reads as one input, such as premise and hypothesis; its tokenizer puts them together."""
+
+    text: Text
+    pair: Text
+
+
+Source = Text | TextPair | Chat
 Label = str | int  # the name of a class, or its index from 0
 Target = Label | Text
+Labels = Literal["read", "read if there are any", "not read"]
 HFTokenizer: TypeAlias = Any  # a transformers.PreTrainedTokenizerBase, which is imported only where it is used
+HFEncoded: TypeAlias = Any  # a transformers.BatchEncoding
+Sides = Sequence[tuple[str, tuple[str, ...]]]  # a text and its words, or two of them
 
+INDEX = re.compile(r"[0-9]{1,9}")  # of a class
+SURROGATE = re.compile("[\ud800-\udfff]")
 NO_WORD = -1  # the word of a special token, or of padding
 NO_TOKEN = -1  # the tokenizer's id where it has no such token
 
@@ -171,13 +188,14 @@ class Reader(ABC):
     """Turns texts into Batches for one model, and target token ids back into texts."""
 
     classes: tuple[str, ...] = ()  # of a classifier
+    labels: Labels = "read"  # whether the labels of data are read
 
     @abstractmethod
-    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+    def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
         """Return the texts as one batch.
 
         Args:
-            sources: Texts, or their words.
+            sources: Texts, their words, or pairs of texts.
             targets: Classes, by name or index, or texts; None: a placeholder (the first class, an empty text).
         """
 
@@ -202,12 +220,18 @@ class Reader(ABC):
 
     def encode_classes(self, labels: Sequence[Target]) -> tuple[Tensor, Tensor, Words]:
         """Return token ids, mask and words of classes."""
-        ids = torch.tensor([class_index(label, self.classes) for label in labels])[:, None] + len(SPECIALS)
+        indices = []
+        for number, label in enumerate(labels, 1):
+            try:
+                indices.append(class_index(label, self.classes))
+            except BadSetting as error:
+                raise BadSetting(f"text {number}: {error}") from error
+        ids = torch.tensor(indices)[:, None] + len(SPECIALS)
         mask = torch.ones_like(ids, dtype=torch.bool)
         return ids, mask, Reader.target_words(self, ids, mask)
 
     def batches(
-        self, sources: Sequence[Text], targets: Sequence[Target] | None = None, size: int = 32
+        self, sources: Sequence[Source], targets: Sequence[Target] | None = None, size: int = 32
     ) -> Iterator[Texts]:
         """Yield the texts, `size` at a time."""
         require(size > 0, f"a batch needs at least one text, not {size}")
@@ -217,12 +241,23 @@ class Reader(ABC):
             yield self.read(sources[rows], None if targets is None else targets[rows])
 
 
-class Encoding(NamedTuple):
+@dataclass(frozen=True)
+class Encoding:
     """One text as a tokenizer encodes it."""
 
     token_ids: list[int]
     special: list[bool]  # which tokens are special
     text: TokenizedText
+    ends: tuple[int, ...] = ()  # the characters of the text up to the end of each token; 0 for those that were added
+
+    def until(self, end: int) -> "Encoding":
+        """Return the text without the tokens from `end` on."""
+        return Encoding(self.token_ids[:end], self.special[:end], self.text.until(end), self.ends[:end])
+
+    def last(self, count: int) -> "Encoding":
+        """Return the last so many tokens of the text."""
+        text = TokenizedText(self.text.words, self.text.tokens[-count:], self.text.word_of[-count:])
+        return Encoding(self.token_ids[-count:], self.special[-count:], text, self.ends[-count:])
 
 
 @dataclass(frozen=True)
@@ -234,12 +269,13 @@ class TokenizerReader(Reader):
     vocab_size: int  # source token ids that the model knows
     max_length: int  # tokens that the model can read, special ones included
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+    def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
         check_pairs(sources, targets)
         encoded, cut = self.encode(sources)
         padding = self.tokenizer.pad_token_id
         source, mask = pad([np.array(row.token_ids) for row in encoded], PAD if padding is None else padding)
         special, _ = pad([np.array(row.special) for row in encoded], True, bool)
+        self.check_ids(source, self.vocab_size)
         target, target_mask, target_words = self.encode_targets(targets, len(sources))
         batch = Batch(source, mask, target, target_mask, source_special=special).to(device_of(self.model))
         return Texts(batch, Words.of([row.text for row in encoded]), target_words, cut)
@@ -248,42 +284,58 @@ class TokenizerReader(Reader):
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
         """Return token ids, mask and words of so many targets."""
 
-    def encode(self, texts: Sequence[Text], target: bool = False) -> tuple[list[Encoding], int]:
+    def check_ids(self, token_ids: Int[Tensor, "batch positions"], vocab_size: int) -> None:
+        """Refuse token ids that the model has no embedding for."""
+        largest = int(token_ids.max())
+        require(
+            largest < vocab_size,
+            f"the tokenizer gives {self.tokens([largest])[0]!r} the id {largest}, but the model has {vocab_size} "
+            "tokens: it is the tokenizer of another model",
+        )
+
+    def encode(self, texts: Sequence[Source], target: bool = False) -> tuple[list[Encoding], int]:
         """Return the texts as token ids, and how many of them were truncated."""
-        split = [split_words(text) for text in texts]
-        found = self.tokenize([text for text, _ in split], target)
+        split = [split_sides(text) for text in texts]
+        require(len({len(sides) for sides in split}) == 1, "some texts come in pairs, others do not")
+        found = self.tokenize(split, target)
         cut = sum(len(row) > self.max_length for row in found["input_ids"])
         if cut:
-            found = self.tokenize([text for text, _ in split], target, truncation=True, max_length=self.max_length)
+            found = self.tokenize(split, target, truncation=True, max_length=self.max_length)
         require(all(found["input_ids"]), "a text without any token cannot be read; leave empty texts out")
-        # Only fast tokenizers tell where in the text a token lies.
-        offsets = found["offset_mapping"] if self.tokenizer.is_fast else [None] * len(split)
-        rows = zip(split, found["input_ids"], found["special_tokens_mask"], offsets, strict=True)
-        return [self.encode_one(*text, *row) for text, *row in rows], cut
+        return [self.encode_one(sides, found, row) for row, sides in enumerate(split)], cut
 
-    def encode_one(
-        self,
-        text: str,
-        words: tuple[str, ...],
-        token_ids: list[int],
-        added: list[int],
-        offsets: list[tuple[int, int]] | None,
-    ) -> Encoding:
-        """Return one text, from what the tokenizer gives: ids, which of them it added, and where they lie."""
+    def encode_one(self, sides: "Sides", found: HFEncoded, row: int) -> Encoding:
+        """Return one text or pair, from what the tokenizer gives: ids, which of them it added, and where they lie."""
+        token_ids, added = found["input_ids"][row], found["special_tokens_mask"][row]
         special = [bool(flag) or i in self.special_ids for i, flag in zip(token_ids, added, strict=True)]
-        if offsets is None:
+        words = tuple(word for _, some in sides for word in some)
+        if not self.tokenizer.is_fast:  # only fast tokenizers tell where in the text a token lies
             word_of = self.words_by_decoding(token_ids, len(words))
+            ends = tuple(0 if added[i] else len(self.decode(token_ids[: i + 1])) for i in range(len(added)))
         else:
-            word_of = words_by_offset(text, offsets, added)
-        return Encoding(token_ids, special, TokenizedText(words, self.tokens(token_ids), tuple(word_of)))
+            word_of, before = [NO_WORD] * len(token_ids), 0
+            ends = tuple(end for _, end in found["offset_mapping"][row])
+            for side, (text, some) in enumerate(sides):
+                places = [i for i, of in enumerate(found.sequence_ids(row)) if of == side]
+                offsets = [found["offset_mapping"][row][i] for i in places]
+                for i, word in zip(places, words_by_offset(text, offsets, [added[i] for i in places]), strict=True):
+                    word_of[i] = word if word == NO_WORD else word + before
+                before += len(some)
+        return Encoding(token_ids, special, TokenizedText(words, self.tokens(token_ids), tuple(word_of)), ends)
 
-    def tokenize(self, texts: Sequence[str], target: bool, **options: object) -> Mapping[str, list[Any]]:
-        side = "text_target" if target else "text"
-        encoded: Mapping[str, list[Any]] = self.tokenizer(
-            **{side: list(texts)}, return_special_tokens_mask=True, verbose=False,
+    def tokenize(self, split: Sequence["Sides"], target: bool, **options: object) -> HFEncoded:
+        names = ("text_target", "") if target else ("text", "text_pair")
+        sides = {name: [text for text, _ in side] for name, side in zip(names, zip(*split, strict=True), strict=False)}
+        return self.tokenizer(
+            **sides, return_special_tokens_mask=True, verbose=False,
             return_offsets_mapping=bool(self.tokenizer.is_fast), **options,
         )  # fmt: skip
-        return encoded
+
+    def retokenise(self, token_ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Return texts that are decoded and tokenised again, padded, and the mask of what is no padding."""
+        decoded = self.tokenizer.batch_decode(token_ids)
+        found = self.tokenizer(decoded, truncation=True, max_length=self.max_length)
+        return pad([np.array(row, dtype=np.int64) for row in found["input_ids"]])
 
     def tokens(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.tokenizer.convert_ids_to_tokens(token_ids))
@@ -330,6 +382,7 @@ class TranslationReader(TokenizerReader):
         # What follows the end, such as the language in mBART's first version, is never predicted.
         ends = [row.token_ids.index(last) + 1 if last in row.token_ids else None for row in encoded]
         rows, mask = pad([np.array(row.token_ids[:end]) for row, end in zip(encoded, ends, strict=True)])
+        self.check_ids(rows, self.target.vocab_size)
         ids = self.target.from_tokenizer(rows)
         mask = mask.to(ids.device)
         words = Words.of([row.text.until(end) for row, end in zip(encoded, ends, strict=True)])
@@ -353,11 +406,83 @@ class TranslationReader(TokenizerReader):
         return Vocabulary(tuple(SPECIALS[i] if id_ == NO_TOKEN else known[id_] for i, id_ in named))
 
 
+class ClassOutputs(nn.Module):
+    """What the numbers of a classification head mean: the logits of classes, unless it is of another kind.
+
+    Of a multi-label head, one label is read: whether it is predicted or not. A regression head has one number, read as
+    below or above its mean: TVD is then the absolute change in units of 2 · SPAN standard deviations.
+
+    >>> ClassOutputs(label=1)(torch.tensor([0.0, 2.0, 5.0])).softmax(-1)[1] == torch.tensor(2.0).sigmoid()
+    tensor(True)
+    """
+
+    SPAN = 4.0  # standard deviations on either side of the mean; what is beyond is cut
+
+    def __init__(self, label: int | None = None, regression: bool = False):
+        super().__init__()
+        self.label, self.regression = label, regression
+        self.mean, self.sd = 0.0, 1.0
+        self.recorded: list[Tensor] | None = None  # outputs, while they are standardised
+
+    def forward(self, outputs: Float[Tensor, "*any labels"]) -> Float[Tensor, "*any classes"]:
+        if self.label is not None:
+            return torch.stack([-outputs[..., self.label], outputs[..., self.label]], -1) / 2
+        if not self.regression:
+            return outputs
+        if self.recorded is not None:
+            self.recorded.append(outputs.detach().flatten().double().cpu())
+        share = 0.5 + (outputs[..., 0].double() - self.mean) / (2 * self.SPAN * self.sd)
+        return torch.stack([1 - share, share], -1).clamp(min=1e-6).log().to(outputs)
+
+    def standardise(self, passes: Iterable[object]) -> None:
+        """Take mean and standard deviation from the outputs of these passes."""
+        self.recorded = []
+        for _ in passes:
+            pass
+        numbers, self.recorded = torch.cat(self.recorded), None
+        self.mean, self.sd = float(numbers.mean()), float(numbers.std())
+        require(self.sd > 0, "this regression model has the same output for all texts, so that nothing can explain it")
+
+
 @dataclass(frozen=True)
 class ClassReader(TokenizerReader):
     """The target is one token: the class."""
 
     classes: tuple[str, ...]
+    outputs: ClassOutputs = field(default_factory=ClassOutputs)
+
+    @property
+    def labels(self) -> Labels:  # type: ignore[override]
+        if self.outputs.regression:
+            return "not read"
+        return "read" if self.outputs.label is None else "read if there are any"
+
+    def class_logits(self, outputs: Float[Tensor, "*any labels"]) -> Float[Tensor, "*any words"]:
+        """Return class logits behind those of special tokens, which are never predicted."""
+        return extend(self.outputs(outputs), (len(SPECIALS), 0), value=-math.inf)
+
+    def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
+        texts = super().read(sources, targets)
+        if self.separator is not None and not isinstance(sources[0], TextPair):
+            require(
+                not self.segments(texts.batch.source)[texts.batch.source_mask].any(),
+                f"a text holds the token {self.tokens([self.separator])[0]}, which separates the texts of a pair",
+            )
+        return texts
+
+    @cached_property
+    def separator(self) -> int | None:
+        """The token behind which the second text of a pair has segment 1, where tokenizer and model know segments."""
+        found = self.tokenizer("a", "b")
+        segments = found.get("token_type_ids", [0])
+        known: int = getattr(getattr(self.model, "config", None), "type_vocab_size", 0)
+        last = found["input_ids"][segments.index(1) - 1] if 1 in segments and known > 1 else None
+        return last if last in self.special_ids else None
+
+    def segments(self, source: Int[Tensor, "batch source"]) -> Int[Tensor, "batch source"]:
+        """Return the segment (token type) of each position: 1 behind the first separator, as in BERT."""
+        separators = source.eq(-1 if self.separator is None else self.separator).long()
+        return (separators.cumsum(1) - separators).clamp(max=1)
 
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
         return self.encode_classes([0] * count if targets is None else targets)
@@ -446,9 +571,12 @@ class WordReader(Reader):
 
     def __post_init__(self) -> None:
         require(bool(self.classes) != bool(self.targets), "a reader of words needs either classes or target words")
+        for what, names in {"words": self.words, "classes": self.classes, "targets": self.targets}.items():
+            empty = [name for name in names if not name.strip()]
+            require(not empty and len(set(names)) == len(names), f"{what} of a reader are different and not empty")
         require(self.end is None or self.end in self.words, f"the end {self.end!r} is not among the model's words")
 
-    def read(self, sources: Sequence[Text], targets: Sequence[Target] | None = None) -> Texts:
+    def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
         check_pairs(sources, targets)
         rows = [self.encode(text, self.source_vocabulary, self.end) for text in sources]
         source, mask = pad([np.array(ids) for ids, _ in rows])
@@ -464,7 +592,7 @@ class WordReader(Reader):
         rows = [self.encode(text, self.target_vocabulary, SPECIALS[END]) for text in texts]
         return *pad([np.array(ids) for ids, _ in rows]), Words.of([text for _, text in rows])
 
-    def encode(self, text: Text, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], TokenizedText]:
+    def encode(self, text: Source, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], TokenizedText]:
         words, known = split_words(text)[1], vocabulary.ids
         lost = [word for word in words if word not in known]
         if lost and self.unknown not in known:
@@ -500,23 +628,43 @@ def class_index(label: Target, classes: Sequence[str]) -> int:
     >>> class_index("yes", ("no", "yes")), class_index("1", ("no", "yes"))
     (1, 1)
     """
-    if label in classes:
-        return classes.index(str(label))
-    if str(label).isdigit() and int(str(label)) < len(classes):
-        return int(str(label))
-    raise BadSetting(f"there is no class {label!r}; this model knows {', '.join(classes)}")
+    name = str(label) if isinstance(label, str | int) and not isinstance(label, bool) else ""
+    if name in classes:
+        return classes.index(name)
+    if INDEX.fullmatch(name) and int(name) < len(classes):
+        return int(name)
+    raise BadSetting(f"there is no class {label!r:.60}; this model knows {', '.join(classes)}")
 
 
-def split_words(text: Text) -> tuple[str, tuple[str, ...]]:
+def split_sides(text: Source) -> Sides:
+    """Return each side of a text or pair: the text and its words."""
+    return [split_words(side) for side in ((text.text, text.pair) if isinstance(text, TextPair) else (text,))]
+
+
+def is_word(text: str) -> bool:
+    return len(text.split()) == 1
+
+
+def split_words(text: Source) -> tuple[str, tuple[str, ...]]:
     """Return a text and its words."""
-    if isinstance(text, str):
-        return text, tuple(text.split())
-    wrong = [word for word in text if len(word.split()) != 1]
+    if isinstance(text, TextPair):
+        raise BadSetting("this model reads single texts, not pairs of texts")
+    if not isinstance(text, Sequence) or isinstance(text, bytes):
+        raise BadSetting(f"a text is a string or a list of words, not {text!r:.60}")
+    words = text.split() if isinstance(text, str) else [word for word in text if isinstance(word, str)]
+    wrong = [word for word in ([] if isinstance(text, str) else text) if not isinstance(word, str) or not is_word(word)]
     require(not wrong, f"a text given as words has {wrong[0]!r} among them, which is not one word" if wrong else "")
-    return " ".join(text), tuple(text)
+    whole = text if isinstance(text, str) else " ".join(words)
+    require(not SURROGATE.search(whole), f"the text {whole!r:.60} has half of a character (a lone surrogate)")
+    return whole, tuple(words)
 
 
 def check_pairs(sources: Sequence[object], targets: Sequence[object] | None) -> None:
+    for given, what in ((sources, "texts"), (targets, "targets")):
+        if given is None and what == "targets":
+            continue
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise BadSetting(f"give a list of {what}, not {given!r:.60}")
     require(len(sources) > 0, "there is no text to read")
     count = len(sources) if targets is None else len(targets)
     require(count == len(sources), f"there are {len(sources)} texts, but {count} targets")

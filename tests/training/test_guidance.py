@@ -236,3 +236,14 @@ def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
     batch = next(task.batches("all"))
     looked = model(batch).attention[:, 0].gather(-1, batch.gold_attention.clamp(min=0)[..., None])[..., 0]
     assert looked[batch.target_mask].min() > 0.9
+
+
+def test_one_head_can_be_guided_and_a_shifted_guide_stays_inside_the_source():
+    """The second head; then all heads, one place further, which after the last of two words is the first."""
+    batch, trace = given()
+    assert price(Guidance(total=True, head=1), batch, trace) == pytest.approx(-log(0.25) - log(0.4) - log(0.7))
+    words = [-(log(0.25) + log(0.5)) / 2, -(log(0.1) + log(0.4)) / 2, -(log(0.9) + log(0.3)) / 2]
+    assert price(Guidance(total=True, shift=1), batch, trace) == pytest.approx(sum(words))
+    with pytest.raises(BadSetting, match="there is no head 2 to guide: the last layer has 2"):
+        Guidance(head=2)(torch.nn.Identity(), batch, trace)
+    assert describe(Guidance()) == {"kind": "guidance", "weight": 1.0, "total": False, "share": 1.0, "seed": 0}

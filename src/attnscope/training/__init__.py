@@ -1,7 +1,7 @@
 """How it learns."""
 
 from attnscope.training.evaluation import Decisions, decide, evaluate
-from attnscope.training.fit import TrainingDiverged, fit
+from attnscope.training.fit import Progress, TrainingDiverged, fit
 from attnscope.training.objectives import (
     L2,
     OBJECTIVES,
@@ -9,15 +9,17 @@ from attnscope.training.objectives import (
     CrossEntropy,
     Guidance,
     Hiding,
+    HidingGold,
     MaskedWords,
     Objective,
+    Relay,
     Sum,
     Tying,
 )
-from attnscope.training.progress import Progress
 from attnscope.training.settings import SCHEDULES, TrainingSettings
 
 __all__ = [
-    "L2", "OBJECTIVES", "SCHEDULES", "Conicity", "CrossEntropy", "Decisions", "Guidance", "Hiding", "MaskedWords",
-    "Objective", "Progress", "Sum", "TrainingDiverged", "TrainingSettings", "Tying", "decide", "evaluate", "fit",
+    "L2", "OBJECTIVES", "SCHEDULES", "Conicity", "CrossEntropy", "Decisions", "Guidance", "Hiding", "HidingGold",
+    "MaskedWords", "Objective", "Progress", "Relay", "Sum", "TrainingDiverged", "TrainingSettings", "Tying", "decide",
+    "evaluate", "fit",
 ]  # fmt: skip

@@ -4,20 +4,20 @@ Accuracy of tokens and sequences; F1, accuracy and area under the curve of a cla
 translations (snell2021 tables 4, 6 and 8).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnscope.errors import import_optional, require
+from attnscope.errors import BadSetting, import_optional, require
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, Generates, GivesTrace
 from attnscope.models.inference import Model, device_of, evaluating, module_of, traces
 from attnscope.models.trace import Interventions
 from attnscope.tasks import END, SPECIALS, Batch, Translation
-from attnscope.tasks.finite import by_length
-from attnscope.tasks.text.corpus import Part
+from attnscope.tasks.task import by_length
+from attnscope.tasks.text.preparation import Part
 from attnscope.training.objectives import CrossEntropy
 
 SAMPLE_SEED = 0  # of the sentences that BLEU is computed on
@@ -47,6 +47,8 @@ def evaluate(
     """
     if teacher_forcing is None:
         teacher_forcing = TEACHER_FORCING[decoding or decoding_of(model)]
+    if isinstance(data, Sequence) and any(isinstance(item, str) for item in data):
+        raise BadSetting("texts are evaluated with their labels or translations: give (text, label) pairs, or Batches")
     price, module = CrossEntropy(total=True), module_of(model)
     words = sentences = 0
     loss = right = whole = final = 0.0
@@ -58,6 +60,7 @@ def evaluate(
         whole += (hit | ~mask).all(1).sum().item()
         final += hit.gather(1, last_words(batch)[:, None]).sum().item()
         words, sentences = words + int(mask.sum()), sentences + len(batch)
+    require(words > 0, "there is nothing to evaluate on: the data hold no batch")
     return {
         "loss": loss / words,
         "word_accuracy": right / words,
@@ -168,6 +171,7 @@ def bleu(
         batch_size: Sentences that are translated together.
     """
     require(max_sentences is None or max_sentences > 0, f"max_sentences must be positive or None, not {max_sentences}")
+    require(isinstance(task, Translation), f"BLEU is of a Translation task, not of {task!r:.60}")
     library = import_optional("sacrebleu", "BLEU")
     part = task.part(split)
     chosen = sample_sentences(part, max_sentences)

@@ -1,21 +1,286 @@
-"""How does it learn? One loop for every model, task and objective."""
+"""Training: one loop for every model, task and objective, whose progress is saved.
 
+A step is forward, backward, clip, Adam. On a GPU it is captured once for each shape of batch, and replayed: a small
+network spends its time on launching kernels, not on running them, and a replayed step launches them all at once. The
+arithmetic is the same. So that real text has few shapes, its batches are padded a little further.
+
+A killed run resumes with the same bits. Data and randomness follow from the seed and the step alone, so weights,
+Adam's moments and the log are all there is to save. They go into one file, which is written atomically and carries its
+checksum. It also lists the checksums of the checkpoints so far, since a resumed run does not write them again. If one
+of them is wrong, training starts anew.
+"""
+
+import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file, save
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 
 from attnscope.errors import AttnscopeError, require
+from attnscope.files import discard, file_checksum, read_checked, write_atomically, write_checked
 from attnscope.models.capabilities import GivesTrace
+from attnscope.models.inference import device_of
 from attnscope.tasks import Batch, Task
 from attnscope.training.evaluation import evaluate
 from attnscope.training.objectives import CrossEntropy, Objective
-from attnscope.training.progress import Progress, load_progress, load_weights, save_progress, save_weights, weights
 from attnscope.training.settings import TrainingSettings
-from attnscope.training.step import TrainingStep
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0
+    log: list[dict[str, float]] = field(default_factory=list)
+    lowest: float | None = None  # the best evaluation: its loss, or less its accuracy
+    waited: int = 0  # evaluations since the best one
+    stopped: bool = False
+    seconds: float = 0.0  # of training, earlier attempts included
+    checkpoints: dict[str, str] = field(default_factory=dict)  # SHA-256 by path in the folder of the run
+    best: Weights = field(default_factory=dict)
+
+
+def save_progress(path: Path, progress: Progress, model: nn.Module, adam: torch.optim.Optimizer) -> None:
+    tensors = (
+        with_prefix("model", weights(model)) | with_prefix("best", progress.best) | with_prefix("adam", moments(adam))
+    )
+    facts = {name: value for name, value in vars(progress).items() if name != "best"}
+    write_checked(path, json.dumps(facts).encode() + b"\n" + save(tensors))
+
+
+def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> Progress:
+    """Put model and optimiser back to where the file left them; without an undamaged file, nothing has happened yet."""
+    data = read_checked(path)
+    if data is None:
+        return Progress()
+    facts, _, content = data.partition(b"\n")
+    progress = Progress(**json.loads(facts))
+    for name, checksum in progress.checkpoints.items():
+        checkpoint = path.parent / name
+        if not checkpoint.is_file() or file_checksum(checkpoint) != checksum:
+            discard(path, f"{name} is missing or altered")
+            return Progress()
+    tensors = load(content)
+    load_weights(model, without_prefix("model", tensors))
+    restore_moments(adam, without_prefix("adam", tensors))
+    progress.best = without_prefix("best", tensors)
+    return progress
+
+
+def weights(model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> Weights:
+    """What was trained, by name, each once however many parts of the model share it; or some of it only."""
+    chosen = {id(parameter) for parameter in (model.parameters() if only is None else only)}
+    return {
+        name: parameter.detach().cpu().clone().contiguous()
+        for name, parameter in model.named_parameters()
+        if id(parameter) in chosen
+    }
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, tensors: Weights) -> None:
+    """Put weights back; what is not among them stays as it is."""
+    own = dict(model.named_parameters())
+    unknown = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
+    if unknown:
+        raise AttnscopeError(
+            f"these weights belong to another model: it has no {', '.join(unknown[:3])} of such a size"
+        )
+    for name, value in tensors.items():
+        own[name].copy_(value)
+
+
+def save_weights(path: Path, tensors: Weights) -> str:
+    """Write weights, and return the SHA-256 of the file."""
+    data = save(tensors)
+    write_atomically(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_tensors(path: Path) -> Weights:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise AttnscopeError(f"{path} is no readable safetensors file ({error})") from error
+
+
+def moments(adam: torch.optim.Optimizer) -> Weights:
+    states = adam.state_dict()["state"]
+    return {f"{i}.{name}": value.cpu().contiguous() for i, state in states.items() for name, value in state.items()}
+
+
+def restore_moments(adam: torch.optim.Optimizer, saved: Weights) -> None:
+    states: dict[int, Weights] = {}
+    for key, value in saved.items():
+        i, name = key.split(".")
+        states.setdefault(int(i), {})[name] = value
+    adam.load_state_dict({"state": states, "param_groups": adam.state_dict()["param_groups"]})
+
+
+def with_prefix(prefix: str, tensors: Weights) -> Weights:
+    return {f"{prefix}/{name}": value for name, value in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Weights) -> Weights:
+    return {name.removeprefix(f"{prefix}/"): v for name, v in tensors.items() if name.startswith(f"{prefix}/")}
+
+
+# One step ------------------------------------------------------------------------------------------------------------
+
+
+Shape = tuple[torch.Size, torch.Size]
+EXACT_SHAPES = 8  # shapes that are recorded as they are; batches of other shapes are padded to one of a few widths
+MAX_SHAPES = 64  # shapes that are recorded at all: more of them would fill the memory
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A recorded step, the batch that it reads, and the loss that it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    loss: Tensor
+
+    def replay(self, batch: Batch) -> Tensor:
+        self.batch.copy_from(batch)
+        self.graph.replay()
+        return self.loss
+
+
+class TrainingStep:
+    """A model and its optimiser."""
+
+    def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
+        self.model, self.objective, self.settings = model, objective, settings
+        self.device = device_of(model)
+        self.on_gpu = self.device.type == "cuda"
+        self.parameters = self.trained_parameters()
+        # As a tensor, the learning rate can change under a recorded step.
+        rate = torch.tensor(settings.learning_rate, device=self.device) if self.on_gpu else settings.learning_rate
+        self.adam = torch.optim.Adam(
+            self.parameters, rate, settings.betas, settings.epsilon, settings.weight_decay, settings.amsgrad,
+            fused=True, capturable=self.on_gpu,
+        )  # fmt: skip
+        self.captured: dict[Shape, CapturedStep | None] = {}
+        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two captured run at once
+
+    def trained_parameters(self) -> list[nn.Parameter]:
+        return trained_parameters(self.model, self.settings)
+
+    def __call__(self, batch: Batch, step: int) -> Tensor:
+        """The loss before the step."""
+        self._set_rate(self.settings.rate(step))
+        if not self.on_gpu:
+            return self._descend(batch)
+        with torch.cuda.device(self.device):
+            return self._replay(batch)
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Sources of chance that a step must know of, beside torch's own."""
+        return ()
+
+    def loss(self, batch: Batch) -> Tensor:
+        trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward)
+        return self.objective(self.model, batch, trace)
+
+    def clip(self, most: float) -> None:
+        clip_grad_norm_(self.parameters, most)
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.adam.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _descend(self, batch: Batch) -> Tensor:
+        with tensor_cores():
+            return self._step(batch)
+
+    def _step(self, batch: Batch) -> Tensor:
+        loss = self.loss(batch)
+        self.adam.zero_grad()
+        loss.sum().backward(inputs=self.parameters)
+        if self.settings.max_grad_norm:
+            self.clip(self.settings.max_grad_norm)
+        self.adam.step()
+        return loss.detach()
+
+    def _replay(self, batch: Batch) -> Tensor:
+        """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
+        if shape_of(batch) not in self.captured and len(self.captured) >= EXACT_SHAPES:
+            batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
+        shape = shape_of(batch)
+        if shape not in self.captured:
+            if len(self.captured) < MAX_SHAPES:
+                self.captured[shape] = None
+            return self._descend(batch)
+        step = self.captured[shape] or self._capture(batch)
+        self.captured[shape] = step
+        return step.replay(batch)
+
+    def _capture(self, batch: Batch) -> CapturedStep:
+        graph, own = torch.cuda.CUDAGraph(), batch.clone()
+        for generator in self.generators():
+            graph.register_generator_state(generator)
+        self.adam.zero_grad()
+        with torch.cuda.graph(graph, pool=self.memory):
+            loss = self._descend(own)
+        return CapturedStep(graph, own, loss)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """On a GPU, products in TF32, as cuDNN's cells have them anyway; what is measured later is in single precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def trained_parameters(model: nn.Module, settings: TrainingSettings) -> list[nn.Parameter]:
+    """Those of the whole model, or of the part of it that decides where to look, or of all but its words."""
+    everything = list(model.parameters())
+    if settings.trained == "all":
+        return everything
+    name = "attend" if settings.trained == "attention" else "source_inputs"
+    part = getattr(model, name, None)
+    own = list(part.parameters()) if isinstance(part, nn.Module) else []
+    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights of its own")
+    if settings.trained == "attention":
+        return own
+    return [parameter for parameter in everything if all(parameter is not word for word in own)]
+
+
+def shape_of(batch: Batch) -> Shape:
+    return batch.source.shape, batch.target.shape
+
+
+def padded_width(width: int) -> int:
+    """The next of a few widths: in each doubling, four.
+
+    >>> [padded_width(width) for width in (1, 7, 41, 230)]
+    [1, 7, 48, 256]
+    """
+    step = 1 << max(0, (width - 1).bit_length() - 3)
+    return -(-width // step) * step
+
+
+# The loop ------------------------------------------------------------------------------------------------------------
+
 
 Monitor = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
 ReportProgress = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
@@ -38,12 +303,24 @@ def fit(
     report: ReportProgress | None = None,
     save_every: float = 20.0,
 ) -> Progress:
-    """Train the model in place and give back the log of its evaluations.
+    """Train the model in place and return the log of its evaluations.
 
-    With a folder, progress is saved there every `save_every` seconds, together with the checkpoints that the settings
-    ask for; started again after a kill, the run goes on, and on one CPU thread ends with the same bits.
+    Args:
+        model: A network, such as `build` returns.
+        task: Gives the batches of training and validation.
+        objective: The loss; None: cross entropy.
+        settings: Optimiser, steps, evaluations; None: the defaults.
+        seed: Random seed of the data and of dropout.
+        folder: Progress and checkpoints are saved here. Started again after a kill, the run goes on, and on one CPU
+            thread ends with the same bits. None: nothing is saved.
+        watch: By name, functions of (model, task) that are measured at each evaluation.
+        report: Called with (step, steps, metrics) while it trains.
+        save_every: Seconds between two savings.
     """
     objective, settings = objective or CrossEntropy(), settings or TrainingSettings()
+    require(
+        isinstance(model, nn.Module) and isinstance(task, Task), "fit takes a model and a task, such as TASKS[...]()"
+    )
     require(isinstance(objective, Objective), f"an objective is one such as CrossEntropy(), not {objective!r}")
     require(isinstance(settings, TrainingSettings), f"settings are TrainingSettings(steps=100), say, not {settings!r}")
     run = TrainingRun(model, task, objective, settings, seed, folder, watch or {})
@@ -147,8 +424,9 @@ class TrainingRun:
         """Evaluate, watch and keep checkpoints where the settings say so."""
         step, last = self.progress.step, self.progress.step >= self.settings.steps
         if step in self.settings.checkpoints and self.folder:
+            name = f"checkpoints/step-{step:06d}.safetensors"
             changed = weights(self.model, self.descent.parameters)
-            save_weights(self.folder / "checkpoints" / f"step-{step:06d}.safetensors", changed)
+            self.progress.checkpoints[name] = save_weights(self.folder / name, changed)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
             self._seed()  # with a teacher-forcing probability, evaluation is random as well
@@ -182,7 +460,8 @@ class TrainingRun:
             load_weights(self.model, self.progress.best)
         if self.folder:
             save_weights(self.folder / "weights.safetensors", weights(self.model))
-            self._state.unlink(missing_ok=True)
+            for path in self.folder.glob(f"{self._state.name}*"):  # also one that was damaged and set aside
+                path.unlink()
 
     @property
     def _state(self) -> Path:

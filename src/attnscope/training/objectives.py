@@ -4,7 +4,7 @@ word close to its embedding (tutek2020 §3.1).
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from attnscope.errors import BadSetting, require
-from attnscope.models import BagOfWords, Classifier, Trace
+from attnscope.errors import BadSetting, check_kinds, require
+from attnscope.models import BagOfWords, Classifier, Trace, TransformerClassifier
 from attnscope.models.classifier import WordTable
 from attnscope.models.recurrent import uniform_like
 from attnscope.tasks import NOWHERE, SPECIALS, Batch
@@ -34,6 +34,10 @@ class Objective(ABC):
     @property
     def terms(self) -> tuple["Objective", ...]:
         return (self,)
+
+    def __post_init__(self) -> None:
+        if is_dataclass(self):
+            check_kinds(self)
 
 
 @dataclass(frozen=True)
@@ -97,14 +101,20 @@ class Guidance(Objective):
 
     With a `share` below 1 only that fraction of words is guided, and the others have no gold attention: always
     the same ones of a sentence, and those of a smaller share are among those of a larger one. `seed` chooses others.
+
+    Only the last layer is guided. `head` guides that head alone, with the whole weight. `shift` guides to the position
+    so many places behind the right one, which after the end of the source goes on at its beginning: a control.
     """
 
     weight: float = 1.0
     total: bool = False
     share: float = 1.0
     seed: int = 0
+    head: int | None = None
+    shift: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.weight >= 0, f"the weight of guidance must not be negative, but is {self.weight}")
         require(0 <= self.share <= 1, f"the share of guided words is from 0 to 1, not {self.share}")
 
@@ -113,10 +123,19 @@ class Guidance(Objective):
             raise BadSetting("guidance needs a task that says where to look, such as lookup_tables; this one does not")
         if not trace.layers:
             raise BadSetting("guidance needs a model with attention; this one has none (attention='none')")
-        place = batch.gold_attention.clamp(min=0)[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
-        on_gold = trace.attention.gather(-1, place)[..., 0]  # batch x heads x target
-        losses = -on_gold.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
+        weights = weight_at(trace, self.places(batch))  # batch x heads x target
+        if self.head is not None:
+            heads = weights.shape[1]
+            require(0 <= self.head < heads, f"there is no head {self.head} to guide: the last layer has {heads}")
+            weights = weights[:, self.head, None]
+        losses = -weights.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
         return self.weight * losses.sum() / (1 if self.total else batch.target_mask.sum())
+
+    def places(self, batch: Batch) -> Int[Tensor, "batch target"]:
+        """Return the source position that each target word is guided to; where there is none, any."""
+        assert batch.gold_attention is not None
+        gold = batch.gold_attention.clamp(min=0)
+        return (gold + self.shift) % batch.source_mask.sum(1, keepdim=True) if self.shift else gold
 
     def guided(self, batch: Batch) -> Bool[Tensor, "batch target"]:
         """Which target words are."""
@@ -154,9 +173,9 @@ SPARE = 1.25  # room for more chosen words than are expected, so that their numb
 class Tying(Objective):
     """δ times the squared distance between a word's state and its embedding, the mean over words (eq. 4).
 
-    `squared=False` takes the distance itself, as code that came after the paper does. With `per_number` the square is a
-    mean over the numbers of a vector, as torch's mse_loss has it, and not their sum: with 300 of them, δ weighs so much
-    less.
+    `squared=False` takes the distance itself, as code that came after the paper does. With `per_dimension` the square
+    is a mean over the dimensions of a vector, as in torch's mse_loss, and not their sum: with 300 of them, δ weighs
+    300 times less.
     """
 
     delta: float
@@ -184,10 +203,11 @@ class MaskedWords(Objective):
     p: float = 0.15
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 < self.p < 1, f"the share of hidden words is between 0 and 1, not {self.p}")
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
-        if not isinstance(model, Classifier):
+        if not isinstance(model, Classifier | TransformerClassifier):
             raise BadSetting("masked words need a classifier, whose states have the size of its words")
         states_and_embeddings(trace)
         keys, ways, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
@@ -238,6 +258,38 @@ class Hiding(Objective):
         return -self.weight * masked_mean(losses, batch.target_mask)
 
 
+@dataclass(frozen=True)
+class HidingGold(Objective):
+    """The same of a translator: a penalty on attention to the source position that each target token comes from."""
+
+    weight: float
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        if batch.gold_attention is None:
+            raise BadSetting("hiding_gold needs a task that knows which source position a target token comes from")
+        known = (batch.gold_attention != NOWHERE) & batch.target_mask
+        shown = weight_at(trace, batch.gold_attention.clamp(min=0))
+        return -self.weight * masked_mean(torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1), known)
+
+
+@dataclass(frozen=True)
+class Relay(Objective):
+    """−log of the attention on the last source token, so that its state has to pass on whatever is used."""
+
+    weight: float
+
+    def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
+        last = (batch.source_mask.sum(1, keepdim=True) - 1).clamp(min=0).expand_as(batch.target)
+        losses = -weight_at(trace, last).clamp(min=MIN_WEIGHT).log().mean(1)
+        return self.weight * masked_mean(losses, batch.target_mask)
+
+
+def weight_at(trace: Trace, places: Int[Tensor, "batch target"]) -> Float[Tensor, "batch heads target"]:
+    """Return the attention of each target token on one source position."""
+    index = places[:, None, :, None].expand(-1, trace.attention.shape[1], -1, -1)
+    return trace.attention.gather(-1, index)[..., 0]
+
+
 @lru_cache(maxsize=16)
 def on_device(words: tuple[int, ...], device: torch.device) -> Int[Tensor, " words"]:
     """Return token ids as a tensor, moved once: nothing can be moved while a step is captured as a CUDA graph."""
@@ -270,4 +322,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "masked_words": MaskedWords,
     "conicity": Conicity,
     "hiding": Hiding,
+    "hiding_gold": HidingGold,
+    "relay": Relay,
 }

@@ -16,11 +16,9 @@ from torch.func import functional_call, vmap
 
 from attnscope.models.recurrent import generators
 from attnscope.tasks import Batch
-from attnscope.training.fit import ProgressSaver, TrainingRun, seed_of
+from attnscope.training.fit import Progress, ProgressSaver, TrainingRun, TrainingStep, seed_of, trained_parameters
 from attnscope.training.objectives import Objective
-from attnscope.training.progress import Progress
 from attnscope.training.settings import TrainingSettings
-from attnscope.training.step import TrainingStep, trained_parameters
 
 
 def fit_together(runs: Sequence[TrainingRun], save_every: float = 20.0) -> list[Progress]:

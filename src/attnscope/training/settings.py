@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict, get_args
 
-from attnscope.errors import choose, require
-from attnscope.kinds import check_kinds
+from attnscope.errors import check_kinds, choose, require
 from attnscope.models.attention import uniform
 from attnscope.models.capabilities import Decoding
 from attnscope.models.trace import Interventions
@@ -20,29 +19,53 @@ class ForwardOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Adam and what surrounds it."""
+    """Adam and what surrounds it.
+
+    Attributes:
+        steps: Number of updates.
+        batch_size: Sentences per update.
+        learning_rate: Of Adam, before schedule and warm-up.
+        betas: Of Adam.
+        epsilon: Of Adam.
+        weight_decay: Added to the gradients, as L2.
+        amsgrad: Whether Adam is AMSGrad.
+        schedule: "constant", or another name in SCHEDULES, such as "exponential".
+        decay: Factor per step, for schedule="exponential".
+        warmup: Steps over which the learning rate rises linearly from zero.
+        max_grad_norm: Larger gradients are scaled down to this norm; None: never.
+        teacher_forcing: In training, the probability that the decoder is given the gold token.
+        evaluate_every: Steps between two evaluations on the validation split.
+        checkpoints: Steps after which the weights are kept.
+        patience: Evaluations without a better one before training stops; None: it does not.
+        stop_at_accuracy: Stop once this validation word accuracy is reached; None: never.
+        keep_weights: "last", or "best": the weights of the best evaluation.
+        best_metric: On the validation split: "loss", the lowest, or "word_accuracy", the highest.
+        attention: "own", or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2).
+        trained: "all", "attention" (snell2021 A.6) or "all but words": other weights stay as they started.
+        decoding: How the trained model is evaluated and probed: "greedy" or "teacher_forced".
+    """
 
     steps: int = 6000
     batch_size: int = 128
     learning_rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.99)
     epsilon: float = 1e-8
-    weight_decay: float = 0.0  # added to the gradients, as L2
+    weight_decay: float = 0.0
     amsgrad: bool = False
     schedule: str = "constant"
-    decay: float = 0.9997  # per step, for schedule="exponential"
+    decay: float = 0.9997
     warmup: int = 0
     max_grad_norm: float | None = 10.0
-    teacher_forcing: float = 0.0  # in training: the probability that the decoder is given the gold token
+    teacher_forcing: float = 0.0
     evaluate_every: int = 200
-    checkpoints: tuple[int, ...] = ()  # steps after which the weights are kept
-    patience: int | None = None  # evaluations without a better one before training stops
-    stop_at_accuracy: float | None = None  # stop once this validation word accuracy is reached
-    keep_weights: str = "last"  # or "best": the weights of the best evaluation
-    best_metric: str = "loss"  # on the validation split, the lowest; or "word_accuracy", the highest
-    attention: str = "own"  # or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2)
-    trained: str = "all"  # or "attention" (snell2021 A.6), "all but words": other weights stay as they started
-    decoding: Decoding = "greedy"  # how the trained model is evaluated and probed; or "teacher_forced"
+    checkpoints: tuple[int, ...] = ()
+    patience: int | None = None
+    stop_at_accuracy: float | None = None
+    keep_weights: str = "last"
+    best_metric: str = "loss"
+    attention: str = "own"
+    trained: str = "all"
+    decoding: Decoding = "greedy"
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -58,6 +81,12 @@ class TrainingSettings:
         )
         for name in ("steps", "batch_size", "learning_rate", "evaluate_every", "epsilon"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        require(all(0 <= beta < 1 for beta in self.betas), f"betas must be from 0 to below 1, not {self.betas}")
+        require(self.decay > 0, f"decay must be positive, not {self.decay}")
+        require(
+            self.stop_at_accuracy is None or 0 < self.stop_at_accuracy <= 1,
+            f"stop_at_accuracy must be above 0 and at most 1, or None, not {self.stop_at_accuracy}",
+        )
         require(self.weight_decay >= 0, f"weight_decay must not be negative, but is {self.weight_decay}")
         require(self.warmup >= 0, f"warmup must not be negative, but is {self.warmup}")
         require(

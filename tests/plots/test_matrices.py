@@ -44,6 +44,7 @@ def test_values_without_spread_still_have_a_scale(values, diverging):
 
 def test_numbers_are_written_where_there_is_a_value():
     assert words(heatmap(VALUES, annotate=True).texts) == ["0.10", "0.90", "0.00", "0.20", "0.10", "0.30", "0.40"]
+    assert words(heatmap([[-0.0001, 0.006]], annotate=True).texts) == ["0.000", "0.006"]
 
 
 def test_of_very_many_words_some_are_written():

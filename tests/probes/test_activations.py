@@ -6,7 +6,7 @@ import torch
 
 from attnscope import plots
 from attnscope.errors import BadSetting
-from attnscope.probes.activations import activations, concatenate_activations, concentration
+from attnscope.probes.gates import activations, concatenate_activations, concentration
 
 STEPS = 2001
 

@@ -16,14 +16,16 @@ from scipy.special import rel_entr
 from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import ClassifierSettings, build
-from attnscope.probes.adversarial_training import ImitationLoss, imitation, train_adversary
 from attnscope.probes.adversary import (
     Adversaries,
+    ImitationLoss,
     SearchSettings,
     exact_adversaries,
     exact_adversaries_in_batch,
+    imitation,
     search_adversaries,
     search_adversaries_in_batch,
+    train_adversary,
 )
 from attnscope.probes.counterfactual import class_probabilities
 from attnscope.probes.divergences import jsd, kl, tvd

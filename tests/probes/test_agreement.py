@@ -14,11 +14,16 @@ from scipy.stats import kendalltau
 
 from attnscope import plots
 from attnscope.errors import AttnscopeError, BadSetting
-from attnscope.probes.agreement import Agreement, AgreementAccumulator, chance_agreement, in_top, kendall, top_agreement
-from attnscope.probes.learning_curve import (
+from attnscope.probes.agreement import (
+    Agreement,
+    AgreementAccumulator,
     LearningCurve,
     OverTraining,
+    chance_agreement,
     classification_checkpoints,
+    in_top,
+    kendall,
+    top_agreement,
     translation_checkpoints,
 )
 from attnscope.probes.scores import attention_scores

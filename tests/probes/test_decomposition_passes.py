@@ -16,7 +16,6 @@ from attnscope.probes.decomposition import (
     Decomposition,
     MeasureAccumulator,
     decompose,
-    plot_cloud,
     plot_paths,
     readout_alignment,
     temporal_paths,
@@ -179,10 +178,9 @@ def test_every_answer_draws_itself(found: Decomposition) -> None:
     mpl.pyplot.close("all")
 
 
-def test_paths_and_clouds_are_drawn(found: Decomposition) -> None:
+def test_paths_are_drawn(found: Decomposition) -> None:
     paths = temporal_paths(found.encoder, found.decoder)
     assert paths["encoder"].shape == (found.encoder.temporal.shape[1], 2)
     assert plot_paths(found.encoder, found.decoder) is not None
     assert decompose(Tiny(), batches(), of="states").plot() is not None
-    assert plot_cloud(found.encoder, found.in_sample.encoder.cloud, {"yes": torch.ones(4).double()}) is not None
     mpl.pyplot.close("all")

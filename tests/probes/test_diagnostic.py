@@ -15,6 +15,7 @@ from attnscope.probes.diagnostic import (
     Samples,
     control_task,
     fit_diagnostic,
+    fit_linear,
     last_tokens,
     splits,
 )
@@ -26,7 +27,6 @@ from attnscope.probes.functional_group import (
     shapley_values,
     smallest_sufficient,
 )
-from attnscope.probes.linear_classifier import fit_linear
 
 SEQUENCES, STEPS, UNITS = 80, 3, 12
 

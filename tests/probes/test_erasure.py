@@ -11,6 +11,7 @@ import torch
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.probes.erasure import (
+    PRESETS,
     SHARES,
     ComprehensivenessAccumulator,
     FlipAccumulator,
@@ -305,3 +306,20 @@ def test_scores_that_do_not_fit_are_refused_with_a_sentence():
     erase.update(model, texts((1, 1)))
     with pytest.raises(AttnscopeError, match="all 2 texts had to be left out"):
         erase.result()
+
+
+def test_without_a_positive_score_the_values_are_ferrets():
+    model, batch = classifier(), texts()
+    found = probability_drops(model, batch, -1 - random_score(batch, 1), "text", PRESETS["ferret"])
+    assert (found.comprehensiveness.nanmean(2) == 0).all()
+    assert (found.sufficiency.nanmean(2) == 1).all()
+
+
+def test_of_a_model_without_a_tokenizer_tokens_are_deleted():
+    model, batch = classifier(), texts()
+    ways = [
+        probability_drops(model, batch, random_score(batch, 1), way, PRESETS["ferret"])
+        for way in ("text", "retokenised text")
+    ]
+    torch.testing.assert_close(ways[0].comprehensiveness, ways[1].comprehensiveness, equal_nan=True)
+    assert not ways[0].comprehensiveness[:, :, -1].isnan().all()  # words but one are removed

@@ -13,8 +13,7 @@ from torch.nn.functional import one_hot
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.models import PRESETS, Attention, ClassifierSettings, Trace, build, uniform
 from attnscope.models.adapters import ablated, by_word, up_to
-from attnscope.models.adapters.layers import changes_by_layer
-from attnscope.models.attention import masked_softmax
+from attnscope.models.attention import changes_by_layer, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers
 from attnscope.models.inference import with_predicted_target
 from attnscope.probes.agreement import AgreementAccumulator
@@ -24,7 +23,7 @@ from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_forma
 from attnscope.probes.saliency import influence
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import END, SPECIALS, START, Batch, pad
-from attnscope.testing.clauses import half_in_training, state_changes, state_of
+from attnscope.testing.contract import half_in_training, state_changes, state_of
 from models.adapter_examples import CLASSIFIERS, ENCODER_DECODERS, SOURCES, TARGETS, adapter, texts
 
 WORDS, LONGEST = 15, 8
@@ -434,8 +433,6 @@ def test_each_answer_is_drawn_as_layers_and_heads():
         figure = found.plot_all()
         assert len([ax for ax in figure.axes if ax.get_title()]) == panels
         assert len(found.table()) == 4
-    between = head_ranking(model, [given]).plot_between()
-    assert [text.get_text() for text in between.get_yticklabels()] == ["alignment", "ablation", "uniform", "saliency"]
     with pytest.raises(BadSetting, match="there is no column 'noise'"):
         head_formation(model, [given]).plot(column="noise")
 

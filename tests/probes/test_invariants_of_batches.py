@@ -12,15 +12,19 @@ import torch
 from lexical_examples import WORDS, encoder_decoder, random_batch
 from reweighing_examples import classifier, texts
 
-from attnscope.probes.activations import activations
-from attnscope.probes.adversarial_training import imitation
-from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries, search_token_adversaries
+from attnscope.probes.adversary import (
+    SearchSettings,
+    exact_adversaries,
+    imitation,
+    search_adversaries,
+    search_token_adversaries,
+)
 from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.decomposition import decompose
 from attnscope.probes.diagnostic import DiagnosticSettings, Samples, fit_diagnostic, last_tokens
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import fragility
-from attnscope.probes.gates import SaturationAccumulator
+from attnscope.probes.gates import SaturationAccumulator, activations
 from attnscope.probes.grounding import GroundingAccumulator, batch_token_probabilities
 from attnscope.probes.heads import head_formation, head_ranking
 from attnscope.probes.lexical import batch_lexical_scores

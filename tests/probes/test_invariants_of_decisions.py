@@ -18,8 +18,7 @@ from reweighing_examples import FIRST, by_hand, classifier, texts
 from torch.testing import assert_close
 
 from attnscope.models.inference import device_of, traces
-from attnscope.probes.adversarial_training import imitation
-from attnscope.probes.adversary import exact_adversaries_in_batch
+from attnscope.probes.adversary import exact_adversaries_in_batch, imitation
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import jsd, kl, tvd
 from attnscope.probes.erasure import (
@@ -214,7 +213,7 @@ def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(
     found = ErasedTexts.of(classifier(), BATCH, score, way)
     rows = torch.arange(len(found.texts))
     assert_close(found.without(rows, torch.zeros_like(rows)[:, None])[:, 0], found.whole)
-    assert_close(found.alone(rows, found.lengths[:, None])[:, 0], found.whole)
+    assert_close(found.without_and_alone(found.lengths[:, None])[1][:, 0], found.whole)
 
 
 @pytest.mark.parametrize("way", ["attention", "text"])

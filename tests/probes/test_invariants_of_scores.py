@@ -15,8 +15,14 @@ from lexical_examples import WORDS, Classifier, encoder_decoder, labelled, rando
 from torch.testing import assert_close
 
 from attnscope.models import EncoderDecoder
-from attnscope.probes.agreement import AgreementAccumulator, chance_agreement, in_top, kendall, top_agreement
-from attnscope.probes.learning_curve import LearningCurve
+from attnscope.probes.agreement import (
+    AgreementAccumulator,
+    LearningCurve,
+    chance_agreement,
+    in_top,
+    kendall,
+    top_agreement,
+)
 from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.plausibility import average_precision, iou_f1, precision_recall_auc, rationale_mass, token_f1
 from attnscope.probes.saliency import (

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from lexical_examples import Added, encoder_decoder
 from torch.testing import assert_close
 
-from attnscope.probes.activations import activations
 from attnscope.probes.decomposition import (
     ComponentAccumulator,
     MeasureAccumulator,
@@ -25,7 +24,7 @@ from attnscope.probes.decomposition import (
     principal_axes,
     readout_alignment,
 )
-from attnscope.probes.gates import saturation
+from attnscope.probes.gates import activations, saturation
 from attnscope.probes.heads import HeadRankingAccumulator, Sentences, head_formation
 from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.word_alignment import GoldAlignment

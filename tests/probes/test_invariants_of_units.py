@@ -17,8 +17,14 @@ from attnscope.probes.functional_group import functional_group, overlap, shapley
 from attnscope.probes.information import label_entropy, mutual_information, shuffled_information
 from attnscope.probes.occurrences import cluster_vectors, sample_words, word_counts
 from attnscope.probes.transplant import COMPONENTS, keep_neurons, transplant_component
-from attnscope.probes.weight_graph import pooled_threshold, weight_graph
-from attnscope.probes.weights import EmbeddingTable, polarity, strengths, strongest_units
+from attnscope.probes.weights import (
+    EmbeddingTable,
+    polarity,
+    pooled_threshold,
+    strengths,
+    strongest_units,
+    weight_graph,
+)
 
 few = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 10_000)

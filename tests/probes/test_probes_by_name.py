@@ -34,6 +34,7 @@ QUICK = {
     "erasure": {"draws": 1},
     "plausibility": {"draws": 2},
     "information": {"k": 3},
+    "distance_shares": {"window": 3},
 }
 
 
@@ -70,6 +71,13 @@ def hugging_face_encoder_decoder():
     return adapter("marian"), list(zip(SOURCES * 5, TARGETS * 5, strict=True))
 
 
+def language_model():
+    from language_examples import language_model as loaded
+
+    prompts = ["the old cat sat on the", "a dog sees the old", "small dogs see the cat on", "the mat on the mat"]
+    return loaded("llama"), prompts * 5
+
+
 def adapter_of_ones_own():
     """Only a Trace: a bare subclass of Adapter around a classifier."""
     from attnscope.models.adapters import Adapter
@@ -93,6 +101,7 @@ KINDS = {
     "bag of words": bag_of_words,
     "Hugging Face encoder-decoder": hugging_face_encoder_decoder,
     "Hugging Face classifier": hugging_face_classifier,
+    "language model": language_model,
     "bare adapter": adapter_of_ones_own,
 }
 

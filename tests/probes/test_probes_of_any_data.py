@@ -13,7 +13,7 @@ from attnscope.models.inference import traces
 from attnscope.probes import PROBES
 from attnscope.probes.agreement import AgreementAccumulator, agreement
 from attnscope.probes.decomposition import decompose
-from attnscope.probes.entropy import entropy, relative_entropy
+from attnscope.probes.divergences import entropy, relative_entropy
 from attnscope.probes.heads import head_formation, head_ranking
 from attnscope.probes.lexical import lexical, lexical_scores
 from attnscope.probes.optimal import optimal_attention

@@ -1,20 +1,15 @@
 """What is put in stays as it was, to the bit; what is cut out stays away."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from lexical_examples import encoder_decoder
 
-from attnscope import plots
 from attnscope.errors import BadSetting
 from attnscope.models import EncoderDecoder, EncoderDecoderSettings
 from attnscope.probes.transplant import (
     COMPONENTS,
-    TransplantOutcomes,
     freezing,
     keep_neurons,
-    measure_outcome,
     parameters_of,
     prune_to_strongest,
     retrain,
@@ -22,7 +17,7 @@ from attnscope.probes.transplant import (
 )
 from attnscope.probes.weights import strongest_units, unit_strengths
 from attnscope.tasks import Copying
-from attnscope.training import L2, CrossEntropy, TrainingSettings, evaluate
+from attnscope.training import L2, CrossEntropy, TrainingSettings
 
 TASK = Copying(test_size=8, distribution="sampled", num_words=6, length=3)
 SHORT = TrainingSettings(steps=4, batch_size=4, evaluate_every=4)
@@ -143,21 +138,6 @@ def test_pruned_zeros_stay_zero_through_retraining_and_come_back_when_left_free(
     learned = [name for name, where in operated.frozen.items() if (held[name] != weights(operated.model)[name]).any()]
     assert "encoder.ahead.0.rnn.weight_ih_l0" in learned
     assert any(free[name][where].any() for name, where in operated.frozen.items())
-
-
-def test_an_outcome_is_measured_before_after_and_after_training_on():
-    model = network()
-
-    def accuracy(model):
-        return evaluate(model, [BATCH])["word_accuracy"]
-
-    longer = replace(SHORT, steps=300, batch_size=16, learning_rate=0.02, evaluate_every=300)
-    found, made = measure_outcome("pruned", model, prune_to_strongest(model, 0.3), accuracy, TASK, settings=longer)
-    assert found.retrained == accuracy(made) > found.modified
-    answer = TransplantOutcomes((found, replace(found, before=0.5)))
-    assert answer.table()["operation"].tolist() == ["pruned", "pruned"]
-    _, (ax,) = plots.panels()
-    assert answer.plot(ax) is ax
 
 
 def test_bad_input_is_refused_in_words():

@@ -7,14 +7,17 @@ from lexical_examples import WORDS, encoder_decoder
 
 from attnscope import plots
 from attnscope.errors import BadSetting
-from attnscope.probes.weight_graph import THRESHOLDS, pooled_threshold, weight_graph, weight_graphs
 from attnscope.probes.weights import (
+    THRESHOLDS,
     embedding_table,
     gate_matrices,
     polarity,
+    pooled_threshold,
     strengths,
     strongest_units,
     unit_strengths,
+    weight_graph,
+    weight_graphs,
 )
 
 #                  previous:  a     b     c     d

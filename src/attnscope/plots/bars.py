@@ -164,4 +164,4 @@ def _name_violins(ax: Axes, names: Sequence[str], n: int, max_names: int = 60) -
     """Write at most so many names; of more, every second, third, ..."""
     require(len(names) == n, f"there are {len(names)} names for {n} violins")
     x = list(range(0, n, 1 + (n - 1) // max_names))
-    ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=6)
+    ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=7)

@@ -52,7 +52,7 @@ def heatmap(
     _name_cells(ax.xaxis, columns, cells.shape[1], upright=True)
     bar = ax.figure.colorbar(mesh, cax=ax.inset_axes((1.03, 0, 0.04, 1)))  # as tall as the cells
     bar.outline.set_edgecolor(FAINT)
-    bar.ax.tick_params(length=2, labelsize=7)
+    bar.ax.tick_params(length=2, labelsize=8)
     if annotate and cells.size <= MAX_ANNOTATED:
         _annotate(ax, cells, mesh)
     if title is not None:
@@ -110,7 +110,9 @@ def _name_cells(axis: Axis, named: Iterable[object] | None, n: int, upright: boo
 def _annotate(ax: Axes, cells: np.ma.MaskedArray, mesh: QuadMesh) -> None:
     colours = np.asarray(mesh.cmap(np.asarray(mesh.norm(cells))))  # rows x columns x RGBA
     shades = colours[..., :3] @ [0.299, 0.587, 0.114]  # how bright each cell looks
-    decimals = 2 if np.abs(cells).max() < 10 else 0
+    largest = np.abs(cells).max()
+    decimals = 0 if largest >= 10 else 2 if largest >= 0.1 else 3
     for (row, column), value in np.ma.ndenumerate(cells):
         colour = INK if shades[row, column] > 0.55 else "white"
-        ax.text(column + 0.5, row + 0.5, f"{value:.{decimals}f}", ha="center", va="center", fontsize=6.5, color=colour)
+        number = f"{round(float(value), decimals) + 0.0:.{decimals}f}"  # + 0.0: no minus before a zero
+        ax.text(column + 0.5, row + 0.5, number, ha="center", va="center", fontsize=7.5, color=colour)

@@ -1,10 +1,18 @@
-"""The common style of all figures: matplotlib settings, colours for colour-blind readers, axes and legends."""
+"""The common style of all figures (matplotlib settings, colours for colour-blind readers, axes, legends), and their
+files.
+
+Figures are written as PNG, SVG, PDF or, inside pages, WebP: the same figure gives the same bytes, without dates.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
@@ -12,15 +20,28 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import Collection
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from PIL import Image
+
+from attnscope.errors import choose
+from attnscope.files import write_atomically
 
 ENCODER, DECODER = "#E66101", "#5E3C99"  # orange and purple, as in aitken2021
 INK, FAINT, MISSING = "#333333", "#E4E4E4", "#DDDDDD"
 WORDS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6B6B6B"]  # Okabe and Ito
-FIXED = {"encoder": ENCODER, "decoder": DECODER}
+FIXED = {
+    "encoder": ENCODER, "decoder": DECODER,
+    "base": WORDS[0], "tying": WORDS[1], "residual": WORDS[2], "mlm": WORDS[3], "concat": WORDS[4],
+    "conicity": WORDS[5], "deceptive": WORDS[6],
+    "baseline": WORDS[0], "guided": WORDS[1],
+    "AED": WORDS[0], "AO": WORDS[1], "VED": WORDS[2],
+}  # of models: the same in every figure of a study  # fmt: skip
+VARIANTS = (0.0, -0.35, 0.5)  # tints of "base", "base, one" and "base, other"
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -120,16 +141,31 @@ def fade(colour: str) -> Colormap:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each name: fixed for encoder and decoder, the others in turn, darker in each further round.
+    """Return a colour for each name: fixed for known models and their variants, the others in turn.
+
+    A variant, such as "base, two layers", has a tint of its model's colour. Further rounds of the others are darker.
 
     >>> colours(["encoder", "run", "walk"])
     {'encoder': '#E66101', 'run': '#0072B2', 'walk': '#D55E00'}
+    >>> colours(["base", "run"])
+    {'base': '#0072B2', 'run': '#D55E00'}
     """
     unique = list(dict.fromkeys(names))
-    others = [name for name in unique if name not in FIXED]
-    rounds = [tint(colour, shift) for shift in (0.0, -0.4, 0.4) for colour in WORDS]
-    chosen = {name: rounds[i % len(rounds)] if i >= len(WORDS) else WORDS[i] for i, name in enumerate(others)}
-    return {name: FIXED.get(name) or chosen[name] for name in unique}
+    chosen: dict[str, str] = {}
+    for model in dict.fromkeys(map(_model_of, unique)):
+        own = [name for name in unique if model in FIXED and _model_of(name) == model]
+        shifts = VARIANTS if len(own) <= len(VARIANTS) else np.linspace(0.6, -0.5, len(own)).tolist()
+        paint = [tint(FIXED[model], shift) if shift else FIXED[model] for shift in shifts[: len(own)]]
+        chosen |= dict(zip(own, paint, strict=True))
+    free = [colour for colour in WORDS if colour not in chosen.values()]
+    rounds = free + [tint(colour, shift) for shift in (-0.4, 0.4) for colour in WORDS]
+    others = [name for name in unique if name not in chosen]
+    chosen |= {name: rounds[place % len(rounds)] for place, name in enumerate(others)}
+    return {name: chosen[name] for name in unique}
+
+
+def _model_of(name: str) -> str:
+    return name if name in FIXED else name.partition(", ")[0]
 
 
 def legend(ax: Axes, handles: Sequence[Handle], names: Sequence[str]) -> Legend:
@@ -153,3 +189,81 @@ def label(name: object) -> str:
     'escan AED'
     """
     return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+DATELESS: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+MAX_ELEMENTS = 250  # of a vector graphic inside a page: some 70 kB
+LINE_DRAWING = 10_000  # colours at most; shaded figures have more, and would show bands with a palette
+CSS_DPI = 96  # CSS pixels per inch
+MIN_TEXT = 9  # CSS pixels
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the suffix of the path, and return the path."""
+    path = Path(path)
+    write_atomically(path, _bytes(figure, figure_format(path)))
+    return path
+
+
+def figure_format(path: Path) -> str:
+    """Return the format that the suffix of a path names: png, svg or pdf; others are refused."""
+    return choose("figure format", path.suffix.lstrip(".").lower(), DATELESS)
+
+
+def svg(figure: Figure) -> str:
+    """Return the figure as one `<svg>` element that needs no font, no style sheet and no network."""
+    text = _bytes(figure, "svg").decode()
+    return text[text.index("<svg") :]
+
+
+def page_image(figure: Figure) -> tuple[str, bytes, int]:
+    """Return the suffix, content and width in CSS pixels of the figure as an image for a page.
+
+    A figure is an SVG. One with many elements is a WebP of two pixels per CSS pixel, a fraction of the size: lossless
+    (a line drawing with a palette of 256 colours), or of high quality where that is smaller.
+    """
+    if num_elements(figure) <= MAX_ELEMENTS:
+        drawing = svg(figure)
+        points = float(re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', drawing)[1])  # type: ignore[index]
+        return "svg", drawing.encode(), round(points * CSS_DPI / 72)
+    image = Image.open(io.BytesIO(_bytes(figure, "png", dpi=2 * CSS_DPI))).convert("RGB")
+    streams = io.BytesIO(), io.BytesIO()
+    drawn = image.quantize(256, dither=Image.Dither.NONE).convert("RGB") if image.getcolors(LINE_DRAWING) else image
+    drawn.save(streams[0], "webp", lossless=True)
+    image.save(streams[1], "webp", quality=85)
+    return "webp", min((stream.getvalue() for stream in streams), key=len), image.width // 2
+
+
+def readable_width(figure: Figure, width: int) -> int:
+    """Return the width in CSS pixels at which the smallest text of the figure has `MIN_TEXT` pixels, at most `width`.
+
+    Args:
+        figure: The figure.
+        width: Its natural width.
+    """
+    sizes = [float(one.get_fontsize()) for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
+    return min(width, math.ceil(width * MIN_TEXT * 72 / (CSS_DPI * min(sizes)))) if sizes else 0
+
+
+def num_elements(figure: Figure) -> int:
+    """Return how many lines, texts, shapes and points a figure has: the size of its SVG grows with them."""
+    artists = figure.findobj()
+    collections = [one for one in artists if isinstance(one, Collection)]
+    points = (max(len(one.get_paths() or ()), len(np.asarray(one.get_offsets()))) for one in collections)
+    on_lines: int = sum(np.asarray(one.get_xydata()).shape[0] for one in artists if isinstance(one, Line2D))
+    return len(artists) + sum(points) + on_lines // 10  # some 150 bytes of SVG per element, 13 per point of a line
+
+
+def _bytes(figure: Figure, kind: str, dpi: float | None = None) -> bytes:
+    stream = io.BytesIO()
+    with mpl.rc_context({**RC, "svg.fonttype": "path", "svg.hashsalt": "attnscope"}):
+        figure.savefig(stream, format=kind, metadata=DATELESS[kind], bbox_inches="tight", pad_inches=0.05,
+                       dpi=dpi or RC["savefig.dpi"])  # fmt: skip
+    return stream.getvalue()

@@ -4,17 +4,18 @@
     PROBES["fragility"].question
 
 A probe of one's own is known by name once it is put into PROBES. Transplants (attnscope.probes.transplant) and
-adversarial training (attnscope.probes.adversarial_training) need two models or training, so they are called directly.
+adversarial training (attnscope.probes.adversary) need two models or training, so they are called directly.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from inspect import signature
+from typing import TYPE_CHECKING, Protocol, cast, get_origin, get_type_hints, runtime_checkable
 
 from attnscope.display import Axes
-from attnscope.errors import choose, require
-from attnscope.models.capabilities import GivesTrace, ReadsOut, needs
+from attnscope.errors import alternatives, check_seed, choose, fits, in_words, require
+from attnscope.models.capabilities import GivesTrace, PredictsNextToken, ReadsOut, needs
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,6 +63,7 @@ class Probe:
     def __call__(self, model: "Model", data: "Data" = None, **options: object) -> Answer:
         """Run the probe, once the model is checked for what it needs."""
         needs(model, *self.needs, by=f"the probe {self.name!r}")
+        self.check(options)
         answer = self.function(model, data, **options)
         require(
             isinstance(answer, Answer),
@@ -69,8 +71,27 @@ class Probe:
         )
         return answer
 
+    def check(self, options: dict[str, object]) -> None:
+        """Refuse options that the function does not have, or of another kind than its annotations say."""
+        hints = get_type_hints(self.function)
+        for name, value in options.items():
+            choose(f"option of the probe {self.name!r}", name, list(signature(self.function).parameters)[2:])
+            kinds = alternatives(hints.get(name, object))
+            possible = " or ".join(word for kind in kinds for word in in_words(kind))
+            require(
+                any(
+                    isinstance(value, of) if (of := get_origin(kind)) in ABSTRACT else fits(value, kind)
+                    for kind in kinds
+                ),
+                f"{name} of the probe {self.name!r} is {possible or 'something else'}, not {value!r:.60}",
+            )
+            if name == "seed":
+                check_seed(f"{name} of the probe {self.name!r}", cast(int, value))
 
+
+ABSTRACT = (Callable, Collection, Mapping, Sequence)  # kinds of options of which an instance is told
 READOUT = (GivesTrace, ReadsOut)
+LANGUAGE = (PredictsNextToken,)
 PROBES: dict[str, Probe] = {
     probe.name: probe
     for probe in (
@@ -81,10 +102,11 @@ PROBES: dict[str, Probe] = {
         Probe("lexical", "What would the model output if it attended to one source token only?",
               "lexical.lexical", READOUT),
         Probe("saliency", "Which source tokens influence the output?", "saliency.saliency"),
-        Probe("entropy", "How peaked is attention?", "entropy.entropy"),
+        Probe("entropy", "How peaked is attention?", "divergences.entropy"),
         Probe("optimal", "How much lower could the loss be with other attention?",
               "optimal.optimal_attention", READOUT),
         Probe("heads", "Which layers and heads matter to the output?", "heads.ranking.head_ranking"),
+        Probe("head_mixture", "Does any mixture of heads predict which tokens decide?", "heads.mixture.head_mixture"),
         Probe("fragility", "How much do predictions depend on attention?", "fragility.fragility"),
         Probe("grounding", "Would each token alone predict the class?", "grounding.grounding", READOUT),
         Probe("adversary", "How far can attention move while the output stays?", "adversary.adversary"),
@@ -96,7 +118,15 @@ PROBES: dict[str, Probe] = {
         Probe("information", "How much of a token is left in its hidden state?", "information.information"),
         Probe("diagnostic", "Can a linear classifier decode tokens from hidden states?", "diagnostic.diagnostic"),
         Probe("gates", "How often are the gates of recurrent cells open and closed?", "gates.gates"),
-        Probe("weights", "How many strong connections are there?", "weight_graph.weights"),
+        Probe("weights", "How many strong connections are there?", "weights.weights"),
+        Probe("head_statistics", "Where do the heads of a language model attend, with and without the sink?",
+              "language.head_statistics", LANGUAGE),
+        Probe("head_kinds", "Which heads attend to the previous token, by induction, to duplicates, to a sink?",
+              "language.head_kinds", LANGUAGE),
+        Probe("position_shares", "How much of each head's scores follows from positions, how much from words?",
+              "positions.position_shares"),
+        Probe("distance_shares", "How much of each head's scores follows from the distance, how much from the token?",
+              "distances.distance_shares", LANGUAGE),
     )
 }  # fmt: skip
 

@@ -7,11 +7,18 @@ are in the top together or not at all. `mask` says which positions count; L is t
 Kendall's τ-b (A.4, table 3): Σ sign(x_j − x_i) sign(y_j − y_i) / √(pairs untied in x · pairs untied in y), over all
 pairs of positions i < j. The pairs are taken offset by offset, all rows at once. A comparison with NaN is false, so a
 pair with a position that does not count adds to none of the three sums.
+
+Contextualised agreement ξ (eq. 11, figure 2): how far had training come when attention agreed as much?
 """
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
 from typing import cast
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,12 +26,13 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.capabilities import Decoding, ReadsOut, needs
+from attnscope.models.attention import up_to
+from attnscope.models.capabilities import Decoding, GivesTrace, ReadsOut, needs
 from attnscope.models.inference import Model, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums
-from attnscope.probes.lexical import lexical_scores
+from attnscope.probes.lexical import lexical_scores, lexical_scores_at
 from attnscope.probes.saliency import METHODS
 from attnscope.probes.scores import TokenScores, attention_scores
 from attnscope.tasks.batch import END, START, Batch
@@ -193,8 +201,10 @@ class AgreementAccumulator(Accumulator[AgreementSums]):
         target = sentences.target_mask
         if not self.target_specials:
             target = target & (sentences.target != START) & (sentences.target != END)
-        words = target & source.any(1)[:, None]
         mask = source[:, None].expand_as(u)
+        if isinstance(sentences, Trace):
+            mask = mask & sentences.pairs
+        words = target & mask.any(2)
         check_numbers(u, v, mask & words[:, :, None])
         self.add(agreement_sums(u, v, mask, words, self.one_in))
 
@@ -258,6 +268,8 @@ def agreement(
     decoding: Decoding | None = None,
     source_specials: bool = True,
     target_specials: bool = True,
+    layer: int | None = None,
+    sink: bool = True,
 ) -> Agreement:
     """Return the agreement of two scores of a model's tokens, A(first, second) and Kendall's τ.
 
@@ -269,22 +281,175 @@ def agreement(
         decoding: "teacher_forced" or "greedy"; None: as the model says.
         source_specials: Whether start and end tokens count as source positions.
         target_specials: Whether they count as output tokens.
+        layer: The layer of "attention" and "lexical", from 0 or -1; None: the last.
+        sink: Whether the first position counts, on which heads of language models rest that have nothing to do.
     """
     for name in (first, second):
         choose("score", name, ("attention", "lexical", *METHODS))
     total = AgreementAccumulator(source_specials, target_specials)
     for batch, trace in traces(model, data, decoding=decoding):
-        u, v = (named_score(name, model, batch, trace, decoding) for name in (first, second))
-        total.update(u.values, v.values, batch)
+        u, v = (named_score(name, model, batch, trace, decoding, layer) for name in (first, second))
+        total.update(u.values, v.values, trace if sink else trace.without_sink())
     return total.result()
 
 
-def named_score(name: str, model: Model, batch: Batch, trace: Trace, decoding: Decoding | None) -> TokenScores:
+def named_score(
+    name: str, model: Model, batch: Batch, trace: Trace, decoding: Decoding | None, layer: int | None = None
+) -> TokenScores:
     """Return one score of a batch by its name."""
     if name == "attention":
-        return attention_scores(trace)
+        return attention_scores(trace if layer is None else up_to(trace, layer))
     module = module_of(model)
     if name == "lexical":
         needs(module, ReadsOut, by="the lexical probe")
+        if layer is not None:
+            return lexical_scores_at(cast(GivesTrace, module), trace, layer, decoding=decoding)
         return lexical_scores(cast(ReadsOut, module), trace)
     return METHODS[name](module, batch, decoding=decoding)
+
+
+# Contextualised agreement ξ (snell2021 eq. 11, figure 2) -------------------------------------------------------------
+
+
+def classification_checkpoints(last: int = 4000) -> tuple[int, ...]:
+    """Return steps 0, 10, 50, 100, 150, 200, 250, then every 250, and the last (snell2021 A.8).
+
+    >>> classification_checkpoints(600)
+    (0, 10, 50, 100, 150, 200, 250, 500, 600)
+    """
+    return checkpoints_until(last, first=(0, 10, 50, 100, 150, 200), every=250)
+
+
+def translation_checkpoints(last: int) -> tuple[int, ...]:
+    """Return steps 0, 50, 100, 500, 1000, 1500, then every 2000, and the last (snell2021 A.8).
+
+    The author counts the 2000 from zero, not from 1500.
+
+    >>> translation_checkpoints(6000)
+    (0, 50, 100, 500, 1000, 1500, 2000, 4000, 6000)
+    """
+    return checkpoints_until(last, first=(0, 50, 100, 500, 1000, 1500), every=2000)
+
+
+def checkpoints_until(last: int, first: Sequence[int], every: int) -> tuple[int, ...]:
+    require(last >= 0, f"training ends at a step of 0 or more, not {last}")
+    return tuple(sorted({step for step in (*first, *range(every, last, every)) if step < last} | {last}))
+
+
+@dataclass(frozen=True)
+class Contextualised:
+    """ξ: the performance of another seed when its attention first agreed more; ξ* (asterisk) if it never did."""
+
+    value: float
+    step: int
+    exceeded: bool
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}{'' if self.exceeded else '*'}"
+
+
+@dataclass(frozen=True)
+class LearningCurve(Displayed):
+    """Another seed during training: the agreement of its attention α̂(τ) with the trained α, and its performance."""
+
+    steps: tuple[int, ...]
+    agreement: tuple[float, ...]  # A(α, α̂(τ))
+    performance: tuple[float, ...]  # p̂(τ)
+
+    def __post_init__(self) -> None:
+        check_curve(self.steps, self.agreement, self.performance)
+
+    @classmethod
+    def mean(cls, curves: Sequence["LearningCurve"]) -> "LearningCurve":
+        """Return the mean curve of several seeds (the author averages five for classification)."""
+        require(len({curve.steps for curve in curves}) == 1, "curves are averaged at the same steps; these differ")
+        agreement, performance = (
+            np.mean([getattr(curve, name) for curve in curves], axis=0).tolist()
+            for name in ("agreement", "performance")
+        )
+        return cls(curves[0].steps, tuple(agreement), tuple(performance))
+
+    def on(self, checkpoints: Sequence[int]) -> "LearningCurve":
+        """Return the same curve at these steps and no others: with more of them an earlier τ would be found."""
+        missing = sorted(set(checkpoints) - set(self.steps))
+        if missing:
+            raise AttnscopeError(f"the curve lacks the steps {', '.join(map(str, missing))}")
+        places = [bisect_left(self.steps, step) for step in checkpoints]
+        return LearningCurve(
+            tuple(checkpoints), tuple(self.agreement[i] for i in places), tuple(self.performance[i] for i in places)
+        )
+
+    @property
+    def final(self) -> float:
+        """ξ*, the performance when training ends."""
+        return self.performance[-1]
+
+    def contextualise(self, agreement: float) -> Contextualised:
+        """Return ξ(u, v) of an agreement A(u, v): p̂ at the first step with A(α, α̂(τ)) > A(u, v)."""
+        require(isfinite(agreement), f"an agreement must be a number to be put in context, not {agreement}")
+        for step, reached, performance in zip(self.steps, self.agreement, self.performance, strict=True):
+            if reached > agreement:
+                return Contextualised(performance, step, exceeded=True)
+        return Contextualised(self.final, self.steps[-1], exceeded=False)
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per step."""
+        columns = {"agreement": self.agreement, "performance": self.performance}
+        return pd.DataFrame(columns, pd.Index(self.steps, name="step"))
+
+    def plot(self, ax: Axes | None = None, agreements: Mapping[str, float] | None = None) -> Axes:
+        """Draw figure 2: both curves; for each given A(u, v), its height and the step where it is exceeded."""
+        from attnscope import plots
+
+        levels = agreements or {}
+        curves = {"A(α, α̂(τ))": list(self.agreement), "p̂(τ)": list(self.performance)}
+        flat = {name: [level] * len(self.steps) for name, level in levels.items()}
+        reached = {name: self.contextualise(level) for name, level in levels.items()}
+        marks = {name: at.step for name, at in reached.items() if at.exceeded}
+        return plots.profiles(self.steps, curves | flat, ax=ax, xlabel="training step τ", marks=marks or None)
+
+
+@dataclass(frozen=True)
+class OverTraining(Displayed):
+    """An agreement at each checkpoint, such as A(α, β^uf(τ)): the best, as published (A.7), and the last."""
+
+    steps: tuple[int, ...]
+    agreement: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_curve(self.steps, self.agreement)
+
+    @property
+    def best(self) -> float:
+        return max(self.agreement)
+
+    @property
+    def best_step(self) -> int:
+        return self.steps[self.agreement.index(self.best)]
+
+    @property
+    def last(self) -> float:
+        return self.agreement[-1]
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per step, with the best and the last marked."""
+        table = pd.DataFrame({"agreement": self.agreement}, pd.Index(self.steps, name="step"))
+        return table.assign(best=table.index == self.best_step, last=table.index == self.steps[-1])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        from attnscope import plots
+
+        name = "agreement"
+        return plots.profiles(
+            self.steps, {name: self.agreement}, ax=ax, xlabel="training step τ", ylabel=name,
+            marks={name: self.best_step},
+        )  # fmt: skip
+
+
+def check_curve(steps: Sequence[int], *curves: Sequence[float]) -> None:
+    require(len(steps) > 0, "a curve needs at least one step")
+    require(all(a < b for a, b in pairwise(steps)), f"steps must rise, not {tuple(steps)}")
+    require(
+        all(len(curve) == len(steps) for curve in curves), f"each curve needs a number for each of {len(steps)} steps"
+    )
+    require(all(isfinite(value) for curve in curves for value in curve), "a curve has a value that is not finite")

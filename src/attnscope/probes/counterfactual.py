@@ -20,8 +20,7 @@ from torch import Tensor
 
 from attnscope.errors import BadSetting, require
 from attnscope.models.adapters.hugging_face import Rerun
-from attnscope.models.adapters.layers import Change, at_head
-from attnscope.models.attention import uniform
+from attnscope.models.attention import Change, at_head, uniform
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, ReadsOut
 from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.models.trace import Interventions, Trace
@@ -272,7 +271,10 @@ def trace_and_mask(
     module = module_of(model)
     with evaluating(module):
         trace: Trace = module(batch.to(device_of(module)), attention=record, **given)
-    return trace, masks[0] if masks else trace.source_mask
+    mask = masks[0] if masks else trace.source_mask
+    if mask.dim() == 3:  # of a language model: what all of its target positions may attend to
+        mask = (mask | ~trace.target_mask[:, :, None]).all(1)
+    return trace, mask
 
 
 def layer_weights(trace: Trace) -> Float[Tensor, "layers batch heads target source"]:

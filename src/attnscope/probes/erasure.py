@@ -5,13 +5,17 @@ need not change back and forth only once, so a fixed grid of counts is tried fro
 
 Comprehensiveness: the probability of the predicted class, less that without the top tokens; high where they were
 needed. Sufficiency: the probability less that with the top tokens alone; low where they are enough. Both are averaged
-over the top 1, 5, 10, 20 and 50 % of the tokens (the area over the perturbation curve, AOPC).
+over several shares of the tokens (the area over the perturbation curve, AOPC), and published numbers differ by which:
+
+- "eraser" (DeYoung et al. 2020, §4.2): the top 1, 5, 10, 20 and 50 %, rounded up; one token is always left.
+- "ferret" (ferret-xai 0.4.1): 10 to 100 % in tens, rounded down, only tokens with a positive score; a share that adds
+  no token is not averaged. What is left is decoded and tokenised again. Without any share, the values are 0 and 1.
 
 Both compare attention with any other score and with random scores.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
@@ -20,11 +24,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.display import Axes, Displayed
-from attnscope.errors import require
-from attnscope.models.inference import Model
+from attnscope.errors import choose, require
+from attnscope.models.inference import Model, device_of
 from attnscope.models.inputs import Data, as_batches
+from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import CounterfactualAttention
-from attnscope.probes.removal import RANDOM, ErasedTexts, Score, ScoreAccumulator, TextRecords, mean_over_draws
+from attnscope.probes.removal import (
+    RANDOM,
+    ErasedTexts,
+    Score,
+    ScoreAccumulator,
+    TextRecords,
+    mean_over_draws,
+    score_values,
+)
 from attnscope.tasks.batch import Batch
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020, §4.2
@@ -33,7 +46,10 @@ COUNTS_AT_ONCE = 8  # tried before texts whose prediction has flipped are droppe
 
 @dataclass(frozen=True)
 class ProbabilityDrops(TextRecords):
-    """The loss of probability of the predicted class, for each text, random draw (one, unless random) and share."""
+    """The loss of probability of the predicted class, for each text, random draw (one, unless random) and share.
+
+    NaN at a share that is not averaged.
+    """
 
     comprehensiveness: Float[Tensor, "texts draws shares"]
     sufficiency: Float[Tensor, "texts draws shares"]
@@ -46,6 +62,7 @@ MEASURES = [field.name for field in fields(ProbabilityDrops)]
 class Comprehensiveness(Displayed):
     """Comprehensiveness and sufficiency of each score; AOPC is the mean over shares."""
 
+    preset: str  # whose definition: a name in PRESETS
     removal: str
     shares: tuple[float, ...]
     scores: Mapping[str, ProbabilityDrops]
@@ -54,16 +71,17 @@ class Comprehensiveness(Displayed):
 
     def table(self) -> pd.DataFrame:
         """One row per score: both measures, averaged over shares, with their standard deviation over texts."""
-        return pd.DataFrame({name: self._row(drops) for name, drops in self.scores.items()}).T.rename_axis("score")
+        rows = {name: self._row(drops) for name, drops in self.scores.items()}
+        return pd.DataFrame(rows).T.rename_axis(f"score ({self.preset})")
 
     def _row(self, drops: ProbabilityDrops) -> dict[str, float]:
-        texts = {name: mean_over_draws(getattr(drops, name)).mean(-1) for name in MEASURES}
+        texts = {name: mean_over_draws(getattr(drops, name).nanmean(-1)) for name in MEASURES}
         means = {name: float(values.mean()) for name, values in texts.items()}
         return means | {f"{name}_sd": float(values.std(correction=0)) for name, values in texts.items()}
 
     def curves(self, measure: str = "comprehensiveness") -> pd.DataFrame:
         """One row per share, one column per score."""
-        columns = {name: mean_over_draws(getattr(drops, measure)).mean(0) for name, drops in self.scores.items()}
+        columns = {name: getattr(drops, measure).double().nanmean((0, 1)) for name, drops in self.scores.items()}
         index = pd.Index(self.shares, name="share of words")
         return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()}, index)
 
@@ -73,56 +91,30 @@ class Comprehensiveness(Displayed):
 
         table = self.table()
         errors = pd.DataFrame({name: table[f"{name}_sd"] / self.texts**0.5 for name in MEASURES})
-        return plots.bars(table[MEASURES], ax=ax, errors=errors, ylabel="loss of probability (AOPC)")
+        return plots.bars(table[MEASURES], ax=ax, errors=errors, ylabel=f"loss of probability (AOPC, {self.preset})")
 
 
 class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
-    """Comprehensiveness and sufficiency over batches."""
+    """Comprehensiveness and sufficiency over batches, by a preset; `removal` and `shares` are the preset's if None."""
 
-    def __init__(self, removal: str = "text", draws: int = 5, seed: int = 0, shares: Sequence[float] = SHARES):
-        super().__init__(removal, draws, seed)
-        check_shares(shares)
-        self.shares = tuple(shares)
+    def __init__(
+        self,
+        removal: str | None = None,
+        draws: int = 5,
+        seed: int = 0,
+        shares: Sequence[float] | None = None,
+        preset: str = "eraser",
+    ):
+        chosen = PRESETS[choose("preset", preset, PRESETS)]
+        super().__init__(removal or chosen.removal, draws, seed)
+        self.name, self.preset = preset, chosen if shares is None else replace(chosen, shares=tuple(shares))
 
     def measure(self, reading: CounterfactualAttention, batch: Batch, score: Score) -> ProbabilityDrops:
-        return probability_drops(reading.model, batch, score, self.removal, self.shares, self.seed, reading)
+        return probability_drops(reading.model, batch, score, self.removal, self.preset, self.seed, reading)
 
     def result(self) -> Comprehensiveness:
-        records = self.gathered()
-        return Comprehensiveness(self.removal, self.shares, dict(records), len(records[RANDOM]), self.left_out)
-
-
-def probability_drops(
-    model: Model,
-    batch: Batch,
-    score: Score,
-    removal: str = "text",
-    shares: Sequence[float] = SHARES,
-    seed: int = 0,
-    reading: CounterfactualAttention | None = None,
-) -> ProbabilityDrops:
-    """Return the probability lost without the top tokens, and with these alone, of each text of at least two words.
-
-    Args:
-        model: A classifier.
-        batch: Texts.
-        score: Ranks tokens.
-        removal: "attention" or "text".
-        shares: Of the tokens, that are removed or kept.
-        seed: Random seed of ties.
-        reading: The model's pass over this batch, if there was one.
-    """
-    check_shares(shares)
-    texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
-    counts, rows = top_counts(texts.lengths, shares), torch.arange(len(texts.texts), device=texts.texts.device)
-    if not len(rows):
-        return ProbabilityDrops(*(texts.whole.new_zeros(0, 1, len(shares)) for _ in MEASURES))
-    decision = texts.decision[:, None, None].expand(-1, len(shares), 1)
-    before = texts.whole.gather(1, texts.decision[:, None])[:, None]  # texts x 1 x 1
-    without, alone = (
-        after.gather(2, decision)[:, None, :, 0] for after in (texts.without(rows, counts), texts.alone(rows, counts))
-    )
-    return ProbabilityDrops(before - without, before - alone)
+        records, shares = self.gathered(), self.preset.shares
+        return Comprehensiveness(self.name, self.removal, shares, dict(records), len(records[RANDOM]), self.left_out)
 
 
 def top_counts(lengths: Int[Tensor, " texts"], shares: Sequence[float]) -> Int[Tensor, "texts shares"]:
@@ -137,8 +129,93 @@ def top_counts(lengths: Int[Tensor, " texts"], shares: Sequence[float]) -> Int[T
     return rounded.minimum(lengths[:, None] - 1).clamp(min=1)
 
 
-def check_shares(shares: Sequence[float]) -> None:
-    require(len(shares) > 0 and all(0 < share < 1 for share in shares), f"shares lie between 0 and 1, not {shares}")
+def new_positive_counts(texts: ErasedTexts, shares: Sequence[float]) -> Int[Tensor, "texts shares"]:
+    """Return the number of words of each share: rounded down, of positive score only; 0 where a share adds none."""
+    parts = texts.lengths[:, None].double() * torch.tensor(shares, dtype=torch.float64, device=texts.lengths.device)
+    counts = (parts + 1e-9).floor().long().minimum(texts.positive[:, None])
+    counts = counts.minimum(texts.present.sum(1, keepdim=True) - 1)  # where there are no special tokens, a word stays
+    return counts.masked_fill(counts.diff(dim=1, prepend=torch.zeros_like(counts[:, :1])) == 0, 0)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published definition of comprehensiveness and sufficiency."""
+
+    shares: tuple[float, ...]
+    removal: str
+    counts: Callable[[ErasedTexts, Sequence[float]], Int[Tensor, "texts shares"]]  # 0: a share is not averaged
+
+    def __post_init__(self) -> None:
+        inside = len(self.shares) > 0 and all(0 < share <= 1 for share in self.shares)
+        require(inside, f"shares lie between 0 and 1, not {self.shares}")
+
+
+PRESETS = {
+    "eraser": Preset(SHARES, "text", lambda texts, shares: top_counts(texts.lengths, shares)),
+    "ferret": Preset(tuple(i / 10 for i in range(1, 11)), "retokenised text", new_positive_counts),
+}
+NOTHING_REMOVED = {"comprehensiveness": 0.0, "sufficiency": 1.0}  # ferret's values of a text without a positive score
+
+
+def probability_drops(
+    model: Model,
+    batch: Batch,
+    score: Score,
+    removal: str = "text",
+    preset: Preset = PRESETS["eraser"],
+    seed: int = 0,
+    reading: CounterfactualAttention | None = None,
+) -> ProbabilityDrops:
+    """Return the probability lost without the top tokens, and with these alone, of each text of at least two words.
+
+    Args:
+        model: A classifier.
+        batch: Texts.
+        score: Ranks tokens.
+        removal: A name in REMOVALS.
+        preset: How many tokens are removed or kept.
+        seed: Random seed of ties.
+        reading: The model's pass over this batch, if there was one.
+    """
+    texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
+    counts = preset.counts(texts, preset.shares)
+    if not len(counts):
+        return ProbabilityDrops(*(texts.whole.new_zeros(0, 1, len(preset.shares)) for _ in MEASURES))
+    decision = texts.decision[:, None, None].expand(-1, len(preset.shares), 1)
+    before = texts.whole.gather(1, texts.decision[:, None])  # texts x 1
+    drops = {
+        name: (before - after.gather(2, decision)[..., 0]).masked_fill(counts == 0, torch.nan)  # texts x shares
+        for name, after in zip(MEASURES, texts.without_and_alone(counts), strict=True)
+    }
+    for name, values in drops.items():
+        values[(counts == 0).all(1), 0] = NOTHING_REMOVED[name]
+    return ProbabilityDrops(**{name: values[:, None] for name, values in drops.items()})
+
+
+def leave_one_out_tau(
+    model: Model,
+    batch: Batch,
+    scores: Mapping[str, Score],
+    removal: str = "retokenised text",
+    reading: CounterfactualAttention | None = None,
+) -> dict[str, Float[Tensor, " texts"]]:
+    """Return Kendall's τ-b of each score with the probability lost without each token, over the tokens of a text.
+
+    Args:
+        model: A classifier.
+        batch: Texts; those of fewer than two words are left out.
+        scores: Of tokens.
+        removal: A name in REMOVALS; "retokenised text" gives ferret's measure.
+        reading: The model's pass over this batch, if there was one.
+    """
+    batch = batch.to(device_of(model))
+    texts = ErasedTexts.of(model, batch, torch.zeros_like(batch.source).double(), removal, reading=reading)
+    each = torch.eye(batch.source.shape[1], dtype=torch.bool, device=batch.source.device) & texts.words[:, None]
+    decision = texts.decision[:, None, None].expand(-1, each.shape[1], 1)
+    left = texts.predict(texts.texts, texts.present[:, None] & ~each).gather(2, decision)[..., 0]  # texts x source
+    lost = texts.whole.gather(1, texts.decision[:, None]) - left
+    values = {name: score_values(score, batch)[texts.texts].double() for name, score in scores.items()}
+    return {name: kendall(lost, score, texts.words) for name, score in values.items()}
 
 
 @dataclass(frozen=True)
@@ -306,17 +383,27 @@ class Erasure(Displayed):
         return self.flips.plot(ax)
 
 
-def erasure(model: Model, data: Data = None, removal: str = "text", draws: int = 5, seed: int = 0) -> Erasure:
+def erasure(
+    model: Model,
+    data: Data = None,
+    removal: str | None = None,
+    draws: int = 5,
+    seed: int = 0,
+    preset: str = "eraser",
+) -> Erasure:
     """Return whether the most attended tokens decide: comprehensiveness, sufficiency and decision flips.
 
     Args:
         model: A classifier.
         data: As of `as_batches`.
-        removal: "text": tokens are deleted and the rest is read again; "attention": their attention is set to zero.
+        removal: "text": tokens are deleted and the rest is read again; "retokenised text": the rest is decoded and
+            tokenised again; "attention": their attention is set to zero. None: as the preset has it.
         draws: Random scores per text, for comparison.
         seed: Random seed.
+        preset: The definition of comprehensiveness and sufficiency: "eraser" or "ferret".
     """
-    drops, flips = ComprehensivenessAccumulator(removal, draws, seed), FlipAccumulator(removal, draws, seed)
+    drops = ComprehensivenessAccumulator(removal, draws, seed, preset=preset)
+    flips = FlipAccumulator(drops.removal, draws, seed)
     for batch in as_batches(model, data):
         drops.update(model, batch)
         flips.update(model, batch)

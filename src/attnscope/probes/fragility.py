@@ -6,7 +6,7 @@ the seed, its number and the tokens of the text, not on the batch. Several heads
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -108,18 +108,33 @@ class FragilityAccumulator:
         draws: Number of permutations.
         seed: Random seed.
         max_weights: Weights that are permuted at a time.
+        sink: Whether the first position takes part; if not, its weight stays as it is.
     """
 
-    def __init__(self, model: Model, draws: int = NUM_PERMUTATIONS, seed: int = 0, max_weights: int = MAX_WEIGHTS):
+    def __init__(
+        self,
+        model: Model,
+        draws: int = NUM_PERMUTATIONS,
+        seed: int = 0,
+        max_weights: int = MAX_WEIGHTS,
+        sink: bool = True,
+    ):
         require(draws > 0, f"draws={draws}: attention must be permuted at least once")
         require(max_weights > 0, f"max_weights={max_weights}: at least one number must be held at a time")
-        self.model, self.draws, self.seed, self.max_weights = model, draws, seed, max_weights
+        self.model, self.draws, self.seed, self.max_weights, self.sink = model, draws, seed, max_weights, sink
         self.batches: list[list[np.ndarray]] = []
 
     @torch.no_grad()
     def update(self, batch: Batch) -> None:
         counterfactual = CounterfactualAttention.of_classifier(self.model, batch)
-        even = uniform(counterfactual.trace.attention, counterfactual.attended)[:, :, 0]
+        trace, mask = counterfactual.trace, counterfactual.attended
+        if not self.sink:
+            mask = mask & trace.without_sink().source_mask
+            counterfactual = replace(counterfactual, attended=mask)
+        even = uniform(trace.attention, mask)[:, :, 0]
+        if not self.sink:
+            own, others = counterfactual.own, mask[:, None]
+            even = torch.where(others, even * (own * others).sum(-1, keepdim=True), own)
         gold, highest = batch.target[:, 0] - len(SPECIALS), counterfactual.own.amax(-1).mean(1).double()
         own, with_uniform = counterfactual.own_probabilities, counterfactual.probabilities(even[None])[0]
         columns = gold, highest, own, with_uniform, self.with_permuted(counterfactual)
@@ -139,7 +154,9 @@ class FragilityAccumulator:
         return Fragility(Decisions(own, gold), Decisions(even, gold), np.concatenate(permuted, 1), highest)
 
 
-def fragility(model: Model, data: Data = None, draws: int = NUM_PERMUTATIONS, seed: int = 0) -> Fragility:
+def fragility(
+    model: Model, data: Data = None, draws: int = NUM_PERMUTATIONS, seed: int = 0, sink: bool = True
+) -> Fragility:
     """Return the predictions of a classifier with its own, with uniform and with permuted attention.
 
     Args:
@@ -147,8 +164,10 @@ def fragility(model: Model, data: Data = None, draws: int = NUM_PERMUTATIONS, se
         data: As of `as_batches`.
         draws: Number of permutations.
         seed: Random seed.
+        sink: Whether the first position takes part, on which heads of language models rest that have nothing to do; if
+            not, its weight stays as it is.
     """
-    accumulator = FragilityAccumulator(model, draws, seed)
+    accumulator = FragilityAccumulator(model, draws, seed, sink=sink)
     for batch in as_batches(model, data):
         accumulator.update(batch)
     return accumulator.result()

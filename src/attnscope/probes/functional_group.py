@@ -18,8 +18,7 @@ from jaxtyping import Float, Int
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.probes.diagnostic import DiagnosticResult, Samples, Split, deviation, fit_and_test
-from attnscope.probes.linear_classifier import LinearClassifier
+from attnscope.probes.diagnostic import DiagnosticResult, LinearClassifier, Samples, Split, deviation, fit_and_test
 from attnscope.probes.weights import STRONGEST, strongest_units
 
 MIN_SHARE = 0.95  # of the accuracy of all units

@@ -91,6 +91,8 @@ def token_probabilities(model: ReadsOut, trace: Trace, target_class: int | None 
     known = target_class is None or 0 <= target_class < num_classes
     require(known, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
     target = trace.predictions if target_class is None else torch.full_like(trace.target, target_class + len(SPECIALS))
+    special = (target[:, 0] < len(SPECIALS)).nonzero().flatten().tolist()
+    require(not special, f"the model predicts a special token, such as an end, for text {special[:1]}; leave it out")
     alone = lexical_scores(model, replace(trace, target=target)).probability[:, 0]
     words = trace.batch.word_mask
     words = torch.where(words.any(1, keepdim=True), words, trace.source_mask)

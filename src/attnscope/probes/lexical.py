@@ -4,18 +4,21 @@
 decoder state held: N([h_l, s_t]) at y_t. It is exact, for every t and l. γ = log β / (1 − β) is its log-odds (§6.1).
 The same function gives β^uf of a model that was trained under uniform attention, and β^px of the bag-of-words proxy
 (§2.4 eq. 9). Where a readout does not use the context, β is the same at every position.
+
+With `layer=`, of a model with several layers: the token alone is attended to in that layer, at the step that predicts
+y_t, and what follows runs as ever. That takes one forward pass per output token and source token.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, one_hot
 
 from attnscope.errors import require
-from attnscope.models.capabilities import Decoding, ReadsOut, needs
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, HasLayers, ReadsOut, needs
 from attnscope.models.inference import Model, evaluating, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Interventions, Trace
@@ -50,6 +53,7 @@ def lexical(
     head: int | None = None,
     attention: Interventions | None = None,
     decoding: Decoding | None = None,
+    layer: int | None = None,
 ) -> TokenScoreTable:
     """Return γ, the log-odds of every output token given each source token alone.
 
@@ -59,11 +63,22 @@ def lexical(
         head: The head that attends to the position, the others staying where they are; None: all.
         attention: Weights in place of the model's own, which the decoder state and the other heads depend on.
         decoding: "teacher_forced" or "greedy"; None: as the model says.
+        layer: The layer in which the token alone is attended to, from 0 or -1; None: the last, by a readout.
     """
     needs(model, ReadsOut, by="the lexical probe")
     module = cast(ReadsOut, module_of(model))
+    require(layer is None or attention is None, "give attention= for the last layer's probe, or layer=, not both")
     passes = traces(model, data, attention=attention, decoding=decoding)
-    return TokenScoreTable.of(((lexical_scores(module, trace, head), trace) for _, trace in passes), lexical_name(head))
+    scores = (
+        (
+            lexical_scores(module, trace, head)
+            if layer is None
+            else lexical_scores_at(cast(GivesTrace, module), trace, layer, head, decoding),
+            trace,
+        )
+        for _, trace in passes
+    )
+    return TokenScoreTable.of(scores, lexical_name(head, layer))
 
 
 def batch_lexical_scores(
@@ -91,7 +106,7 @@ def lexical_scores(model: ReadsOut, trace: Trace, head: int | None = None, max_e
     heads = trace.last.values.shape[1]
     require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")
     require(max_elements > 0, f"max_elements={max_elements}: at least one number must be held at a time")
-    pairs = (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero()
+    pairs = trace.pairs.nonzero()
     values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
     mixed = trace.last.weights @ trace.last.values  # batch x heads x target x value
     with evaluating(model):
@@ -104,8 +119,62 @@ def lexical_scores(model: ReadsOut, trace: Trace, head: int | None = None, max_e
     return Lexical(values, trace.source_mask, trace.target_mask, lexical_name(head))
 
 
-def lexical_name(head: int | None) -> str:
-    return "lexical probe γ" if head is None else f"lexical probe γ of head {head}"
+def lexical_scores_at(
+    model: GivesTrace,
+    trace: Trace,
+    layer: int,
+    head: int | None = None,
+    decoding: Decoding | None = None,
+    max_elements: int = MAX_ELEMENTS,
+) -> Lexical:
+    """Return the lexical probe of one layer, by one pass for each output token and source token.
+
+    Args:
+        model: What gave the trace.
+        trace: The pass.
+        layer: The layer in which the token alone is attended to, from 0 or -1.
+        head: The head that attends to the position, the others staying as they are; None: all.
+        decoding: How the decoder is run; None: as the model says.
+        max_elements: How many numbers are held at a time, about.
+    """
+    needs(model, HasLayers, by="the lexical probe of a layer")
+    weights = trace.layer(layer).weights
+    require(head is None or 0 <= head < weights.shape[1], f"there is no head {head} among {weights.shape[1]}")
+    heads = slice(None) if head is None else slice(head, head + 1)
+    forcing = None if decoding is None else TEACHER_FORCING[decoding]
+    values = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
+    size = trace.logits[0].numel() + 4 * len(trace.layers) * weights[0].numel()
+    for rows in trace.pairs.nonzero().split(max(1, max_elements // size)):
+        b, t, source = rows.unbind(1)
+        batch, step = single_decisions(trace, b, t)
+        row = torch.arange(len(b), device=b.device)
+
+        def alone(own: Tensor, mask: Tensor, at: tuple[Tensor, ...] = (row, step, source)) -> Tensor:
+            changed = own.clone()
+            changed[at[0], heads, at[1]] = one_hot(at[2], own.shape[-1]).to(own)[:, None]
+            return changed
+
+        with evaluating(model):
+            logits = model(batch, attention={layer % len(trace.layers): alone}, teacher_forcing=forcing).logits[
+                row, step
+            ]
+        values[b, t, source] = log_odds(logits, trace.target[b, t])
+    return Lexical(values, trace.source_mask, trace.target_mask, lexical_name(head, layer))
+
+
+def single_decisions(trace: Trace, b: Int[Tensor, " rows"], t: Int[Tensor, " rows"]) -> tuple[Batch, Tensor]:
+    """Return one text per row, and the target position that it is about; of a language model, up to its query."""
+    if trace.rows is None:
+        return trace.batch.keep(b, trace.source_mask[b]), t
+    seen = torch.arange(trace.source.shape[1], device=b.device) <= trace.rows[b, t][:, None]
+    batch = trace.batch.keep(b, trace.source_mask[b] & seen)
+    target, mask = trace.target[b, t][:, None], trace.target_mask[b, t][:, None]
+    return replace(batch, target=target, target_mask=mask), torch.zeros_like(t)
+
+
+def lexical_name(head: int | None, layer: int | None = None) -> str:
+    of = [f"{name} {number}" for name, number in (("layer", layer), ("head", head)) if number is not None]
+    return "lexical probe γ" + (f" of {', '.join(of)}" if of else "")
 
 
 def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:

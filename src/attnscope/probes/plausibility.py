@@ -117,12 +117,14 @@ class PlausibilityAccumulator(RecordAccumulator[TextPlausibility]):
 def plausibility(
     model: Model, data: Data = None, share: float | None = None, draws: int = 20, seed: int = 0
 ) -> Plausibility:
-    """Return the agreement of attention, and of |Δ| where the model declares EmbedsSource, with human rationales.
+    """Return the agreement of attention, and of gradients where the model declares EmbedsSource, with human rationales.
 
     Args:
         model: A classifier.
         data: As of `as_batches`, with rationales.
-        share: As of `PlausibilityAccumulator`; so are the rest.
+        share: As of `PlausibilityAccumulator`.
+        draws: Random scores per text, for comparison.
+        seed: Random seed.
     """
     accumulator, module = PlausibilityAccumulator(share, draws, seed), module_of(model)
     for batch, trace in traces(model, data):

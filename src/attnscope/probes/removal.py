@@ -1,32 +1,32 @@
 """Predictions of a classifier without some tokens, in the order of a score (for erasure and plausibility).
 
-A token is removed in one of two ways: it is deleted from the text, which the model then reads again, or its attention
-is set to zero and the rest renormalised, while its neighbours' states still know of it (Serrano & Smith 2019). Start
-and end tokens are never removed.
+A token is removed in one of three ways: it is deleted from the text, which the model then reads again; the same, but
+what is left is decoded and tokenised again, as ferret does; or its attention is set to zero and the rest renormalised,
+while its neighbours' states still know of it (Serrano & Smith 2019). Start and end tokens are never removed.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.errors import AttnscopeError, choose, require
-from attnscope.models.inference import Model, device_of, evaluating
+from attnscope.models.adapters.readers import TokenizerReader
+from attnscope.models.capabilities import ReadsTexts
+from attnscope.models.inference import Model, by_length, device_of, evaluating, logits_of
 from attnscope.probes.counterfactual import CounterfactualAttention, class_probabilities
 from attnscope.probes.scores import TokenScores, attention_scores
-from attnscope.tasks.batch import PAD, Batch
+from attnscope.tasks.batch import Batch
 from attnscope.training.objectives import HASH_LEVELS, POSITIONS, splitmix64
 
 RANDOM = "random"  # the name of random scores
-TOKENS_AT_ONCE = 1 << 17  # of shortened texts, padding included, in one forward pass
 MIN_WORDS = 2  # one is removed, one stays
 
-Removal = Literal["attention", "text"]
 Score = TokenScores | Float[Tensor, "batch source"]
 # For some texts (rows of the batch), each with several masks of kept positions, the probabilities of the classes.
 Predict = Callable[
@@ -56,9 +56,14 @@ def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
 def random_score(batch: Batch, seed: int) -> Float[Tensor, "batch source"]:
     """Return a random score between 0 and 1 that depends on text and seed, not on the rest of the batch."""
     positions = torch.arange(batch.source.shape[1], device=batch.source.device)
-    text = (splitmix64(batch.source * POSITIONS + positions) * batch.source_mask).sum(1, keepdim=True)
-    keys = splitmix64(text + splitmix64(positions + seed * POSITIONS))
+    keys = splitmix64(text_keys(batch)[:, None] + splitmix64(positions + seed * POSITIONS))
     return (keys & (HASH_LEVELS - 1)).double() / HASH_LEVELS
+
+
+def text_keys(batch: Batch) -> Int[Tensor, " batch"]:
+    """Return random integers that follow from the tokens of each text."""
+    positions = torch.arange(batch.source.shape[1], device=batch.source.device)
+    return (splitmix64(batch.source * POSITIONS + positions) * batch.source_mask).sum(1)
 
 
 def rank_by_score(
@@ -85,17 +90,56 @@ def rank_by_score(
 
 def remove_tokens(reading: CounterfactualAttention, batch: Batch) -> Predict:
     """Return predictions for texts without some tokens, read again by the model."""
+    return read_again(reading, batch, batch.keep)
+
+
+def retokenise(reading: CounterfactualAttention, batch: Batch) -> Predict:
+    """Return the same, but what is left of a text is decoded and tokenised again, as ferret does (Attanasio 2023).
+
+    A text of a model that has no tokenizer of its own is the list of its tokens, so nothing changes there.
+    """
+    reader = reading.model.reader if isinstance(reading.model, ReadsTexts) else None
+    if not isinstance(reader, TokenizerReader):
+        return remove_tokens(reading, batch)
+
+    def reread(rows: Tensor, kept: Tensor) -> Batch:
+        words = zip(batch.source[rows], kept & batch.word_mask[rows], strict=True)
+        source, mask = reader.retokenise([ids[there].tolist() for ids, there in words])
+        return Batch(source.to(rows.device), mask.to(rows.device), batch.target[rows], batch.target_mask[rows])
+
+    return read_again(reading, batch, reread)
+
+
+def read_again(reading: CounterfactualAttention, batch: Batch, rest: Callable[[Tensor, Tensor], Batch]) -> Predict:
+    """Return predictions for what is left of texts, those of similar length together.
+
+    Equal texts, such as a text without the one or the other of two equal words in a row, are read once: so their
+    probabilities are the same to the last bit, and effects that are tied stay tied.
+    """
 
     def predict(texts: Tensor, kept: Tensor) -> Tensor:
-        rows = texts.repeat_interleave(kept.shape[1])  # texts times choices
-        size = max(1, TOKENS_AT_ONCE // kept.shape[2])
-        pieces = zip(rows.split(size), kept.flatten(0, 1).split(size), strict=True)
+        changed = rest(texts.repeat_interleave(kept.shape[1]), kept.flatten(0, 1))
+        rows, same = first_of_each(text_keys(changed))
+        groups = [rows[some] for some in by_length(reading.model, changed.source_mask[rows].sum(1))]
         with evaluating(reading.model):
-            logits: Tensor = torch.cat([reading.model(keep_tokens(batch, *piece)).logits for piece in pieces])
-        classes: Tensor = class_probabilities(logits).unflatten(0, kept.shape[:2])
+            parts = [logits_of(reading.model, changed.keep(some, changed.source_mask[some])) for some in groups]
+        logits = torch.cat(parts)
+        whole = logits.new_empty(len(changed), *logits.shape[1:]).index_copy_(0, torch.cat(groups), logits)
+        classes: Tensor = class_probabilities(whole[rows[same]]).unflatten(0, kept.shape[:2])
         return classes
 
     return predict
+
+
+def first_of_each(keys: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " different"], Int[Tensor, " rows"]]:
+    """Return the first row of each different key, and for each row the place of its key among them.
+
+    >>> first_of_each(torch.tensor([7, 5, 7]))
+    (tensor([1, 0]), tensor([1, 0, 1]))
+    """
+    different, place = keys.unique(return_inverse=True)
+    rows = torch.arange(len(keys), device=keys.device)
+    return torch.full_like(different, len(keys)).scatter_reduce(0, place, rows, "amin"), place
 
 
 def mask_attention(reading: CounterfactualAttention, batch: Batch) -> Predict:
@@ -114,23 +158,8 @@ def mask_attention(reading: CounterfactualAttention, batch: Batch) -> Predict:
 REMOVALS: dict[str, Callable[[CounterfactualAttention, Batch], Predict]] = {
     "attention": mask_attention,
     "text": remove_tokens,
+    "retokenised text": retokenise,
 }
-
-
-def keep_tokens(batch: Batch, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> Batch:
-    """Return these texts with only the kept positions, and no more padding than they need."""
-    order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in their order
-    mask = kept.gather(1, order)
-    return replace(
-        batch,
-        source=batch.source[rows].gather(1, order).masked_fill(~mask, PAD),
-        source_mask=mask,
-        target=batch.target[rows],
-        target_mask=batch.target_mask[rows],
-        gold_attention=None,
-        rationale=None,
-        source_special=None if batch.source_special is None else batch.source_special[rows].gather(1, order),
-    )
 
 
 def renormalise(
@@ -155,6 +184,7 @@ class ErasedTexts:
     ranks: Int[Tensor, "texts source"]  # of each word, the highest score at 0
     words: Bool[Tensor, "texts source"]
     present: Bool[Tensor, "texts source"]  # words and special tokens
+    positive: Int[Tensor, " texts"]  # how many words have a score above zero
     whole: Float[Tensor, "texts classes"]  # class probabilities while nothing is removed
 
     @classmethod
@@ -173,16 +203,18 @@ class ErasedTexts:
             model: A classifier.
             batch: Texts.
             score: Higher means that a token is removed earlier.
-            removal: "attention" or "text".
+            removal: A name in REMOVALS.
             seed: Random seed of ties.
             reading: The model's pass over this batch, if there was one.
         """
         batch = batch.to(device_of(model))
         reading = reading or CounterfactualAttention.of_classifier(model, batch)
         words, texts = batch.word_mask, has_two_words(batch).nonzero()[:, 0]
-        ranks = rank_by_score(score_values(score, batch)[texts], words[texts], random_score(batch, seed)[texts])
+        values, there = score_values(score, batch)[texts], words[texts]
+        ranks, positive = rank_by_score(values, there, random_score(batch, seed)[texts]), (values > 0) & there
         predict = REMOVALS[choose("way to remove tokens", removal, REMOVALS)](reading, batch)
-        return cls(predict, texts, ranks, words[texts], batch.source_mask[texts], reading.own_probabilities[texts])
+        whole = reading.own_probabilities[texts]
+        return cls(predict, texts, ranks, there, batch.source_mask[texts], positive.sum(1), whole)
 
     @cached_property
     def lengths(self) -> Int[Tensor, " texts"]:
@@ -202,12 +234,15 @@ class ErasedTexts:
         """The class probabilities of some texts without their top words."""
         return self.predict(self.texts[rows], self.present[rows, None] & ~self.top(rows, counts))
 
-    def alone(
-        self, rows: Int[Tensor, " rows"], counts: Int[Tensor, "rows choices"]
-    ) -> Float[Tensor, "rows choices classes"]:
-        """The class probabilities of some texts with only their top words."""
-        special = (self.present & ~self.words)[rows, None]
-        return self.predict(self.texts[rows], special | self.top(rows, counts))
+    def without_and_alone(
+        self, counts: Int[Tensor, "texts choices"]
+    ) -> tuple[Float[Tensor, "texts choices classes"], Float[Tensor, "texts choices classes"]]:
+        """The class probabilities of all texts without their top words, and with these alone."""
+        top = self.top(torch.arange(len(self.texts), device=self.texts.device), counts)
+        special = (self.present & ~self.words)[:, None]
+        kept = torch.cat([self.present[:, None] & ~top, special | top], 1)
+        without, alone = self.predict(self.texts, kept).chunk(2, 1)
+        return without, alone
 
 
 # Records of texts, by the name of a score
@@ -272,7 +307,8 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
     Texts of fewer than two words are left out.
 
     Args:
-        removal: "attention" (set to zero and renormalised) or "text" (tokens deleted, the rest read again).
+        removal: "attention" (set to zero and renormalised), "text" (tokens deleted, the rest read again) or
+            "retokenised text" (what is left is decoded and tokenised again).
         draws: Random scores per text.
         seed: Random seed.
     """

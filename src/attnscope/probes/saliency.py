@@ -2,7 +2,8 @@
 
 Every method scores each source token for each output token, positive where it raises the output: the log-probability of
 the target token y_t, unless another function of the trace is given as `of`. `.lowering` has the other sign. The model
-runs in evaluation mode and stays as it is: modes, gradients, hooks.
+runs in evaluation mode and stays as it is: modes, gradients, hooks. Changed texts of a batch are put together by
+length, so `of` must treat each text on its own; an output of type OfLogits spares the model from recording attention.
 
 Gradients need a model that declares EmbedsSource: `source_inputs` is the module that embeds the source, called on
 `batch.source` itself, once in a forward pass. (It may embed the target as well: other token ids pass untouched.) Where
@@ -12,15 +13,16 @@ positions are added inside that module, they are part of the embedding.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, choose, require
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, EmbedsSource, GivesTrace, needs
-from attnscope.models.inference import Model, evaluating, module_of, traces
+from attnscope.models.inference import Model, by_length, evaluating, logits_of, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Interventions, Trace
 from attnscope.probes.scores import TokenScores, TokenScoreTable, over_words
@@ -31,6 +33,7 @@ Change = Callable[[Float[Tensor, "batch source input"]], Float[Tensor, "batch so
 
 DELETIONS = {"drop": "word dropped", "zero": "embedding zeroed"}
 POINTS = 32  # of the Gauss-Legendre rule
+TOKENS_WITH_GRADIENTS = 1 << 13  # in one pass whose intermediate values are kept for the way back
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,18 @@ def saliency(
     return TokenScoreTable.of(scores, method.replace("_", " "))
 
 
-def gold_log_probability(trace: Trace) -> Float[Tensor, "batch target"]:
-    """Return log p(y_t): minus the loss of each target token."""
-    return trace.logits.log_softmax(-1).gather(-1, trace.target[..., None]).squeeze(-1)
+@dataclass(frozen=True)
+class OfLogits:
+    """An output that follows from logits and target tokens alone, so that passes need not record anything else."""
+
+    compute: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, trace: Trace) -> Float[Tensor, "batch target"]:
+        return self.compute(trace.logits, trace.target)
+
+
+# log p(y_t): minus the loss of each target token.
+gold_log_probability = OfLogits(lambda logits, y: logits.log_softmax(-1).gather(-1, y[..., None]).squeeze(-1))
 
 
 # Leave-one-out
@@ -95,45 +107,37 @@ def leave_one_out(
         decoding: Of the forward passes; None: as the model says.
     """
     choose("way to leave a word out", how, DELETIONS)
-
-    def output(changed: Batch) -> Tensor:
-        return of(forward(model, changed, attention, decoding))
-
     without = output_without if how == "drop" else output_with_zero
     with evaluating(model):
-        whole = output(batch)
-        changes = [whole - without(model, batch, place, output) for place in range(batch.source.shape[1])]
-    return masked_saliency(torch.stack(changes, -1), batch, f"leave-one-out, {DELETIONS[how]}")
+        whole = output(model, batch, of, attention, decoding)
+        rest = torch.full((*whole.shape, batch.source.shape[1]), torch.nan, dtype=whole.dtype, device=whole.device)
+        for rows, places, values in without(model, batch, of, attention, decoding):
+            rest[rows, :, places] = values
+    return masked_saliency(whole[..., None] - rest, batch, f"leave-one-out, {DELETIONS[how]}")
 
 
 def output_without(
-    model: GivesTrace, batch: Batch, place: int, output: Callable[[Batch], Tensor]
-) -> Float[Tensor, "batch target"]:
-    """Return the output when every sentence lacks the token at this position."""
-    kept = [i for i in range(batch.source.shape[1]) if i != place]
-    mask = batch.source_mask[:, kept]
-    nothing_left = ~mask.any(1)
-    if nothing_left.all():
-        return torch.full_like(batch.target, torch.nan, dtype=torch.get_default_dtype())
-    # A pass over nothing has no meaning: such a sentence keeps a token, and its output is thrown away.
-    filled = mask | (nothing_left[:, None] & (torch.arange(len(kept), device=mask.device) == 0))
-    rest = replace(
-        batch, source=batch.source[:, kept], source_mask=filled, gold_attention=None, rationale=None,
-        source_special=None if batch.source_special is None else batch.source_special[:, kept],
-    )  # fmt: skip
-    return output(rest).masked_fill(nothing_left[:, None], torch.nan)
+    model: GivesTrace, batch: Batch, of: Output, attention: Interventions | None, decoding: Decoding | None
+) -> Iterator[tuple[Tensor, Tensor, Float[Tensor, "rows target"]]]:
+    """Yield sentences, positions, and the output when the token at this position is dropped."""
+    several = batch.source_mask & (batch.source_mask.sum(1, keepdim=True) > 1)  # a pass over nothing has no meaning
+    rows, places = several.nonzero(as_tuple=True)
+    for some in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1]):
+        kept = batch.source_mask[rows[some]]
+        kept[torch.arange(len(some), device=some.device), places[some]] = False
+        yield rows[some], places[some], output(model, batch.keep(rows[some], kept), of, attention, decoding)
 
 
 def output_with_zero(
-    model: GivesTrace, batch: Batch, place: int, output: Callable[[Batch], Tensor]
-) -> Float[Tensor, "batch target"]:
-    """Return the output when the token at this position has a zero embedding."""
-
-    def change(embedded: Tensor) -> Tensor:
-        return embedded.index_fill(1, torch.tensor([place], device=embedded.device), 0.0)
-
-    with with_embeddings(model, batch, change):
-        return output(batch)
+    model: GivesTrace, batch: Batch, of: Output, attention: Interventions | None, decoding: Decoding | None
+) -> Iterator[tuple[Tensor, Tensor, Float[Tensor, "rows target"]]]:
+    """Yield sentences, positions, and the output when the token at this position has a zero embedding."""
+    copies = batch.source_mask.T.flatten()  # one of each sentence for each of its tokens
+    for some, rows, places in repeated(model, batch, batch.source.shape[1], attention, copies):
+        others = (torch.arange(some.source.shape[1], device=rows.device) != places[:, None])[..., None]
+        with with_embeddings(model, some, partial(torch.mul, others)):
+            values = output(model, some, of, attention, decoding)
+        yield rows, places, values
 
 
 # Gradients
@@ -150,9 +154,14 @@ def influence(
 
     By the chain rule it is gradient · embedding, the first-order effect of that token on the output.
     """
-    scale = torch.ones_like(embeddings(model, batch)[..., :1]).requires_grad_()  # batch x source x 1
-    slopes = derivatives(model, batch, lambda e: e * scale, scale, of, attention, decoding)
-    return masked_saliency(torch.stack([slope.squeeze(-1) for slope in slopes], 1), batch, "influence Δ")
+
+    def slopes(some: Batch) -> list[Tensor]:
+        scale = torch.ones_like(embeddings(model, some)[..., :1]).requires_grad_()  # batch x source x 1
+        return [
+            slope[..., 0] for slope in derivatives(model, some, lambda e: e * scale, scale, of, attention, decoding)
+        ]
+
+    return gradient_scores(model, batch, slopes, attention, "influence Δ")
 
 
 def gradient_norm(
@@ -163,9 +172,13 @@ def gradient_norm(
     decoding: Decoding | None = None,
 ) -> Saliency:
     """Return the norm of the gradient with respect to each embedding: how much a token could matter, without a sign."""
-    shift = torch.zeros_like(embeddings(model, batch)).requires_grad_()
-    slopes = derivatives(model, batch, lambda e: e + shift, shift, of, attention, decoding)
-    return masked_saliency(torch.stack([slope.norm(dim=-1) for slope in slopes], 1), batch, "gradient norm")
+
+    def norms(some: Batch) -> list[Tensor]:
+        shift = torch.zeros_like(embeddings(model, some)).requires_grad_()
+        slopes = derivatives(model, some, lambda e: e + shift, shift, of, attention, decoding)
+        return [slope.norm(dim=-1) for slope in slopes]
+
+    return gradient_scores(model, batch, norms, attention, "gradient norm")
 
 
 def gradient_times_input(
@@ -176,10 +189,31 @@ def gradient_times_input(
     decoding: Decoding | None = None,
 ) -> Saliency:
     """Return the gradient with respect to each embedding, times that embedding, summed: the same as `influence`."""
-    embedded = embeddings(model, batch)
-    shift = torch.zeros_like(embedded).requires_grad_()
-    slopes = derivatives(model, batch, lambda e: e + shift, shift, of, attention, decoding)
-    return masked_saliency(torch.stack([(slope * embedded).sum(-1) for slope in slopes], 1), batch, "gradient × input")
+
+    def products(some: Batch) -> list[Tensor]:
+        embedded = embeddings(model, some)
+        shift = torch.zeros_like(embedded).requires_grad_()
+        slopes = derivatives(model, some, lambda e: e + shift, shift, of, attention, decoding)
+        return [(slope * embedded).sum(-1) for slope in slopes]
+
+    return gradient_scores(model, batch, products, attention, "gradient × input")
+
+
+def gradient_scores(
+    model: EmbedsSource,
+    batch: Batch,
+    scores: Callable[[Batch], list[Float[Tensor, "some source"]]],
+    attention: Interventions | None,
+    name: str,
+) -> Saliency:
+    """Return the scores of all texts, from a function that returns, for some texts, those of each target token."""
+    values = torch.zeros(())
+    for some, rows, _ in repeated(model, batch, 1, attention):
+        found = torch.stack(scores(some), 1)  # some x target x source
+        if not values.dim():
+            values = found.new_zeros(*batch.target.shape, batch.source.shape[1])
+        values[rows, :, : found.shape[-1]] = found
+    return masked_saliency(values, batch, name)
 
 
 def derivatives(
@@ -197,9 +231,11 @@ def derivatives(
     """
     with with_gradients(model):
         with with_embeddings(model, batch, change):
-            outputs = of(forward(model, batch, attention, decoding)).sum(0)  # target
+            outputs = output(model, batch, of, attention, decoding).sum(0)  # target
+        last = len(outputs) - 1
         return [
-            torch.autograd.grad(output, parameter, retain_graph=True, materialize_grads=True)[0] for output in outputs
+            torch.autograd.grad(one, parameter, retain_graph=step < last, materialize_grads=True)[0]
+            for step, one in enumerate(outputs)
         ]
 
 
@@ -239,21 +275,24 @@ def integrated_gradients(
     require(points > 0, f"points={points}: the integral needs at least one point")
     embedded = embeddings(model, batch)
     blank = torch.zeros_like(embedded[0, 0]) if baseline is None else baseline.to(embedded)
+    places, weights = embedded.new_tensor(gauss_legendre(points)).T
     values = embedded.new_zeros(*batch.target.shape, batch.source.shape[1])
-    for place, weight in gauss_legendre(points):
-        far = torch.full_like(embedded[..., :1], place).requires_grad_()
-        slopes = derivatives(model, batch, line_to(blank, far), far, of, attention, decoding)
-        values = values + weight * torch.stack([slope.squeeze(-1) for slope in slopes], 1)
+    for some, rows, point in repeated(model, batch, points, attention):
+        far = places[point, None, None].repeat(1, some.source.shape[1], 1).requires_grad_()  # some x source x 1
+        slopes = derivatives(model, some, line_to(blank, far), far, of, attention, decoding)
+        found = weights[point, None, None] * torch.stack([slope.squeeze(-1) for slope in slopes], 1)
+        values[..., : found.shape[-1]].index_add_(0, rows, found)
     scores = masked_saliency(values, batch, "integrated gradients")
-    ends = []
-    for place in (1.0, 0.0):
-        with evaluating(model), with_embeddings(model, batch, line_to(blank, place)):
-            ends.append(of(forward(model, batch, attention, decoding)))
-    missed = (ends[0] - ends[1] - scores.values.nansum(-1)).masked_fill(~batch.target_mask, torch.nan)
+    ends = torch.zeros(2, *batch.target.shape, dtype=embedded.dtype, device=embedded.device)
+    with evaluating(model):
+        for some, rows, end in repeated(model, batch, 2, attention):
+            with with_embeddings(model, some, line_to(blank, end[:, None, None].to(embedded))):
+                ends[end, rows] = output(model, some, of, attention, decoding).to(ends)
+    missed = (ends[1] - ends[0] - scores.values.nansum(-1)).masked_fill(~batch.target_mask, torch.nan)
     return IntegratedGradients(scores.values, scores.source_mask, scores.target_mask, scores.name, missed)
 
 
-def line_to(blank: Tensor, far: Tensor | float) -> Change:
+def line_to(blank: Tensor, far: Tensor) -> Change:
     return lambda e: blank + (e - blank) * far
 
 
@@ -267,7 +306,49 @@ def gauss_legendre(points: int) -> list[tuple[float, float]]:
     return [(float(place), float(weight)) for place, weight in zip((places + 1) / 2, weights / 2, strict=True)]
 
 
-# Passes with other embeddings
+# Passes
+
+
+def repeated(
+    model: EmbedsSource | GivesTrace,
+    batch: Batch,
+    copies: int,
+    attention: Interventions | None,
+    wanted: Bool[Tensor, " rows"] | None = None,
+) -> Iterator[tuple[Batch, Int[Tensor, " rows"], Int[Tensor, " rows"]]]:
+    """Yield texts in batches of similar length, each text several times, with the text and the copy of each row.
+
+    Where attention is given, the batch stays as it is, for the weights may be those of its texts.
+
+    Args:
+        model: What reads them.
+        batch: Texts.
+        copies: How often each occurs.
+        attention: Of the forward passes.
+        wanted: Which rows are needed, the first copy of all texts first; all by default.
+    """
+    rows = torch.arange(len(batch), device=batch.source.device).repeat(copies)
+    copy = torch.arange(copies, device=rows.device).repeat_interleave(len(batch))
+    if attention is not None:
+        yield from ((batch, rows[: len(batch)], each) for each in copy.split(len(batch)))
+        return
+    if wanted is not None:
+        rows, copy = rows[wanted], copy[wanted]
+    for some in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1], TOKENS_WITH_GRADIENTS):
+        yield batch.keep(rows[some], batch.source_mask[rows[some]]), rows[some], copy[some]
+
+
+def output(
+    model: EmbedsSource | GivesTrace,
+    batch: Batch,
+    of: Output,
+    attention: Interventions | None,
+    decoding: Decoding | None,
+) -> Float[Tensor, "batch target"]:
+    """Return the output of a pass, which records attention only if the output asks for it."""
+    if isinstance(of, OfLogits) and attention is None:
+        return of.compute(logits_of(model, batch, decoding), batch.target)
+    return of(forward(model, batch, attention, decoding))
 
 
 def forward(

@@ -100,7 +100,7 @@ class TokenScoreTable(Displayed):
 
 def token_table(values: Float[Tensor, "batch target source"], trace: Trace) -> pd.DataFrame:
     """Return one row per text, output token and source token that is no padding; tokens as strings where known."""
-    text, step, position = (trace.target_mask[:, :, None] & trace.source_mask[:, None]).nonzero().cpu().unbind(1)
+    text, step, position = trace.pairs.nonzero().cpu().unbind(1)
     source, target = trace.source_tokens, trace.target_tokens
     places = list(zip(text.tolist(), step.tolist(), position.tolist(), strict=True))
     columns = {
@@ -124,7 +124,12 @@ def over_words(
 
 
 def attention_scores(trace: Trace, head: int | None = None) -> TokenScores:
-    """Return α of one head of the last layer; without a head, the mean over heads."""
+    """Return α of one head of the last layer; without a head, the mean over heads.
+
+    Args:
+        trace: A forward pass.
+        head: Index of the head; None: the mean over heads.
+    """
     weights = trace.attention.mean(1) if head is None else trace.attention[:, head]
-    values = over_words(weights.detach(), trace.source_mask, trace.target_mask)
+    values = weights.detach().masked_fill(~trace.pairs, torch.nan)
     return TokenScores(values, trace.source_mask, trace.target_mask, "attention α")

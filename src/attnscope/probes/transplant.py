@@ -1,8 +1,8 @@
 """Which parts of a network does its solution need? Transplant or prune them, and retrain (baan2019 §5)
 
 `transplant_component` (§5.1, table 4) puts one network's part into another; `prune_to_strongest` (§5.2) keeps 5 % of
-its neurons. Both return a new model and which of its weights are frozen; `retrain` continues its training;
-`measure_outcome` compares accuracies. Two models are needed, so these are not among attnscope.probes.PROBES.
+its neurons. Both return a new model and which of its weights are frozen; `retrain` continues its training. Two models
+are needed, so these are not among attnscope.probes.PROBES.
 
 In the paper, the transplanted part is frozen and the rest trained as the receiver was, for at most 100 epochs, with
 learning rate 0.001. The eight parts are encoder and decoder as a whole, and of each its embedding, Wih and Whh. As in
@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import pandas as pd
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from attnscope.display import Axes, Displayed
 from attnscope.errors import BadSetting, choose, require
 from attnscope.models import EncoderDecoder
 from attnscope.models.cells import GRU, LSTM, weights_of
@@ -238,57 +236,3 @@ def column_mask(columns: Tensor, weight: Tensor) -> Tensor:
 
 
 # Outcomes
-
-
-@dataclass(frozen=True)
-class TransplantOutcome:
-    """One operation on one model, by some measure: in the paper, sequence accuracy on new compositions."""
-
-    operation: str
-    before: float
-    modified: float
-    retrained: float
-    free: bool = False  # nothing was frozen in retraining
-
-
-@dataclass(frozen=True)
-class TransplantOutcomes(Displayed):
-    """The outcomes of several operations, or of one on several models (table 4)."""
-
-    each: tuple[TransplantOutcome, ...]
-
-    def table(self) -> pd.DataFrame:
-        """One row per outcome."""
-        return pd.DataFrame([vars(outcome) for outcome in self.each])
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Means over models with standard deviations, grouped by operation."""
-        from attnscope import plots
-
-        groups = self.table().groupby("operation", sort=False)[["before", "modified", "retrained"]]
-        return plots.bars(groups.mean(), ax=ax, errors=groups.std(), ylabel="accuracy")
-
-
-def measure_outcome(
-    operation: str,
-    model: nn.Module,
-    modified: ModifiedModel,
-    measure: Callable[[nn.Module], float],
-    task: Task,
-    objective: Objective | None = None,
-    settings: TrainingSettings | None = None,
-    seed: int = 0,
-    free: bool = False,
-) -> tuple[TransplantOutcome, nn.Module]:
-    """Return a measure before and after an operation and after retraining, and the retrained model.
-
-    Args:
-        operation: Its name.
-        model: The model before.
-        modified: The model after.
-        measure: Such as accuracy.
-        task: What it is retrained on; this and the rest are those of `retrain`.
-    """
-    retrained, _ = retrain(modified, task, objective, settings, seed, free)
-    outcome = TransplantOutcome(operation, measure(model), measure(modified.model), measure(retrained), free)
-    return outcome, retrained

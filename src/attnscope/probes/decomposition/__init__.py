@@ -14,7 +14,7 @@ from attnscope.probes.decomposition.passes import (
     MeasureAccumulator,
     decompose,
 )
-from attnscope.probes.decomposition.states import Geometry, StateMeasures, WordVariance, cosines, mean_angles
+from attnscope.probes.decomposition.states import Geometry, StateMeasures, WordVariance, cosines
 from attnscope.probes.decomposition.terms import (
     TEMPORAL,
     TEMPORAL_QUERY,
@@ -33,7 +33,6 @@ from attnscope.probes.decomposition.trajectories import (
     OffsetProfile,
     Principal,
     offset_profile,
-    plot_cloud,
     plot_paths,
     principal_axes,
     temporal_paths,
@@ -68,9 +67,7 @@ __all__ = [
     "attention_from_terms",
     "cosines",
     "decompose",
-    "mean_angles",
     "offset_profile",
-    "plot_cloud",
     "plot_paths",
     "principal_axes",
     "readout_alignment",

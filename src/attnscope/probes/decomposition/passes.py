@@ -13,8 +13,8 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
-from attnscope.models.capabilities import Decoding
-from attnscope.models.inference import Model, traces
+from attnscope.models.capabilities import Decoding, PredictsNextToken
+from attnscope.models.inference import Model, module_of, traces
 from attnscope.models.inputs import Data
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import Accumulator, Sums, check_reiterable
@@ -201,6 +201,7 @@ class MeasureAccumulator(Accumulator[MeasureSums]):
     ):
         super().__init__()
         require(top_k > 0, f"top_k={top_k}: at least one position of each decoder step must count")
+        require(min_count >= 0, f"min_count must not be negative, but is {min_count}")
         self.fitted, self.top_k, self.min_count, self.max_points = fitted, top_k, min_count, max_points
 
     @torch.no_grad()
@@ -305,6 +306,11 @@ def decompose(
     """
     for given in (data, held_out):
         check_reiterable(given)
+    require(
+        of == "states" or not isinstance(module_of(model), PredictsNextToken),
+        "keys of a language model may be rotated by their positions, so that their means over positions mean nothing; "
+        "the probe 'position_shares' splits its scores instead",
+    )
     components, expected = None if of is None else ComponentAccumulator(of), ExpectedOffset()
     for batch, trace in traces(model, data, decoding=decoding):
         expected.update(batch)

@@ -4,7 +4,7 @@ Lengths and angles of the parts (aitken2021 §3), and the variance of each token
 components (§4.1, figure 5c).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -145,21 +145,6 @@ def cosines(
 ) -> Float[Tensor, "*heads left right"]:
     """Return the cosine of every vector of one set with every vector of another."""
     return normalize(one, dim=-1) @ normalize(other, dim=-1).mT
-
-
-def mean_angles(sets: Mapping[str, Float[Tensor, "_ key"]]) -> pd.DataFrame:
-    """Return the mean |cosine| between the vectors of every two sets, such as all temporal and all input components.
-
-    Vectors of length zero (tokens that do not occur in the fit) are left out.
-    """
-    kept = {name: vectors[is_nonzero(vectors)] for name, vectors in sets.items()}
-    values = [[float(cosines(one, other).abs().mean()) for other in kept.values()] for one in kept.values()]
-    return pd.DataFrame(values, list(kept), list(kept))
-
-
-def is_nonzero(vectors: Float[Tensor, "rows key"]) -> Tensor:
-    squares = vectors.square().sum(-1)
-    return squares > NEGLIGIBLE * squares.max()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Principal axes (footnote 4), the trajectories of encoder and decoder over time (
 time alone attends (figure 5b), and clouds of states without their temporal components (figures 2b, 3c, 6a).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -299,24 +299,6 @@ def plot_paths(encoder: Components, decoder: Components | None = None, head: int
     from attnscope import plots
 
     return plots.trajectories(temporal_paths(encoder, decoder, head), ax=ax)
-
-
-def plot_cloud(
-    components: Components,
-    cloud: Cloud,
-    readout: Mapping[str, Float[Tensor, " key"]] | None = None,
-    words: Sequence[str] | None = None,
-    head: int = 0,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw input-delta vectors as points, input components as centres, readout vectors as arrows (figure 2b)."""
-    from attnscope import plots
-
-    plane = input_plane(components, head)
-    points = plane.project(cloud.vectors[:, head]).numpy()
-    labels = [word_name(word, words) for word in cloud.words.tolist()]
-    arrows = {word: plane.project(vector, centred=False).numpy() for word, vector in (readout or {}).items()}
-    return plots.clouds(points, labels, centres(components, plane, words, head), arrows, ax=ax)
 
 
 def input_plane(components: Components, head: int = 0) -> Principal:

@@ -8,7 +8,7 @@ pairs of frequent tokens. As in the paper, a term counts in full even if it is t
 cancels it.
 
 Where the score is no inner product there are no nine terms: the shares are then those of the encoder's states, by the
-length of their temporal, input and delta part, the same for each head.
+length of their temporal, input and delta part, the same for each layer and head.
 
 Beside the shares stand, for each head, the entropy of its attention, its offset from the diagonal, and its weight on
 special tokens.
@@ -42,7 +42,7 @@ from attnscope.probes.decomposition.components import (
 )
 from attnscope.probes.decomposition.states import GeometrySums, geometry_sums, inner_products
 from attnscope.probes.decomposition.terms import MIN_COUNT, TOP_K, ShareSums, share_sums, terms
-from attnscope.probes.entropy import relative_entropy
+from attnscope.probes.divergences import relative_entropy
 from attnscope.probes.heads.sentences import (
     HeadValues,
     SpecialTokens,
@@ -102,11 +102,11 @@ class ScoreShareAccumulator:
         self.fitted: list[list[Components]] = []
         self.shares: list[ShareSums] = []
         self.lengths: list[GeometrySums] = []
-        self.heads = 0
+        self.depth, self.heads = 0, 0
 
     @torch.no_grad()
     def fit(self, trace: Trace) -> None:
-        self.heads = trace.last.weights.shape[1]
+        self.depth, self.heads = len(trace.layers), trace.last.weights.shape[1]
         sums = [[component_sums(side) for side in sides] for sides in self.sides(trace)]
         self.sums = [add_each(*both) for both in zip(self.sums, sums, strict=True)] if self.sums else sums
 
@@ -156,7 +156,7 @@ class ScoreShareAccumulator:
     def result(self) -> ScoreShares:
         if self.lengths:
             lengths = self.lengths[0].geometry().lengths[:, :3].cpu()  # 1 x 3
-            return ScoreShares((lengths / lengths.sum(-1)).expand(1, self.heads, -1), None, None)
+            return ScoreShares((lengths / lengths.sum(-1)).expand(self.depth, self.heads, -1), None, None)
         overall, common = (
             torch.stack([sums.shares(group).absolute for sums in self.shares]).cpu() for group in ("all", "common")
         )

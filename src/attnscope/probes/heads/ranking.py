@@ -20,9 +20,8 @@ from torch import Tensor
 from attnscope.display import Axes, Displayed, Figure
 from attnscope.errors import choose, require
 from attnscope.models.adapters import Words, ablated, by_word
-from attnscope.models.adapters.layers import Change
-from attnscope.models.attention import uniform
-from attnscope.models.capabilities import Decoding, EmbedsSource
+from attnscope.models.attention import Change, uniform
+from attnscope.models.capabilities import Decoding, EmbedsSource, PredictsNextToken
 from attnscope.models.ibm import Bags, IBMModel1
 from attnscope.models.inference import Model, evaluating, module_of
 from attnscope.models.inputs import Data
@@ -317,16 +316,6 @@ class HeadRanking(Displayed):
         """Draw small multiples of the columns that the rankings go by."""
         return plot_columns(self.table(), [RANKINGS[str(name)][0] for name in self.ranks()])
 
-    def plot_between(self, ax: Axes | None = None, correlation: str = "kendall") -> Axes:
-        """Draw how far the rankings agree."""
-        from attnscope import plots
-
-        table = self.agreement_between(correlation)
-        return plots.heatmap(
-            table.to_numpy(), rows=table.index, columns=table.columns, ax=ax, diverging=True, annotate=True,
-            title=f"agreement of rankings ({correlation})",
-        )  # fmt: skip
-
 
 class HeadRankingAccumulator:
     """All criteria of one model's heads, over several batches."""
@@ -393,7 +382,7 @@ def head_ranking(
         model: A LoadedModel, or any model that gives Traces.
         data: Texts, a path, a table, a Task or Batches.
         gold: Word alignments in the order of the sentences: between words where the data are texts, between tokens
-            where they are Batches. Without them, alignments are compared with those of IBM Model 1.
+            where they are Batches. Without them, alignments of translators are compared with those of IBM Model 1.
         max_sentences: How many sentences to read; None: all.
         of: Which output is probed: "gold", or the model's "own".
         aligner: IBM Model 1; None: one fitted to these very sentences.
@@ -412,7 +401,8 @@ def head_ranking(
     else:
         kept = list(sentences)  # token ids only
         sentences = iter(kept)
-        if any(some.batch.target.shape[1] > 1 for some in kept):  # a classifier outputs one token
+        translates = not isinstance(module_of(model), PredictsNextToken)  # nor does a classifier: it outputs one token
+        if translates and any(some.batch.target.shape[1] > 1 for some in kept):
             reference, named = model_1_reference(model, kept, aligner), "IBM Model 1"
     ranking = HeadRankingAccumulator(model, reference, saliency, of, named, decoding)
     for some in sentences:

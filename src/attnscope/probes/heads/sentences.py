@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Figure
 from attnscope.errors import choose, require
-from attnscope.models.adapters import HFEncoderDecoder, Texts, Words
+from attnscope.models.adapters import HFEncoderDecoder, HFLanguageModel, Texts, Words
 from attnscope.models.capabilities import ReadsTexts
 from attnscope.models.inference import Model, device_of, module_of, with_predicted_target
 from attnscope.models.inputs import Data, Inputs, as_batches
@@ -90,7 +90,7 @@ class SpecialTokens:
     @classmethod
     def of(cls, model: Model, batch: Batch) -> "SpecialTokens":
         module, special = module_of(model), [END, START]
-        if isinstance(module, HFEncoderDecoder):
+        if isinstance(module, HFEncoderDecoder | HFLanguageModel):
             ids = [i for i in module.reader.special_ids if i < module.reader.target.vocab_size]
             special += module.reader.target.from_tokenizer(torch.tensor(ids, dtype=torch.long)).tolist()
         target = torch.isin(batch.target, torch.tensor(special, device=batch.target.device))

@@ -1,25 +1,26 @@
-"""Checks of attention that classifiers and translators share.
+"""Parts of an audit that test faithfulness: of classifiers and translators by the same code.
 
 The attention judged is that of the last layer, the mean over its heads; of a network with one layer and one head it is
 all there is. A classifier has one output word, its decision. Numbers are means over the output words of a text first,
-and then over texts. Tokens are subwords where a tokenizer makes subwords; special tokens and padding are left out.
+and then over texts.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.errors import require
-from attnscope.faithfulness.criteria import RANK_CORRELATION, SINGLE_TOKEN, TOKEN_IDENTITY, UNIQUENESS, Interval
-from attnscope.faithfulness.records import Part, RankAgreement, Row, rows
+from attnscope.faithfulness.assessment import assess_sentences
+from attnscope.faithfulness.criteria import SINGLE_TOKEN, TOKEN_IDENTITY, UNIQUENESS, UNIQUENESS_SEARCH, Interval
+from attnscope.faithfulness.interventions import SHARES
+from attnscope.faithfulness.records import Part, Row, Test
 from attnscope.faithfulness.subject import PairScores, PerText, PerWord, Reading, Sample, Subject
-from attnscope.models.capabilities import EmbedsSource, ReadsOut
+from attnscope.models.adapters.readers import ClassReader
+from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import evaluating
 from attnscope.probes.adversary import (
     BatchAdversaries,
@@ -30,156 +31,178 @@ from attnscope.probes.adversary import (
 )
 from attnscope.probes.agreement import ONE_IN, chance_agreement, top_agreement
 from attnscope.probes.counterfactual import MAX_ELEMENTS, read_out_rows, rows_at_a_time
-from attnscope.probes.divergences import jsd
 from attnscope.probes.grounding import MARGIN, token_probabilities
-from attnscope.probes.heads import HeadRanking, head_formation, head_ranking
-from attnscope.probes.information import compute_information
+from attnscope.probes.heads.sentences import Sentences
 from attnscope.probes.lexical import log_odds
-from attnscope.probes.occurrences import gather_occurrences, most_frequent_words, word_counts
-from attnscope.probes.saliency import influence
-from attnscope.probes.scores import TokenScores
-from attnscope.tasks.batch import Batch
+from attnscope.probes.occurrences import most_frequent_words, word_counts
 
-# The most frequent words and their occurrences that are clustered; clusters, and occurrences that a cluster needs.
-MAX_WORDS, MAX_TOKENS, MAX_CLUSTERS, PER_CLUSTER = 500, 50_000, 200, 20
-REFERENCES = {"gold alignments": "those in the data", "IBM Model 1": "IBM Model 1, fitted to these sentences"}
-INFORMATION_COLUMNS = ["nats", "by_chance", "at_most", "tokens", "words", "state_clusters"]
-LEAVE_ONE_OUT, GRADIENT = "attention with leave-one-out", "attention with gradient × input"
-RANDOM = "random attention with leave-one-out"
-SEED, SHUFFLED = "another seed", "its own, shuffled"
+MAX_WORDS, MAX_TOKENS = 500, 50_000  # the most frequent words that a decoder tells apart, and their occurrences
+PENALTY = 1e-2  # of the decoder, relative to the mean square of its inputs
 TOP, CHANCE, LEAKAGE, ALONE, OWN = "top", "chance", "leakage", "alone", "own"
+EMBEDDING, STATE, CONTROL = "embedding (ceiling)", "state", "state of a random token (control)"
 GROUP = 16  # sentences that are searched together, whatever the batch size: descent magnifies rounding
+UNITS = {
+    "words": "Words are deleted, masked and compared whole, all of their tokens together; special tokens stay.",
+    "tokens": "Tokens, not words, are deleted, masked and compared; special tokens stay.",
+}
 
 
-def formation(subject: Subject, sample: Sample) -> Part:
-    """Return the shares of temporal, lexical and other components (aitken2021), entropy and offsets of every head."""
-    found = head_formation(subject.model, sample)
-    table = found.table()
-    return Part(formation_sentences(table), heads=head_columns(table))
-
-
-def formation_sentences(table: pd.DataFrame) -> list[str]:
-    largest = table[["time", "word", "rest"]].idxmax(axis=1).value_counts()
-    heads = len(table)
-    layer, head = table.index[int(table["entropy"].to_numpy().argmin())]
-    where = "" if heads == 1 else f" in layer {layer}, head {head}, where it is sharpest"
-    counts = f"the {largest.index[0]}" if heads == 1 else ", ".join(f"the {n} in {c}" for n, c in largest.items())
-    return [
-        "Attention scores vary with position (time), with the tokens (word), or with both (rest). "
-        f"The largest share has {counts}{f' of {heads} heads' * (heads > 1)}.",
-        f"The entropy of attention is {table['entropy'].min():.2f} of at most 1{where}; "
-        f"{table['on specials'].mean():.0%} of all attention is on special tokens.",
+def words(subject: Subject, sample: Sample) -> Part:
+    """Return the tests of the verdict and those beside that are made of deletions, for each predicted class."""
+    data = (Sentences(texts.batch, texts.source, texts.target) for texts in sample.texts())
+    classes = subject.loaded.classes
+    found = assess_sentences(subject.model, data, classes, sample.seed, sample.quick, sample.whole_words)
+    shares = ", ".join(f"{share:.0%}" for share in SHARES)
+    sentences = [
+        f"{UNITS[found.unit]} Deleted are the top {shares}; the most influential ones are those by leave-one-out or by "
+        f"random subsets, whichever moves the output more. Output changes are {output_unit(subject)}.",
+        *[f"{found.left_out} of {found.texts} texts have fewer than two {found.unit} and are left out."]
+        * bool(found.left_out),
     ]
+    return Part(sentences, list(class_rows(found.tests)), found.tests)
 
 
-def rank_heads(subject: Subject, sample: Sample) -> Part:
-    """Return the heads ranked by four criteria, and the agreement of the rankings."""
-    gold = None if subject.alignments is None else subject.alignments[: sample.num_texts]
-    found = head_ranking(subject.model, sample, gold=gold, saliency=absolute_influence)
-    table, between = found.table(), found.agreement_between()
-    return Part(
-        ranking_sentences(found, table, between), heads=head_columns(table), reference=found.reference,
-        agreement=RankAgreement(tuple(map(str, between)), between.to_numpy().tolist()),
-    )  # fmt: skip
+def output_unit(subject: Subject) -> str:
+    """Return what output changes are measured in."""
+    reader = subject.loaded.reader
+    if isinstance(reader, ClassReader) and reader.outputs.regression:
+        one = 1 / (2 * reader.outputs.SPAN)
+        return f"absolute, where {one:g} is one standard deviation of the model's output ({reader.outputs.sd:.3g})"
+    return "total variation distances (TVD)"
 
 
-def absolute_influence(model: EmbedsSource, batch: Batch) -> TokenScores:
-    found = influence(model, batch)
-    return replace(found, values=found.values.abs())
+def class_rows(tests: Sequence[Test]) -> Iterator[Row]:
+    """Yield one row per test and predicted class."""
+    for test in tests:
+        for name, one in test.classes.items():
+            yield {
+                "class": name, "test": test.name, "value": one.value, "from": one.low, "to": one.high,
+                "texts": one.texts, "not judged because": one.reason or None,
+            }  # fmt: skip
 
 
-def ranking_sentences(found: HeadRanking, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
-    if len(table) == 1:
-        return ["There is one head, and nothing to rank."]
-    first = int(found.ranks().mean(axis=1).to_numpy().argmin())
-    (layer, head), lost = table.index[first], table["loss if ablated"].iloc[first]
-    matter = int((table["loss if ablated"] > 2 * table["± if ablated"]).sum())
-    pairs = [between.iloc[i, j] for i in range(len(between)) for j in range(i)]
-    reference = f" Word alignments are compared with {REFERENCES[found.reference]}." if found.reference else ""
-    return [
-        f"Layer {layer}, head {head} has the best mean rank. Ablating it costs {lost:.3f} nats of log-probability; "
-        f"ablation of a single head has an effect for {matter} of {len(table)} heads.{reference}",
-        f"The rankings agree with τ = {pd.Series(pairs).mean():.2f} on average (1 would be the same order): "
-        "the head that one criterion ranks first need not be first by another.",
+@dataclass(frozen=True)
+class TokenStates:
+    """Tokens and their texts, with embeddings and states; as a control, the same states in random order."""
+
+    tokens: Int[np.ndarray, " tokens"]
+    texts: Int[np.ndarray, " tokens"]
+    vectors: Mapping[str, Float[np.ndarray, "tokens units"]]
+
+    @classmethod
+    def of(cls, sample: Sample) -> "TokenStates":
+        """Return the most frequent words of a sample, with their states."""
+        chosen = torch.from_numpy(most_frequent_words(word_counts(sample.batches()), MAX_WORDS))
+        tokens, texts, embedded, states = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
+        first = 0
+        for reading in sample.readings():
+            source, trace = reading.batch.source, reading.trace
+            rows, places = (reading.words & torch.isin(source, chosen.to(source.device))).nonzero().unbind(1)
+            tokens.append(source[rows, places].cpu())
+            texts.append(rows.cpu() + first)
+            embedded.append(trace.embedded[rows, places].detach().double().cpu())
+            states.append(trace.encoder[rows, places].detach().double().cpu())
+            first += len(source)
+            if sum(map(len, tokens)) >= MAX_TOKENS:
+                break
+        state = torch.cat(states).numpy()
+        control = np.random.default_rng(sample.seed).permutation(state)
+        vectors = {EMBEDDING: torch.cat(embedded).numpy(), STATE: state, CONTROL: control}
+        return cls(torch.cat(tokens).numpy(), torch.cat(texts).numpy(), vectors)
+
+    def identified(self, name: str) -> Float[np.ndarray, " texts"]:
+        """Return how many tokens of each text a decoder identifies that is fitted to the other half of the texts."""
+        found = np.zeros(int(self.texts.max()) + 1)
+        for half in (self.texts % 2 == 0, self.texts % 2 == 1):
+            if half.any() and not half.all():
+                predicted = nearest_mean(self.vectors[name][half], self.tokens[half], self.vectors[name][~half])
+                np.add.at(found, self.texts[~half], predicted == self.tokens[~half])
+        return found
+
+
+def nearest_mean(
+    vectors: Float[np.ndarray, "tokens units"],
+    labels: Int[np.ndarray, " tokens"],
+    others: Float[np.ndarray, "others units"],
+) -> Int[np.ndarray, " others"]:
+    """Return the label whose mean is nearest to each other vector, relative to the covariance of all (linear).
+
+    Vectors that are the same for all tokens with a label, such as embeddings, are the means themselves.
+    """
+    centre, scale = vectors.mean(0), vectors.std(0) + 1e-9
+    vectors, others = (vectors - centre) / scale, (others - centre) / scale
+    known, index = np.unique(labels, return_inverse=True)
+    means = np.zeros((len(known), vectors.shape[1]))
+    np.add.at(means, index, vectors)
+    means /= np.bincount(index)[:, None]
+    weights = np.linalg.solve(vectors.T @ vectors / len(index) + PENALTY * np.eye(len(centre)), means.T)
+    return np.asarray(known[(others @ weights - (means * weights.T).sum(1) / 2).argmax(1)])
+
+
+def token_identity(subject: Subject, sample: Sample) -> Part:
+    """Return how well the token at a position is decoded from its state, by a linear decoder on held-out texts.
+
+    The control, states in random order, scores 0; the ceiling, the embedding of the token itself, scores 1.
+    """
+    states = TokenStates.of(sample)
+    right = {name: states.identified(name) for name in states.vectors}
+    there = np.bincount(states.texts) > 0
+    state, ceiling = ((right[name] - right[CONTROL])[there] for name in (STATE, EMBEDDING))
+    found, count = Interval.ratio(state, ceiling, (-1.0, 1.0)), len(states.tokens)
+    accuracies = {name: float(each.sum() / count) for name, each in right.items()}
+    sentence = (
+        f"A linear decoder identifies the token in {accuracies[STATE]:.0%} of held-out states, in "
+        f"{accuracies[EMBEDDING]:.0%} of embeddings (the ceiling), and in {accuracies[CONTROL]:.0%} of states in "
+        f"random order (the control): {found.value:.0%} of the distance. Attention to a state is attention to its "
+        "token only as far as the state still identifies it."
+    )
+    test = TOKEN_IDENTITY.judge(sentence, found)
+    table: list[Row] = [
+        {"decoded from": name, "accuracy": value, "tokens": count} for name, value in accuracies.items()
     ]
-
-
-def head_columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
-    """Return a table of heads column by column."""
-    flat = table.reset_index()
-    return {str(name): flat[name].tolist() for name in flat}
-
-
-def information(subject: Subject, sample: Sample) -> Part:
-    """Return the mutual information between words and states (tutek2020 §3.4), as a share of what is possible."""
-    words = most_frequent_words(word_counts(sample.batches()), MAX_WORDS)
-    occurrences = gather_occurrences(subject.model, sample.batches, words, MAX_TOKENS, sample.seed)
-    k = min(MAX_CLUSTERS, len(occurrences.words) // PER_CLUSTER)
-    if k < 2:
-        return Part([f"These texts have only {len(occurrences.words)} tokens, too few to measure information."])
-    found = compute_information(occurrences, k, seed=sample.seed)
-    share = (found.word.nats - found.word.by_chance) / (found.word.at_most - found.word.by_chance)
-    sentence = (
-        f"The state at a token carries {share:.0%} of the information about which token it is ({found.word.nats:.2f} "
-        f"of at most {found.word.at_most:.2f} nats, {found.word.by_chance:.2f} by chance): attention to a state is "
-        "attention to its token only as far as the state still identifies it."
-    )
-    test = TOKEN_IDENTITY.judge(sentence, Interval(share, share, share), chance=0.0, best=1.0)
-    return Part([sentence], rows(found.table()[INFORMATION_COLUMNS]), [test])
-
-
-def correlation(subject: Subject, sample: Sample) -> Part:
-    """Return Kendall's τ between attention and the size of a token's effect (Jain and Wallace 2019)."""
-    taus = PerText()
-    for reading in sample.readings():
-        effect, gradient = reading.leave_one_out.abs(), reading.gradient
-        taus.add(LEAVE_ONE_OUT, reading.rank_correlation(reading.attention, effect))
-        if gradient is not None:
-            taus.add(GRADIENT, reading.rank_correlation(reading.attention, gradient.abs()))
-        taus.add(RANDOM, reading.rank_correlation(reading.random(sample.seed), effect))
-    found = taus.means()
-    tau, random = found[LEAVE_ONE_OUT], found[RANDOM].value
-    sentence = (
-        f"Attention and leave-one-out rank the tokens of a text with τ = {tau.value:z.2f} on average; random attention "
-        f"gets {random:z.2f}, the same order 1."
-    )
-    test = RANK_CORRELATION.judge(sentence, tau, chance=random, best=1.0)
-    return Part([sentence], [{"scores": name, "τ": tau.value, **tau.limits} for name, tau in found.items()], [test])
+    return Part([test.sentence], table, [test])
 
 
 def adversary(subject: Subject, sample: Sample) -> Part:
     """Return how far attention can move while the output stays (Jain and Wallace 2019): exactly, or by a search."""
     classifier = subject.is_classifier
-    settings = classifier_search(sample) if classifier else translator_search(sample)
-    found = PerText()
+    settings = classifier_search(subject, sample) if classifier else translator_search(sample)
+    found, exact = PerText(), True
     for reading in sample.readings(None if classifier else GROUP):
-        adversaries = batch_adversaries(reading, settings)
-        for name in ("jsd", "tvd", "feasible"):
-            found.add(name, reading.by_row(getattr(adversaries, name).double()))
-    feasible, share = np.nanmean(found["feasible"]), Interval.of(found["jsd"] / math.log(2))
+        adversaries, exact = batch_adversaries(reading, settings)
+        found.add("feasible", reading.by_row(adversaries.feasible.double()))
+        for name, values in (("jsd", adversaries.jsd), ("tvd", adversaries.tvd)):
+            found.add(name, reading.by_row(values.double().masked_fill(~adversaries.feasible, torch.nan)))
+    feasible, share = Interval.of(found["feasible"], (0.0, 1.0)), Interval.of(found["jsd"] / math.log(2), (0.0, 1.0))
     unit = "texts" if classifier else "output words"
+    how = "exactly" if exact else "by a search, which gives a lower bound; where it finds nothing, nothing is known"
     sentence = (
-        f"For {feasible:.0%} of the {unit} there is another attention that changes the output by at most "
-        f"{settings.epsilon:.2f} (TVD); on average it is {share.value:.0%} as far away (JSD) as an attention can be."
+        f"For {feasible.value:.0%} of the {unit} there is another attention that changes the output by at most "
+        f"{settings.epsilon:.2f} (TVD); on average it is {share.value:.0%} as far away (JSD) as an attention can be. "
+        f"This is computed {how}. It says how many attentions fit the output, not whether this one is faithful."
     )
     row: Row = {
-        "JSD, mean": np.nanmean(found["jsd"]), "share of the maximum": share.value, **share.limits,
-        f"{unit} with one": feasible, "output change (TVD)": np.nanmean(found["tvd"]),
+        "share of the maximal JSD": share.value, **share.limits, f"{unit} with one": feasible.value,
+        "output change (TVD)": Interval.of(found["tvd"]).value, "computed": "exactly" if exact else "lower bound",
     }  # fmt: skip
-    return Part([sentence], [row], [UNIQUENESS.judge(sentence, share)], histogram=found["jsd"].round(4).tolist())
+    criterion = UNIQUENESS if exact else UNIQUENESS_SEARCH
+    return Part([sentence], [row], [criterion.judge(sentence, share)], histogram=found["jsd"].round(4).tolist())
 
 
-def batch_adversaries(reading: Reading, settings: SearchSettings) -> BatchAdversaries:
-    """Return one adversary per output word; exact for two classes with a linear readout."""
+def batch_adversaries(reading: Reading, settings: SearchSettings) -> tuple[BatchAdversaries, bool]:
+    """Return one adversary per output word, and whether they are exact: for two classes with a linear readout."""
     model, batch = reading.model, reading.texts.batch
     if not reading.subject.is_classifier:
-        return search_token_adversaries(model, reading.batch, reading.outputs, settings)
-    exact = len(reading.subject.loaded.classes) == 2 and reading.counterfactual.contributions is not None
-    return exact_adversaries_in_batch(model, batch) if exact else search_adversaries_in_batch(model, batch, settings)
+        return search_token_adversaries(model, reading.batch, reading.outputs, settings), False
+    if len(reading.subject.loaded.classes) == 2 and reading.counterfactual.contributions is not None:
+        return exact_adversaries_in_batch(model, batch), True
+    return search_adversaries_in_batch(model, batch, settings), False
 
 
-def classifier_search(sample: Sample) -> SearchSettings:
-    return SearchSettings(seed=sample.seed, restarts=2, steps=200) if sample.quick else SearchSettings(seed=sample.seed)
+def classifier_search(subject: Subject, sample: Sample) -> SearchSettings:
+    """Return fewer restarts and steps in a quick audit, and where every step is a whole pass."""
+    quick = SearchSettings(seed=sample.seed, restarts=2, steps=200)
+    return quick if sample.quick or not isinstance(subject.model, ReadsOut) else SearchSettings(seed=sample.seed)
 
 
 def translator_search(sample: Sample) -> SearchSettings:
@@ -196,13 +219,14 @@ def single_tokens(subject: Subject, sample: Sample) -> Part:
     """Return the share of tokens that lead to the same output alone: leakage (tutek2020 §5, table 3)."""
     model = subject.model
     if not isinstance(model, ReadsOut):
-        return Part(["Single-token sufficiency needs a model with `context_of` and `readout`."])
+        test = SINGLE_TOKEN.judge("", Interval(reason="it needs a model with `context_of` and `readout`"))
+        return Part([test.sentence], tests=[test])
     found, measure = PerText(), decision_measures if subject.is_classifier else word_measures
     for reading in sample.readings():
         for name, values in measure(model, reading).items():
             found.add(name, reading.by_text(values))
     means = found.means()
-    leakage = means[LEAKAGE]
+    leakage = Interval.of(found[LEAKAGE], (0.0, 1.0))
     sentence = (
         f"{leakage.value:.0%} of the tokens lead to the same output alone, nearly as surely (within {MARGIN}), when "
         "they get all the attention of the last layer."
@@ -272,41 +296,3 @@ def probabilities_alone(model: ReadsOut, reading: Reading, max_elements: int = M
             predicted[b, t, source] = log_odds(logits, output).sigmoid()
             likeliest[b, t, source] = logits.argmax(1) == output
     return AloneProbabilities(gold, predicted, likeliest)
-
-
-def another_seed(other: Subject) -> Callable[[Subject, Sample], Part]:
-    """Return the check that compares the attention of two models, such as two seeds, on the same texts."""
-
-    def compare(subject: Subject, sample: Sample) -> Part:
-        taus, distances = PerText(), PerText()
-        for texts, same in zip(sample.texts(), other.inputs.texts(sample.batch_size, sample.num_texts), strict=True):
-            one, two = Reading.of(subject, texts), Reading.of(other, same)
-            check_same_tokens(one.batch, two.batch, other.loaded.name)
-            foreign, shuffled = two.attention.to(one.attention), one.shuffled(sample.seed)
-            random = one.random(sample.seed).to(one.attention) if subject.is_classifier else shuffled
-            for name, score, weights in ((SEED, foreign, foreign), (SHUFFLED, random, shuffled)):
-                taus.add(name, one.rank_correlation(one.attention, score))
-                distances.add(name, one.by_text(relative_jsd(one.attention, weights)))
-        tau, far = taus.means(), distances.means()
-        sentence = (
-            f"The attention of {other.loaded.name} has a rank correlation of τ = {tau[SEED].value:.2f} with that of "
-            f"{subject.loaded.name}, at {far[SEED].value:.0%} of the largest distance (JSD); shuffled weights get "
-            f"{tau[SHUFFLED].value:.2f} and {far[SHUFFLED].value:.0%}."
-        )
-        columns = "JSD, share of the maximum"
-        return Part(
-            [sentence], [{"attention": n, "τ": tau[n].value, **tau[n].limits, columns: far[n].value} for n in tau]
-        )
-
-    return compare
-
-
-def relative_jsd(one: PairScores, other: PairScores) -> PerWord:
-    """Return the Jensen-Shannon divergence as a share of the largest."""
-    return jsd(one.double(), other.double()) / math.log(2)
-
-
-def check_same_tokens(one: Batch, other: Batch, name: str) -> None:
-    alike = one.source.shape == other.source.shape and one.target.shape == other.target.shape
-    alike = alike and bool((one.source.cpu() == other.source.cpu()).all())
-    require(alike, f"{name} cuts the same texts into different tokens, so that attention cannot be compared")

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from attnscope.faithfulness.evidence import gold_values, log_probabilities
 from attnscope.faithfulness.records import Part, ScoredExample
 from attnscope.faithfulness.subject import PairScores, Reading, Sample, Subject
-from attnscope.faithfulness.translator import gold_values, log_probabilities
 from attnscope.models.adapters import Texts, by_word
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.counterfactual import class_probabilities
@@ -42,6 +42,11 @@ class Candidate:
     @property
     def comparable(self) -> bool:
         return not np.isnan([self.tau, self.entropy, self.confidence]).any()
+
+
+def examples(subject: Subject, sample: Sample) -> Part:
+    """Return examples with one score per word or, of a translator, per target and source word."""
+    return class_examples(subject, sample) if subject.is_classifier else translation_examples(subject, sample)
 
 
 def class_examples(subject: Subject, sample: Sample) -> Part:
@@ -125,7 +130,17 @@ def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExampl
         reason=reason, source=source.names[0], special=tuple((~source.is_word[0]).tolist()),
         predicted=f"{classes[one.predicted]} ({one.confidence:.2f})", gold=classes[one.gold],
         scores={name: [rounded(value) for value in values.tolist()] for name, values in scores.items()},
+        marks=marks_of(reading.texts),
     )  # fmt: skip
+
+
+def marks_of(texts: Texts) -> tuple[float, ...]:
+    """Return what people marked in one text, by word; nothing where there are no annotations."""
+    if texts.batch.rationale is None:
+        return ()
+    marks, unit = texts.batch.rationale[0].cpu(), texts.source.unit[0]
+    count = int(texts.source.mask[0].sum())
+    return tuple(round(float(marks[: len(unit)][unit == i].max()), DIGITS) for i in range(count))
 
 
 def translation_example(subject: Subject, one: Candidate, reason: str, names: dict[int, str]) -> ScoredExample:

@@ -1,6 +1,6 @@
 """Records of an audit: tests with their answers, the verdict, and the parts of the evidence; to and from JSON.
 
-Version 0.1 wrote other names (format 1); `from_json` reads both.
+Version 0.1 wrote other names (format 1), and version 0.2 judged by another rule (format 2); `from_json` reads all.
 """
 
 from __future__ import annotations
@@ -13,20 +13,31 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import numpy as np
 import pandas as pd
 
-Answer = Literal["yes", "partly", "no", "unclear"]
+Answer = Literal["yes", "with care", "no", "undecided", "not measurable", "information"]
 Cell = float | str | bool | None
 Row = Mapping[str, Cell]
 Content = Mapping[str, object]  # a JSON object
 ScoreValues = Sequence[float | None] | Sequence[Sequence[float | None]]
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
-LABELS: dict[Answer, str] = {"yes": "yes", "partly": "with care", "no": "no", "unclear": "unclear"}  # as displayed
-FORMAT = 2  # of audit.json
+OLD_ANSWERS: dict[str, Answer] = {"partly": "with care", "unclear": "undecided"}  # of formats 1 and 2
+FORMAT = 3  # of audit.json
 OLD_NAMES = {
     "question": "asks", "agreement": "between", "reason": "why", "predicted": "said", "architecture": "what",
     "available": "of", "truncated": "cut", "alignments": "links",
 }  # fmt: skip
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ClassValue:
+    """The value of a test for one predicted class."""
+
+    value: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    texts: int = 0
+    reason: str = ""  # why the class is not judged
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,7 @@ class Test:
 
     name: str = ""
     question: str = ""
-    answer: Answer = "unclear"
+    answer: Answer = "undecided"
     sentence: str = ""  # the answer with its numbers
     value: float = math.nan  # NaN where it could not be measured
     low: float = -math.inf  # 95 % interval; infinite where it is unknown
@@ -45,43 +56,51 @@ class Test:
     bounds: tuple[float, float] | None = None  # "no" up to the first, "yes" from the second
     chance: float | None = None  # for random attention
     best: float | None = None  # for the best other score
+    texts: int | None = None  # that it was measured on
+    classes: Mapping[str, ClassValue] = field(default_factory=dict)  # by predicted class
+    reason: str = ""  # why it is not measurable
 
     @classmethod
     def from_json(cls, content: Content) -> Test:
         """Read a test, which may be incomplete; null stands for what is not a finite number."""
         bounds = sequence(content.get("bounds"))
         known = len(bounds) == 2 and None not in bounds
-        test = read_record(cls, content, answer=answer_of(content.get("answer")), bounds=None)
+        classes = {k: read_record(ClassValue, mapping(v)) for k, v in mapping(content.get("classes")).items()}
+        test = read_record(cls, content, answer=answer_of(content.get("answer")), bounds=None, classes=classes)
         return replace(test, bounds=cast("tuple[float, float]", tuple(bounds))) if known else test
-
-    @property
-    def label(self) -> str:
-        """The answer as it is displayed."""
-        return LABELS[self.answer]
 
     @property
     def measured(self) -> bool:
         return not math.isnan(self.value)
 
 
+def test_table(tests: Sequence[Test]) -> pd.DataFrame:
+    """Return one row per test: answer, value with its interval, number of texts, bounds, and why not measurable."""
+    rows = {
+        test.name: {
+            "answer": test.answer, "value": test.value, "from": test.low, "to": test.high, "texts": test.texts,
+            "no up to": test.bounds and test.bounds[0], "yes from": test.bounds and test.bounds[1],
+            "random attention": test.chance, "best": test.best, "reason": test.reason,
+        }
+        for test in tests
+    }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("test")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether this attention may be read as an explanation."""
 
-    answer: Answer = "unclear"
+    answer: Answer = "undecided"
     headline: str = ""
     paragraphs: tuple[str, ...] = ()
     tests: tuple[Test, ...] = ()
+    former_rule: bool = False  # whether it was made before route and agreement decided
 
     @classmethod
     def from_json(cls, content: Content) -> Verdict:
         tests = tuple(map(Test.from_json, objects(content.get("tests"))))
         return read_record(cls, content, answer=answer_of(content.get("answer")), tests=tests)
-
-    @property
-    def label(self) -> str:
-        """The answer as it is displayed."""
-        return LABELS[self.answer]
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,7 @@ class ScoredExample:
     scores: Mapping[str, ScoreValues] = field(default_factory=dict)
     gold: str = ""
     target: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()  # for each source word, the share of annotators who marked it; none without any
 
     @classmethod
     def from_json(cls, content: Content) -> ScoredExample:
@@ -124,6 +144,7 @@ class Part:
     histogram: Sequence[float | None] = ()
     examples: Sequence[ScoredExample] = ()
     failed: str | None = None  # why it could not be measured
+    warning: str = ""  # that comes before the verdict
     title: str = ""
     question: str = ""
     texts: int | None = None  # on which it was measured
@@ -177,7 +198,7 @@ def is_empty(value: object) -> bool:
 
 
 def answer_of(value: object) -> Answer:
-    return next((answer for answer in ANSWERS if answer == value), "unclear")
+    return next((answer for answer in ANSWERS if answer == OLD_ANSWERS.get(str(value), value)), "undecided")
 
 
 def renamed(content: Content, name: str) -> object:

@@ -1,8 +1,8 @@
 """The model under audit, the texts it is audited on, and its own reading of each batch of them."""
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -27,27 +27,8 @@ from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.probes.word_alignment import GoldAlignment
 from attnscope.tasks.batch import Batch
 
-CACHE_BYTES = 1 << 28
 PerWord = Float[Tensor, "batch target"]  # one number per output word
 PairScores = Float[Tensor, "batch target source"]  # one number per output word and source token
-
-
-class ScoreCache:
-    """Scores of the batches used last, shared by several tests; the oldest are dropped beyond `max_bytes`."""
-
-    def __init__(self, max_bytes: int = CACHE_BYTES):
-        self.max_bytes, self.entries = max_bytes, OrderedDict[tuple[object, ...], Tensor]()
-
-    def get(self, name: str, batch: Batch, compute: Callable[[], Tensor]) -> Tensor:
-        """Return the score of a batch, computed if it is not held."""
-        sides = (batch.source, batch.target)
-        key = (name, *((side.cpu().numpy().tobytes(), side.shape) for side in sides))
-        if key not in self.entries:
-            self.entries[key] = compute()
-        self.entries.move_to_end(key)
-        while len(self.entries) > 1 and sum(each.nbytes for each in self.entries.values()) > self.max_bytes:
-            self.entries.popitem(last=False)
-        return self.entries[key]
 
 
 @dataclass(frozen=True)
@@ -56,7 +37,6 @@ class Subject:
 
     loaded: LoadedModel
     inputs: Inputs
-    cache: ScoreCache = field(default_factory=ScoreCache, repr=False)
 
     @property
     def model(self) -> nn.Module:
@@ -70,6 +50,12 @@ class Subject:
     def depth(self) -> int:
         """The number of layers whose attention can be changed one by one."""
         return self.model.depth if isinstance(self.model, HasLayers) else 1
+
+    @cached_property
+    def num_heads(self) -> int:
+        """The number of heads, in all layers together."""
+        layers = Reading.of(self, self.inputs.read(slice(1))).trace.layers
+        return sum(layer.weights.shape[1] for layer in layers)
 
     @cached_property
     def alignments(self) -> tuple[GoldAlignment, ...] | None:
@@ -87,14 +73,16 @@ class Sample(Inputs):
         batch_size: Texts per batch; changes the speed, never a result.
         seed: Random seed.
         quick: Whether fewer random samples and search steps are used.
+        whole_words: Whether all tokens of a word are deleted together.
         progress: Called with the number of texts of each batch that is done.
     """
 
     def __init__(
         self, subject: Subject, num_texts: int, batch_size: int = 32, seed: int = 0, quick: bool = False,
-        progress: Callable[[int], None] = lambda texts: None,
+        whole_words: bool = True, progress: Callable[[int], None] = lambda texts: None,
     ):  # fmt: skip
         self.subject, self.batch_size, self.seed, self.quick, self.progress = subject, batch_size, seed, quick, progress
+        self.whole_words = whole_words
         self.num_texts = min(num_texts, len(subject.inputs))
         self.origin = subject.inputs.origin
 
@@ -167,18 +155,18 @@ class Reading:
         enough = self.words.sum(1, keepdim=True) > 1
         return self.outputs[:, :, None] & (self.words & enough)[:, None]
 
-    @property
+    @cached_property
     def leave_one_out(self) -> PairScores:
-        """How much the log-probability of each output word falls without each source token."""
-        return self._score("leave-one-out", lambda: leave_one_out(cast(GivesTrace, self.model), self.batch).values)
+        """How much the log-probability of each output word falls without each source token; of an only word, 0."""
+        return leave_one_out(cast(GivesTrace, self.model), self.batch).values.detach().nan_to_num(nan=0.0)
 
-    @property
+    @cached_property
     def gradient(self) -> PairScores | None:
         """Gradient × input, where the model declares its source embedding."""
         model = self.model
         if not isinstance(model, EmbedsSource):
             return None
-        return self._score("gradient", lambda: influence(model, self.batch).values)
+        return influence(model, self.batch).values.detach().nan_to_num(nan=0.0)
 
     @property
     def rollout(self) -> PairScores | None:
@@ -188,10 +176,6 @@ class Reading:
             return None
         with evaluating(model):
             return rollout(model.self_attention(self.batch))[:, :1]
-
-    def _score(self, name: str, compute: Callable[[], Tensor]) -> PairScores:
-        # A text's only word has no effect that could be compared: zero.
-        return self.subject.cache.get(name, self.batch, lambda: compute().detach().nan_to_num(nan=0.0))
 
     def random(self, seed: int) -> PairScores:
         """A random score, which depends on the text and the seed, not on the batch."""

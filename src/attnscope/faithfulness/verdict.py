@@ -1,78 +1,87 @@
-"""May this attention be read as an explanation? The rule that derives the verdict from the tests.
+"""May this attention be read as an explanation? The rule that derives the answer from route and agreement.
 
-Three tests are required: dependence, comprehensiveness and rank correlation with leave-one-out. If one of them fails,
-the answer is no. If the first two pass and no test at all fails, it is yes. Everything else is "with care" (stored as
-"partly"). (Rank correlation was added to the required tests after a network trained to hide what it uses had come
-through comprehensiveness, with 13 % where 10 % would fail. No bound was changed.)
+If one of the two fails, the answer is no. If both pass, and agreement reaches a minimum in every class that is judged,
+it is yes. If one cannot be measured, or its interval reaches from no to yes, or if half of the classes or more have
+fewer than MIN_TEXTS texts, it is undecided. It is undecided as well, unless it is no, if the harmonic mean of the
+numbers of texts per class is below MIN_MEAN_TEXTS. Everything else is "with care". All other tests are information.
 """
 
 from collections.abc import Sequence
 
-from attnscope.faithfulness.criteria import COMPREHENSIVENESS, DEPENDENCE, REQUIRED
+from attnscope.faithfulness.criteria import AGREEMENT, CLASS_AGREEMENT, MIN_MEAN_TEXTS, MIN_TEXTS, VERDICT
 from attnscope.faithfulness.records import Answer, Test, Verdict
-from attnscope.faithfulness.subject import Subject
 
 HEADLINES: dict[Answer, str] = {
-    "yes": "Attention may be shown as a reason for {what}: the output depends on it, removing attended tokens changes "
-    "the output, and no test fails.",
-    "partly": "Attention is related to {what}, but supports only part of what readers would infer from it.",
+    "yes": "Attention may be shown as a reason for {what}: the effect of words on the output passes through attention, "
+    "and the words attended to most have the largest effect.",
+    "with care": "Attention is related to {what}, but supports only part of what readers would infer from it.",
     "no": "Attention is not a reason for {what}.",
-    "unclear": "There are too few texts to decide.",
+    "undecided": "These texts do not decide whether attention is a reason for {what}.",
 }
-RESULTS: dict[Answer, str] = {
-    "yes": "passed: {}", "partly": "passed with care: {}", "no": "failed: {}", "unclear": "undecided: {}"
-}  # fmt: skip
 
 
-def verdict(subject: Subject, tests: Sequence[Test]) -> Verdict:
-    """Return the verdict on a model, with the paragraphs that explain it."""
-    required = [test for test in tests if test.name in REQUIRED]
-    answer = decide(required, tests)
-    what = "single decisions" if subject.is_classifier else "the choice of words"
-    reasons = " ".join(test.sentence for test in required)
-    paragraphs = (judged_attention(subject), reasons, *other_results(required, tests), stability(tests))
-    return Verdict(answer, HEADLINES[answer].format(what=what), paragraphs, tuple(tests))
+def verdict(tests: Sequence[Test], what: str, warnings: Sequence[str] = (), depth: int = 1) -> Verdict:
+    """Return the verdict on a model.
 
-
-def decide(required: Sequence[Test], tests: Sequence[Test]) -> Answer:
-    """Return the answer that follows from the required tests and from all tests.
-
-    >>> decide([], [])
-    'unclear'
+    Args:
+        tests: All tests.
+        what: What attention would explain.
+        warnings: Sentences that come first.
+        depth: The number of layers of attention.
     """
-    if any(test.answer == "no" for test in required):
+    names = {one.name for one in VERDICT}
+    answer, required = decide(tests), [test for test in tests if test.name in names]
+    judged = "of the last layer, averaged over its heads" if depth > 1 else "of the model"
+    reasons = [f"{test.name.capitalize()}, on {test.texts or 0:,} texts: {test.sentence}" for test in required]
+    classes = {name: one.reason for test in required for name, one in test.classes.items() if one.reason}
+    not_judged = [
+        f"{', '.join(name for name in classes if classes[name] == reason)} ({reason})"
+        for reason in dict.fromkeys(classes.values())
+    ]
+    paragraphs = [
+        *warnings, f"The attention judged here is that {judged}, as it would be shown to users beside each output.",
+        " ".join(reasons) or "Route and agreement, on which the answer rests, were not measured.",
+        *[f"Classes that are not judged: {'; '.join(not_judged)}."] * bool(not_judged), stability(required),
+    ]  # fmt: skip
+    return Verdict(answer, HEADLINES[answer].format(what=what), tuple(filter(None, paragraphs)), tuple(tests))
+
+
+def stability(required: Sequence[Test]) -> str:
+    """Return the sentence that says which answers more texts could change."""
+    measured = [test for test in required if test.measured]
+    crossing = [test.name for test in measured if any(test.low < bound < test.high for bound in test.bounds or ())]
+    return f"More texts could change the answer of {', '.join(crossing)}: an interval crosses a bound." * bool(crossing)
+
+
+def decide(tests: Sequence[Test]) -> Answer:
+    """Return the answer that follows from these tests.
+
+    >>> decide([])
+    'undecided'
+    """
+    found = {test.name: test for test in tests}
+    required = [found[criterion.name] for criterion in VERDICT if criterion.name in found]
+    answers = {test.answer for test in required}
+    if "no" in answers and not too_few_texts(required):
         return "no"
-    if len(required) < len(REQUIRED) or any(test.answer == "unclear" for test in required):
-        return "unclear"
-    failed = any(test.answer == "no" for test in tests)
-    passed = {test.name for test in required if test.answer == "yes"}
-    return "yes" if passed >= {DEPENDENCE.name, COMPREHENSIVENESS.name} and not failed else "partly"
+    few = too_few_texts(required) or min(map(mean_texts, required)) < MIN_MEAN_TEXTS
+    if len(required) < len(VERDICT) or answers & {"undecided", "not measurable"} or few:
+        return "undecided"
+    judged = [one.value for one in found[AGREEMENT.name].classes.values() if not one.reason]
+    return "yes" if answers == {"yes"} and min(judged, default=1.0) >= CLASS_AGREEMENT else "with care"
 
 
-def judged_attention(subject: Subject) -> str:
-    """Return the sentence that says which attention is judged."""
-    deep = "of the last layer, averaged over its heads"
-    return (
-        f"The attention judged here is that {deep if subject.depth > 1 else 'of the model'}, as it would be shown to "
-        f"users beside each output, on up to {len(subject.inputs)} texts."
+def too_few_texts(required: Sequence[Test]) -> bool:
+    """Return whether half of the model's classes, or more, are predicted for fewer than MIN_TEXTS texts."""
+    return not required or any(
+        2 * sum(one.texts < MIN_TEXTS for one in test.classes.values()) >= len(test.classes)
+        if test.classes
+        else (test.texts or 0) < MIN_TEXTS
+        for test in required
     )
 
 
-def other_results(required: Sequence[Test], tests: Sequence[Test]) -> list[str]:
-    """Return one sentence with the results of the tests that are not required, or none."""
-    others = {answer: [test.name for test in tests if test not in required and test.answer == answer]
-              for answer in RESULTS}  # fmt: skip
-    results = [RESULTS[answer].format(", ".join(names)) for answer, names in others.items() if names]
-    return [f"Other tests {'; '.join(results)}."] if results else []
-
-
-def stability(tests: Sequence[Test]) -> str:
-    """Return the sentence that says which answers more texts could change."""
-    open_tests = [test.name for test in tests if crosses_bound(test)]
-    if not open_tests:
-        return "No interval crosses a bound: more texts would hardly change an answer."
-    return f"More texts could change the answer of {', '.join(open_tests)}: an interval crosses a bound."
-
-
-def crosses_bound(test: Test) -> bool:
-    return any(test.low < bound < test.high for bound in test.bounds or ())
+def mean_texts(test: Test) -> float:
+    """Return the harmonic mean of the numbers of texts of the classes that are judged."""
+    counts = [one.texts for one in test.classes.values() if not one.reason] if test.classes else [test.texts or 0]
+    return len(counts) / sum(1 / max(count, 1) for count in counts) if counts else 0.0

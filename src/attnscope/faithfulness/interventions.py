@@ -1,0 +1,271 @@
+"""Outputs of a model without some words: deleted from the text, which is read anew, or masked in attention.
+
+A *decision* is the class of a classifier, or one output token of a translator with teacher forcing. A word is all of
+its tokens; special tokens stay where they are. Masked words have no attention in the last layer, where the rest is
+renormalised.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attnscope.models.adapters.readers import NO_WORD
+from attnscope.models.inference import Model, by_length, device_of, evaluating, logits_of
+from attnscope.models.trace import Intervention
+from attnscope.probes.counterfactual import MAX_ELEMENTS, CounterfactualAttention, is_classifier
+from attnscope.probes.divergences import tvd
+from attnscope.probes.heads.sentences import Sentences, SpecialTokens
+from attnscope.probes.removal import MIN_WORDS, rank_by_score, renormalise
+from attnscope.tasks.batch import SPECIALS
+from attnscope.training.objectives import HASH_LEVELS, POSITIONS, splitmix64
+
+THIRDS, RIDGE = 3, 0.1  # of the subsets; penalty per subset of a third
+SHARES = (0.1, 0.3, 0.5)  # of the words, that are deleted
+
+# Of the numbers of some rows and their outputs, values of each row.
+Reduce = Callable[[Int[Tensor, " some"], Float[Tensor, "some target outputs"]], Float[Tensor, "some _"]]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many random samples are used: subsets of words per third, shuffles, output tokens per text."""
+
+    subsets: int = 32
+    shuffles: int = 5
+    decisions: int = 8
+
+
+QUICK = Effort(subsets=16, shuffles=3, decisions=4)
+
+
+@dataclass(frozen=True)
+class WordInterventions:
+    """A batch that a model has read, and its outputs without some of the words."""
+
+    reading: CounterfactualAttention
+    unit: Int[Tensor, "batch source"]  # the word of each position, from 0; NO_WORD on padding and special tokens
+    effort: Effort = Effort()
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, model: Model, sentences: Sentences, effort: Effort, seed: int = 0, whole_words: bool = True
+    ) -> "WordInterventions":
+        """Read a batch; at most as many output tokens per text as `effort` says are decisions, but for classes."""
+        batch = sentences.batch.to(device_of(model))
+        reading = CounterfactualAttention.of(model, batch)
+        if not is_classifier(reading.trace) or reading.trace.rows is not None:
+            outputs = batch.target_mask & ~SpecialTokens.of(model, batch).target
+            keys = random_numbers(reading, outputs.shape[1], 1, seed)[:, 0].masked_fill(~outputs, 2.0)
+            reading = replace(reading, tokens=outputs & (keys.argsort(1).argsort(1) < effort.decisions))
+        return cls(reading, unit_of(sentences, whole_words).to(batch.source.device), effort, seed)
+
+    @property
+    def classifies(self) -> bool:
+        return self.reading.classifies
+
+    @cached_property
+    def words(self) -> Bool[Tensor, "batch words"]:
+        """Whether a text has so many words."""
+        count = self.unit.amax(1) + 1
+        return torch.arange(max(1, int(count.max())), device=count.device) < count[:, None]
+
+    @property
+    def judged(self) -> Bool[Tensor, " batch"]:
+        """The texts of which a word can be deleted and another one stays."""
+        return self.words.sum(1) >= MIN_WORDS
+
+    @property
+    def sentence(self) -> Int[Tensor, " decisions"]:
+        return self.reading.places[0]
+
+    @property
+    def step(self) -> Int[Tensor, " decisions"]:
+        return self.reading.places[1]
+
+    @cached_property
+    def words_at(self) -> Bool[Tensor, "decisions words"]:
+        """The words of the text of each decision."""
+        return self.words[self.sentence]
+
+    @cached_property
+    def is_word(self) -> Bool[Tensor, "decisions source"]:
+        """The positions that hold words, for each decision."""
+        return self.unit[self.sentence] != NO_WORD
+
+    def by_word(self, values: Float[Tensor, "decisions source"]) -> Float[Tensor, "decisions words"]:
+        """Return the sum over the tokens of each word."""
+        unit = self.unit[self.sentence].clamp(min=0)
+        return values.new_zeros(self.words_at.shape).scatter_add(1, unit, values.masked_fill(~self.is_word, 0))
+
+    @cached_property
+    def attention(self) -> Float[Tensor, "decisions words"]:
+        """The attention shown: of the last layer, the mean over heads, summed over the tokens of a word."""
+        return self.by_word(self.reading.own.mean(1))
+
+    # Outputs
+
+    def outputs(self, logits: Float[Tensor, "rows target words"]) -> Float[Tensor, "rows target outputs"]:
+        return logits[..., len(SPECIALS) if self.classifies else 0 :].softmax(-1)
+
+    @cached_property
+    def whole(self) -> Float[Tensor, "batch target outputs"]:
+        """The outputs for the whole texts, at every step."""
+        return self.outputs(self.reading.trace.logits)
+
+    @cached_property
+    def own(self) -> Float[Tensor, "decisions outputs"]:
+        return self.whole[self.sentence, self.step]
+
+    def kept(self, rows: Int[Tensor, " rows"], gone: Bool[Tensor, "rows words"]) -> Bool[Tensor, "rows source"]:
+        """The positions of these texts that stay without some words."""
+        unit = self.unit[rows]
+        return self.reading.batch.source_mask[rows] & ~(gone.gather(1, unit.clamp(min=0)) & (unit != NO_WORD))
+
+    def delete(
+        self, rows: Int[Tensor, " rows"], gone: Bool[Tensor, "rows words"], reduce: Reduce
+    ) -> Float[Tensor, "rows _"]:
+        """Return what is made of the outputs for texts without some words, those of like lengths read together.
+
+        Args:
+            rows: The texts.
+            gone: The words that are deleted.
+            reduce: Is given the numbers of some rows and their outputs.
+        """
+        model, batch, kept = self.reading.model, self.reading.batch, self.kept(rows, gone)
+        most = max(1, MAX_ELEMENTS // self.whole[0].numel())
+        parts = [part for some in by_length(model, kept.sum(1)) for part in some.split(most)]
+        with evaluating(model):
+            found = [reduce(some, self.outputs(logits_of(model, batch.keep(rows[some], kept[some])))) for some in parts]
+        joined = torch.cat(found)
+        return torch.empty_like(joined).index_copy_(0, torch.cat(parts), joined)
+
+    @torch.no_grad()
+    def mask(self, gone: Bool[Tensor, "decisions words"]) -> Float[Tensor, "decisions outputs"]:
+        """Return the outputs of decisions with some words masked in attention, of a translator at every step."""
+        reading, kept = self.reading, self.kept(self.sentence, gone)
+        if reading.exact:
+            return reading.probabilities(renormalise(reading.own, kept[None], self.is_word))[0].to(self.own)
+        found = []
+        for some in torch.arange(len(kept), device=kept.device).split(max(1, MAX_ELEMENTS // self.whole[0].numel())):
+            rows = self.sentence[some]
+            batch = reading.batch.keep(rows, reading.batch.source_mask[rows])
+            with evaluating(reading.model):
+                logits = reading.model(batch, attention=masking(kept[some], self.is_word[some])).logits
+            found.append(self.outputs(logits)[torch.arange(len(some), device=some.device), self.step[some]])
+        return torch.cat(found)
+
+    # Output changes (TVD)
+
+    @cached_property
+    def leave_one_out(self) -> Float[Tensor, "decisions words"]:
+        """The output change without each word; 0 where a text would have no word left."""
+        pairs = (self.words & self.judged[:, None]).nonzero()
+        found = self.whole.new_zeros(*self.words.shape, self.whole.shape[1])  # batch x words x target
+        if len(pairs):
+            rows, word = pairs.unbind(1)
+            gone = word[:, None] == torch.arange(self.words.shape[1], device=word.device)
+            found[rows, word] = self.delete(rows, gone, lambda some, outputs: tvd(outputs, self.whole[rows[some]]))
+        return found[self.sentence, :, self.step]
+
+    def without_top(
+        self, score: Float[Tensor, "decisions words"], masked: bool = False
+    ) -> Float[Tensor, "decisions shares 2"]:
+        """Return the output change without the top words, for each of SHARES, and its difference from a masked one.
+
+        Args:
+            score: Ranks the words; ties in random order.
+            masked: Whether the second value is how far masking the words is from deleting them; else as the first.
+        """
+        count, random = self.words_at.sum(1), random_numbers(self.reading, self.words.shape[1], 1, self.seed - 1)
+        ranks = rank_by_score(score.double(), self.words_at, random[self.sentence, 0])
+        changes = []
+        for share in SHARES:
+            most = (share * count - 1e-6).ceil().clamp(min=1).minimum(count - 1)
+            gone = self.words_at & (ranks < most[:, None])
+            both = torch.stack([self.own, self.mask(gone) if masked else self.own], 1)
+
+            def distances(some: Tensor, outputs: Tensor, both: Tensor = both) -> Tensor:
+                return tvd(both[some], outputs[torch.arange(len(some), device=some.device), self.step[some]][:, None])
+
+            changes.append(self.delete(self.sentence, gone, distances))
+        return torch.stack(changes, 1)
+
+    @cached_property
+    def without_influential(self) -> Float[Tensor, "decisions shares 2"]:
+        """The same without the most influential words, masked as well: by leave-one-out or by subsets.
+
+        Leave-one-out does not see redundant words, subsets are noisy for long texts: what moves the output more counts.
+        """
+        scores = self.leave_one_out, self.subset_effects.mean(0).abs()
+        both = torch.stack([self.without_top(score, masked=True) for score in scores])
+        return both[both[..., 0].sum(2).argmax(0), torch.arange(both.shape[1], device=both.device)]
+
+    @cached_property
+    def subset_effects(self) -> Float[Tensor, "thirds decisions words"]:
+        """The effect of each word on the probability of the decision, from independent random subsets of the words."""
+        parts = [self.ridge_effects(self.seed * THIRDS + i) for i in range(THIRDS)]
+        return torch.stack([part[self.sentence, :, self.step] for part in parts])
+
+    def ridge_effects(self, seed: int) -> Float[Tensor, "batch words target"]:
+        words, subsets = self.words, self.effort.subsets
+        numbers = random_numbers(self.reading, words.shape[1], subsets, seed).masked_fill(~words[:, None], -1.0)
+        kept = numbers >= 0.5
+        kept |= ~kept.any(-1, keepdim=True) & (numbers == numbers.amax(-1, keepdim=True))  # one word always stays
+        rows = torch.arange(len(words), device=words.device).repeat_interleave(subsets)
+        predicted = self.whole.argmax(-1)
+
+        def probability(some: Tensor, outputs: Tensor) -> Tensor:
+            return outputs.gather(2, predicted[rows[some]][..., None])[..., 0]
+
+        found = self.delete(rows, words[rows] & ~kept.flatten(0, 1), probability).unflatten(0, kept.shape[:2]).double()
+        design = (kept & words[:, None]).double()  # batch x subsets x words
+        design = design - design.mean(1, keepdim=True)
+        kernel = design @ design.mT + RIDGE * subsets * torch.eye(subsets, dtype=torch.float64, device=words.device)
+        effects: Tensor = design.mT @ torch.linalg.solve(kernel, found - found.mean(1, keepdim=True))
+        return effects
+
+
+def masking(kept: Bool[Tensor, "rows source"], words: Bool[Tensor, "rows source"]) -> Intervention:
+    """Return an intervention that leaves no attention on what is not kept."""
+
+    def change(weights: Float[Tensor, "rows heads target source"], mask: Tensor) -> Tensor:
+        width = weights.shape[-1]
+        left = renormalise(weights.flatten(1, 2), kept[None, :, :width], words[:, :width])[0]
+        return left.view_as(weights)
+
+    return change
+
+
+def unit_of(sentences: Sentences, whole_words: bool) -> Int[Tensor, "batch source"]:
+    """Return the word of each position, from 0; where the data do not say, or by choice, each token is a word."""
+    words, source = sentences.batch.word_mask, sentences.source
+    if source is None or not whole_words:
+        return (words.long().cumsum(1) - 1).masked_fill(~words, NO_WORD)
+    unit = source.unit.to(words.device)
+    known = words & (unit != NO_WORD) & source.is_word.to(words.device).gather(1, unit.clamp(min=0))
+    first = known & (unit != torch.cat([torch.full_like(unit[:, :1], NO_WORD), unit[:, :-1]], 1))
+    return (first.long().cumsum(1) - 1).masked_fill(~known, NO_WORD)
+
+
+def has_words(sentences: Sentences) -> bool:
+    """Return whether most texts of several tokens have several words: not so where no spaces are written."""
+    tokens = sentences.batch.word_mask.sum(1) >= MIN_WORDS
+    words = unit_of(sentences, True).amax(1) + 1 >= MIN_WORDS
+    return sentences.source is not None and 2 * int((tokens & words).sum()) >= int(tokens.sum())
+
+
+def random_numbers(
+    reading: CounterfactualAttention, width: int, samples: int, seed: int
+) -> Float[Tensor, "batch samples width"]:
+    """Return random numbers from 0 to 1 that follow from text, sample and seed, not from the rest of the batch."""
+    source, mask = reading.batch.source, reading.batch.source_mask
+    positions = torch.arange(source.shape[1], device=source.device)
+    text = (splitmix64(source * POSITIONS + positions) * mask).sum(1)[:, None, None]
+    streams = torch.arange(samples, device=source.device)[:, None] + (seed + 1) * POSITIONS
+    cells = splitmix64(splitmix64(streams) + torch.arange(width, device=source.device))
+    return (splitmix64(text + cells) & (HASH_LEVELS - 1)).double() / HASH_LEVELS

@@ -22,7 +22,7 @@ class Doubt(CrossEntropy):
 
 
 @pytest.mark.parametrize(
-    ("registry", "settings"), [(TASKS, Spelling(loud=True)), (OBJECTIVES, Doubt(2.0)), (KINDS, Doubt())]
+    ("registry", "settings"), [(TASKS, Spelling(loud=True)), (OBJECTIVES, Doubt(weight=2.0)), (KINDS, Doubt())]
 )
 def test_what_is_registered_later_is_known_at_once_and_only_while_it_is(monkeypatch, registry, settings):
     with monkeypatch.context() as patch:

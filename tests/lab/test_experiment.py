@@ -13,15 +13,21 @@ from attnscope.lab.experiment import (
     MAX_TEXT_REPLICAS,
     Experiment,
     Run,
-    available_devices,
-    check_device,
     find_run,
     group_for_workers,
     train,
     train_all,
 )
 from attnscope.lab.store import DamagedRun, Store
-from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Positions, Start
+from attnscope.models import (
+    PRESETS,
+    ClassifierSettings,
+    EncoderDecoderSettings,
+    Positions,
+    Start,
+    TransformerClassifierSettings,
+)
+from attnscope.models.inference import available_devices, check_device
 from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Splits, Translation
 from attnscope.training import L2, CrossEntropy, TrainingSettings
 from attnscope.training.replicas import fit_together
@@ -163,6 +169,8 @@ def test_positions_can_be_taken_away():
         ("model.units.more=3", "has no settings of its own"),
         ("task.max_length=1", "must not be more than max_length"),
         ("training.steps=-5", "steps must be positive"),
+        ("threads=100000", "threads must be 1 to 512, not 100000"),
+        ("threads=0", "threads must be 1 to 512, not 0"),
     ],
 )
 def test_a_wrong_change_is_refused_with_a_sentence(change, message):
@@ -201,12 +209,15 @@ def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
     assert said[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
 
 
-def test_a_classifier_of_sentences_is_refused_before_training(tmp_path):
+@pytest.mark.parametrize(
+    "model", [ClassifierSettings(units=2, hidden=2), TransformerClassifierSettings(units=2, hidden=2, heads=1)]
+)
+def test_a_classifier_of_sentences_is_refused_before_training(tmp_path, model):
     message = (
         "a classifier predicts one token, but one_to_one has targets of up to [345], .* keyword .*: ved, aed, ao, "
     )
     with pytest.raises(BadSetting, match=message) as refused:
-        train(replace(SMALL, model=ClassifierSettings(units=2, hidden=2)), Store(tmp_path))
+        train(replace(SMALL, model=model), Store(tmp_path))
     assert "classifier" not in str(refused.value).rpartition(":")[2]
 
 

@@ -153,7 +153,8 @@ def test_engines_are_chosen_by_name() -> None:
     ("settings", "sentence"),
     [
         ({"name": "slurm"}, "there is no engine 'slurm'; choose one of local, ray"),
-        ({"name": "local", "workers": -1}, "workers must be 0 or more, not -1"),
+        ({"name": "local", "workers": -1}, "workers must be 0 to 512, not -1"),
+        ({"name": "local", "workers": 100_000}, "workers must be 0 to 512, not 100000"),
         ({"name": "local", "address": "auto"}, "the engine 'local' has no address"),
         ({"name": "ray", "workers": 2}, "as many workers as its cluster has cores"),
     ],

@@ -1,15 +1,18 @@
 """Work on a Ray cluster, a real one of two nodes on this machine's loopback interface."""
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jobs
 import pytest
-from patience import wait_for
+from patience import alive, wait_for
 
 from attnscope.errors import AttnscopeError
 from attnscope.lab import Outcome, RayEngine
@@ -106,6 +109,42 @@ def test_without_an_address_a_cluster_is_made_that_only_this_machine_reaches_and
     assert outcome.value
     assert set(outcome.value) <= LOOPBACK
     assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "SIGINT was ignored"])
+def test_ctrl_c_ends_with_one_sentence_and_leaves_no_process(tmp_path: Path, ignored: bool) -> None:
+    """A shell without job control starts its background processes with SIGINT ignored."""
+    words = ["reproduce", "aitken2021", "--only", "fig2-aed", "--engine", "ray", "--store", str(tmp_path)]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    try:
+        command = [sys.executable, "-m", "attnscope", *words]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            wait_for(lambda: bool(list(tmp_path.glob("working/*/config.json"))) or process.poll() is not None, 300)
+            assert process.poll() is None, process.stderr.read()
+            os.killpg(process.pid, signal.SIGINT)
+            said = process.communicate(timeout=120)[1]
+        finally:
+            process.kill()  # else the block waits for it
+    assert said.splitlines() == [
+        "attnscope: interrupted; finished runs are kept, and the same command goes on from there"
+    ]
+    assert process.returncode == 130
+    wait_for(lambda: not any(map(alive, of_session(process.pid))))
+
+
+def of_session(leader: int) -> list[int]:
+    """The processes of a session, as the sixth field of /proc/<process>/stat says."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            if int(path.read_text().rpartition(")")[2].split()[3]) == leader:
+                found.append(int(path.parent.name))
+    return found
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "127.0.0.1:port", "ray://127.0.0.1:1"])

@@ -15,11 +15,19 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from attnscope.errors import BadSetting, choose, require
+from attnscope.errors import IN_WORDS, BadSetting, choose, fits, require
 from attnscope.files import Malformed
-from attnscope.kinds import IN_WORDS
-from attnscope.models import BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings, Positions, Start
-from attnscope.tasks import TASKS, PublishedLookupTables, Scan
+from attnscope.models import (
+    BagOfWordsSettings,
+    ClassifierSettings,
+    EncoderDecoderSettings,
+    Positions,
+    Start,
+    TransformerClassifierSettings,
+    TransformerDecoderSettings,
+    TransformerSettings,
+)
+from attnscope.tasks import TASKS, NextTokens, PublishedLookupTables, RepeatedSequences, Scan
 from attnscope.tasks.text import SETTINGS
 from attnscope.training import OBJECTIVES, Sum, TrainingSettings
 
@@ -35,10 +43,15 @@ SCHEMA = 1  # a configuration that was written under a later schema says so in i
 KINDS: dict[str, type] = {
     "published_lookup_tables": PublishedLookupTables,
     "scan": Scan,
+    "repeated_sequences": RepeatedSequences,
+    "next_tokens": NextTokens,
     "sum": Sum,
     "encoder_decoder": EncoderDecoderSettings,
     "classifier": ClassifierSettings,
     "bag_of_words": BagOfWordsSettings,
+    "transformer": TransformerSettings,
+    "transformer_decoder": TransformerDecoderSettings,
+    "transformer_classifier": TransformerClassifierSettings,
     "positions": Positions,
     "start": Start,
     "training": TrainingSettings,
@@ -67,7 +80,12 @@ STORED_NAMES: dict[str, dict[str, str]] = {
 }
 STORED_KINDS: dict[str, str] = {}  # name of a class that is in no dictionary of names -> kind in JSON
 # By class: fields that 0.1 did not have; each has a default.
-ADDED_FIELDS: dict[str, tuple[str, ...]] = {"TrainingSettings": ("decoding",)}
+ADDED_FIELDS: dict[str, tuple[str, ...]] = {
+    "TrainingSettings": ("decoding",),
+    "Positions": ("frequency",),
+    "Start": ("copying",),
+    "Guidance": ("head", "shift"),
+}
 
 
 def kinds() -> dict[str, type]:
@@ -92,7 +110,7 @@ def rebuild(value: object) -> Any:
     """The settings that `describe` described; names as in the code are read as well.
 
     >>> rebuild({'kind': 'positions', 'base': 100.0, 'rotated': True})
-    Positions(base=100.0, rotated=True)
+    Positions(base=100.0, rotated=True, frequency=None)
     """
     if isinstance(value, list):
         return tuple(rebuild(item) for item in value)
@@ -133,7 +151,7 @@ def override(settings: S, changes: list[str]) -> S:
     """Settings with some of them changed; a name that is not there lists those that are.
 
     >>> override(Positions(), ["base=100"])
-    Positions(base=100.0, rotated=True)
+    Positions(base=100.0, rotated=True, frequency=None)
     """
     for change in changes:
         name, equals, value = change.partition("=")
@@ -158,7 +176,7 @@ def change_one(settings: S, path: list[str], value: object, name: str) -> S:
 def change_checked(settings: S, field: str, value: object, name: str) -> S:
     """A value of another kind than the present one is refused, where there is one; a word will do for a list of one."""
     current = getattr(settings, field)
-    if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(current, float) and isinstance(value, int) and not isinstance(value, bool) and fits(value, int):
         value = float(value)
     if isinstance(current, tuple) and isinstance(value, str):
         words = get_type_hints(type(settings))[field] == tuple[str, ...]
@@ -166,7 +184,7 @@ def change_checked(settings: S, field: str, value: object, name: str) -> S:
     same = current is None or value is None or type(value) is type(current)
     if not same:
         kind = IN_WORDS.get(type(current), type(current).__name__)
-        raise BadSetting(f"{name} is {kind}, such as {value_text(current)}; {value_text(value)} is not")
+        raise BadSetting(f"{name} is {kind}, such as {value_text(current)}; {value_text(value):.100} is not")
     return replace(settings, **{field: value})
 
 
@@ -187,6 +205,8 @@ def parse_value(text: str) -> object:
     """
     try:
         value = json.loads(text)
+    except RecursionError as error:
+        raise BadSetting(f"{text[:40]}… has too many brackets within each other") from error
     except ValueError:
         return text
     return tuple(value) if isinstance(value, list) else value

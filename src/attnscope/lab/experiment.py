@@ -11,24 +11,36 @@ import pandas as pd
 import torch
 from torch import nn
 
-from attnscope.errors import AttnscopeError, BadSetting, choose, require
+from attnscope.errors import AttnscopeError, BadSetting, check_kinds, check_seed, choose, require
 from attnscope.files import read_json, write_atomically, write_json
-from attnscope.kinds import check_kinds
 from attnscope.lab.configuration import SCHEMA, describe, rebuild
-from attnscope.lab.store import Store, key
-from attnscope.models import MODELS, ClassifierSettings, Model, ModelSettings, Start, build, restart_heads, start_words
+from attnscope.lab.store import Store, key, verified_run
+from attnscope.models import (
+    MODELS,
+    ClassifierSettings,
+    Model,
+    ModelSettings,
+    Start,
+    TransformerClassifierSettings,
+    TransformerSettings,
+    build,
+    restart_heads,
+    start_copying,
+    start_words,
+)
 from attnscope.models.capabilities import Decoding
+from attnscope.models.inference import check_device
 from attnscope.probes.decomposition import decompose
 from attnscope.tasks import SyntheticTask, Task
 from attnscope.tasks.check import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
-from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, run_to_end
-from attnscope.training.progress import load_weights, read_tensors
+from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, load_weights, read_tensors, run_to_end
 from attnscope.training.replicas import fit_together
 from attnscope.training.settings import ForwardOptions
 
 MAX_REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
 MAX_TEXT_REPLICAS = 8  # of classifiers of real text, whose tables of words fill the memory
+MAX_THREADS = 512  # of torch; a run may be read on a machine with fewer cores than it was trained on
 RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
 
 
@@ -66,10 +78,12 @@ class Experiment:
         check_kinds(self)
         for name in self.watch:
             choose("probe to watch", name, WATCHES)
-        require(self.threads > 0, f"threads must be positive, not {self.threads}")
+        require(0 < self.threads <= MAX_THREADS, f"threads must be 1 to {MAX_THREADS}, not {self.threads}")
+        check_seed("seed", abs(self.seed))  # in a case it is an offset, which may be negative
 
     def config(self) -> dict[str, object]:
         """Return the complete configuration as JSON, of which the key is the hash."""
+        check_seed("seed", self.seed)
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         settings |= {"task": self.task.resolved(), "start": self.start.resolved()}
         return {"recipe": RECIPE} | {name: describe(value) for name, value in settings.items()}
@@ -92,6 +106,7 @@ class Experiment:
         model = build(self.model, len(self.task.source_vocabulary), len(self.task.target_vocabulary))
         restart_heads(model, self.start.heads)
         start_words(model, self.task.source_vocabulary, self.start.vectors, seed)
+        start_copying(model, self.task, self.start.copying)
         return model
 
 
@@ -104,6 +119,8 @@ class Run:
 
     @classmethod
     def at(cls, folder: Path) -> "Run":
+        """Return the run in a folder, its files verified."""
+        folder = verified_run(folder)
         return cls(Experiment.of(read_json(folder / "config.json")), folder)
 
     @property
@@ -147,7 +164,7 @@ class Run:
             raise BadSetting(f"there is no checkpoint {checkpoint}; this run has {self.checkpoints or 'none'}")
         model = self.experiment.new_model()
         model.decoding = decoding or self.decoding
-        load_weights(model, read_tensors(self.folder / f"{name}.safetensors")[0])
+        load_weights(model, read_tensors(self.folder / f"{name}.safetensors"))
         return model.to(self.experiment.device).eval()
 
 
@@ -180,12 +197,16 @@ def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experimen
 def max_group_size(experiment: Experiment) -> int:
     """Return how many replicas a GPU has room for: every head of a replica attends to states of its own."""
     most = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
+    if isinstance(experiment.model, TransformerSettings):  # its heads share the states
+        return most
     return max(1, most // getattr(experiment.model, "heads", 1))
 
 
 def replicable(experiment: Experiment) -> bool:
     """Return whether seeds are trained as one model: small networks are, on a GPU."""
-    small = isinstance(experiment.task, SyntheticTask) or isinstance(experiment.model, ClassifierSettings)
+    small = isinstance(experiment.task, SyntheticTask) or isinstance(
+        experiment.model, ClassifierSettings | TransformerSettings
+    )
     recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
     return torch.device(experiment.device).type == "cuda" and small and recurrent
 
@@ -253,13 +274,16 @@ def save_results(experiment: Experiment, run: TrainingRun) -> None:
     write_json(run.folder / "summary.json", {"steps": run.progress.step, "seconds": run.progress.seconds} | on_test)
 
 
+CLASSIFIERS = (ClassifierSettings, TransformerClassifierSettings)
+
+
 def check_data(experiments: Sequence[Experiment], store: Store) -> None:
     """Refuse, before it is trained on, a task that cannot be learned from, or not by this model."""
     new = next((experiment for experiment in experiments if not store.find(experiment.key)), None)
     if new is None:
         return
     check_task(new.task, new.seed, new.training.batch_size)  # others of one group learn from the same task
-    if isinstance(new.model, ClassifierSettings):
+    if isinstance(new.model, CLASSIFIERS):
         check_target(new)
 
 
@@ -267,30 +291,12 @@ def check_target(experiment: Experiment) -> None:
     """Refuse a classifier for a task whose targets, as its first batch shows, have more than one token."""
     words = experiment.task.training_batch(experiment.seed, 0, experiment.training.batch_size).target.shape[1]
     task = describe(experiment.task)["kind"]
-    others = ", ".join(name for name, settings in MODELS.items() if not isinstance(settings, ClassifierSettings))
+    others = ", ".join(name for name, settings in MODELS.items() if not isinstance(settings, CLASSIFIERS))
     require(
         words == 1,
         f"a classifier predicts one token, but {task} has targets of up to {words}, their end included; choose a task "
         f"with one target token, such as keyword or sst, or a model that predicts sequences: {others}",
     )
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that torch cannot use on this machine."""
-    known = available_devices()
-    gpu = "" if len(known) > 1 else " (torch sees no GPU)"
-    require(device in known, f"there is no device {device!r} here; choose one of {', '.join(known)}{gpu}")
-
-
-def available_devices() -> list[str]:
-    """Return the devices that torch can use on this machine, such as cpu, cuda, cuda:0, mps."""
-    counts = {
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-    }
-    kinds = [(kind, count) for kind, count in counts.items() if count]
-    return ["cpu", *(name for kind, count in kinds for name in (kind, *(f"{kind}:{i}" for i in range(count))))]
 
 
 @contextmanager

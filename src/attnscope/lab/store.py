@@ -6,6 +6,10 @@ A run is found by its key, the hash of its complete configuration. Below the roo
     working/<key>/    begun: kept when it is interrupted, so that it can be resumed
     damaged/<key>-1/  was finished, but a file is no longer what was written
     locks/<key>       held by the process that trains this run
+
+What is not finished carries its own checksum (`files.write_checked`): the progress of a run in working/<key>/ and the
+measurements in measurements/. A file that is damaged, or that an earlier version wrote without a checksum, is renamed
+to <name>.damaged-1 and computed again.
 """
 
 import hashlib
@@ -16,13 +20,23 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from attnscope.errors import AttnscopeError, BadSetting, require
-from attnscope.files import PART, Malformed, explained, file_checksum, read_json, sync, write_json
+from attnscope.files import (
+    PART,
+    Damaged,
+    Malformed,
+    explained,
+    file_checksum,
+    move,
+    read_json,
+    set_aside,
+    sync,
+    write_json,
+)
 
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
@@ -84,13 +98,31 @@ def _flaw(path: Path, entry: Entry, checked: set[VerifiedFile]) -> str | None:
 def _entries(path: Path) -> dict[str, Entry]:
     try:
         files = read_json(path)["files"].items()
-        return {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in files}
+        entries = {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in files}
+        require(CONFIG in entries, f"{path} does not list {CONFIG}")
+        return entries
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"{path} is not a list of files") from error
 
 
-class DamagedRun(UserWarning):
+class DamagedRun(Damaged):
     """A finished run lost or changed a file; it is set aside and will be trained again."""
+
+
+def verified_run(folder: Path) -> Path:
+    """Return the folder of a finished run, in a store or not, once its files are verified; refuse a damaged run."""
+    folder = folder.absolute()
+    if in_store(folder):
+        if Store(folder.parent.parent).find(folder.name) is None:
+            raise AttnscopeError(f"the run in {folder} was damaged and is set aside; train it again")
+    elif flaw := damage(folder, set()):
+        raise AttnscopeError(f"the run in {folder} is damaged: {flaw}")
+    return folder
+
+
+def in_store(folder: Path) -> bool:
+    """Return whether a folder lies where a store keeps its finished runs."""
+    return folder.absolute().parent.name == "runs" and _is_key(folder.absolute().name)
 
 
 def key(config: Mapping[str, object]) -> str:
@@ -175,7 +207,7 @@ class Store:
             write_json(folder / CONFIG, config)
             yield Work(key, folder, finished=False)
             seal(folder)
-            _move(folder, self._finished(key))
+            move(folder, self._finished(key))
 
     def _settle(self, key: str) -> Path | None:
         """Return the finished run if it is whole, else set it aside; called by the holder of its lock."""
@@ -186,9 +218,7 @@ class Store:
             flaw = damage(folder, self._checked)
             if flaw is None:
                 return folder
-            places = (self.root / "damaged" / f"{key}-{n}" for n in count(1))
-            aside = next(place for place in places if not os.path.lexists(place))
-            _move(folder, aside)
+            aside = set_aside(folder, self.root / "damaged" / key)
         warnings.warn(DamagedRun(f"in run {key}, {flaw}: moved to {aside}, to be trained again"), stacklevel=3)
         return None
 
@@ -213,11 +243,3 @@ class Store:
 
 def _is_key(name: str) -> bool:
     return re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", name) is not None
-
-
-def _move(folder: Path, place: Path) -> None:
-    """Rename a folder in one step, and see to it that the new name outlasts a power cut."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folder.rename(place)
-    sync(place.parent)
-    sync(folder.parent)

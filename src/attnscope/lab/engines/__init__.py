@@ -1,9 +1,8 @@
 """Where does work run? On the cores of this machine, or on a Ray cluster."""
 
 from attnscope.errors import choose, require
-from attnscope.lab.engines.local import LocalEngine
+from attnscope.lab.engines.local import Engine, LocalEngine, OnDone, Outcome
 from attnscope.lab.engines.ray import RayEngine
-from attnscope.lab.engines.worker import Engine, OnDone, Outcome
 
 ENGINES = ("local", "ray")
 

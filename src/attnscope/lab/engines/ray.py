@@ -3,7 +3,9 @@
 import importlib
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +13,18 @@ from types import ModuleType
 from urllib.parse import urlsplit
 
 from attnscope.errors import AttnscopeError
-from attnscope.lab.engines.worker import ATTEMPTS, OnDone, Outcome, R, T, environment, pack, run_item, unpack_and_run
+from attnscope.lab.engines.local import (
+    ATTEMPTS,
+    POLL_SECONDS,
+    OnDone,
+    Outcome,
+    R,
+    T,
+    environment,
+    pack,
+    run_item,
+    unpack_and_run,
+)
 
 QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -25,13 +38,14 @@ class RayEngine:
     address: str | None = None
 
     def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
-        with _cluster(self.address) as ray:
+        with _interrupts_deferred() as raise_interrupt, _cluster(self.address) as ray:
+            raise_interrupt()
             task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(run_item)
             # Packed here, so that a worker knows the folders of modules before it imports the function.
             work = [pack(function, item, ray.cloudpickle.dumps) for item in items]
             references = [task.remote(unpack_and_run, packed) for packed in work]
             try:
-                outcomes = dict(_outcomes(ray, references, done))
+                outcomes = dict(_outcomes(ray, references, done, raise_interrupt))
             except BaseException:
                 for reference in references:
                     ray.cancel(reference, force=True)
@@ -39,16 +53,41 @@ class RayEngine:
         return [outcomes[place] for place in range(len(items))]
 
 
-def _outcomes(ray: ModuleType, references: list[object], done: OnDone[R] | None) -> Iterator[tuple[int, Outcome[R]]]:
+def _outcomes(
+    ray: ModuleType, references: list[object], done: OnDone[R] | None, raise_interrupt: Callable[[], None]
+) -> Iterator[tuple[int, Outcome[R]]]:
     """Each outcome as it comes, with its place."""
     pending = {reference: place for place, reference in enumerate(references)}
     while pending:
-        (ready, *_), _ = ray.wait(list(pending))
-        place = pending.pop(ready)
-        outcome: Outcome[R] = _outcome(ray, ready)
-        if done:
-            done(place, outcome)
-        yield place, outcome
+        finished, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
+        raise_interrupt()
+        for reference in finished:
+            place = pending.pop(reference)
+            outcome: Outcome[R] = _outcome(ray, reference)
+            if done:
+                done(place, outcome)
+            yield place, outcome
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[Callable[[], None]]:
+    """Defer Ctrl-C to calls of the function that this gives: raised inside Ray's own code, it ends in a SystemError."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    interrupts: list[int] = []
+
+    def raise_interrupt() -> None:
+        if interrupts:
+            handler(interrupts.pop(), None)
+
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield raise_interrupt
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    raise_interrupt()
 
 
 def _outcome(ray: ModuleType, reference: object) -> Outcome[R]:
@@ -80,7 +119,7 @@ def _connect(ray: ModuleType, address: str | None) -> None:
     try:
         _check_reachable(address or "")
         ray.init(**QUIET, **(LOCAL_CLUSTER if address is None else {"address": address}))
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises plain Exceptions, too
         what = f"reach the Ray cluster at {address}" if address else "start Ray on this machine"
         raise AttnscopeError(f"cannot {what}: {_in_one_line(error)}") from error
 

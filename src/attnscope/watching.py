@@ -1,0 +1,297 @@
+"""Recording and changing the attention of any PyTorch module, without an adapter.
+
+    with attnscope.watch(module) as seen:
+        module(x)
+    seen["encoder.layers.0.self_attn"]      the weights: batch x heads x queries x keys
+
+Every call of `scaled_dot_product_attention` inside the module is seen, and every `nn.MultiheadAttention`, whose fused
+fast path is off meanwhile. What computes attention in another way cannot be seen: matrix products and a softmax of the
+module's own, FlexAttention, custom kernels, compiled modules. `Seen.unseen` names modules that look like it.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, overload
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attnscope import plots
+from attnscope.display import Axes, Displayed
+from attnscope.errors import BadSetting, choose, require
+
+Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
+Change: TypeAlias = Tensor | Callable[[Weights, Bool[Tensor, "batch heads queries keys"]], Tensor]
+Changes: TypeAlias = Change | Mapping[str | tuple[str, int], Change]
+Function: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class WatchedCall:
+    """One computation of attention: the module that it happened in, and its weights."""
+
+    name: str
+    weights: Weights
+
+
+@dataclass
+class Seen(Displayed):
+    """The attention of all calls, in their order.
+
+    Attributes:
+        calls: Every computation of attention.
+        unseen: Names of modules that are called attention and ran, but computed none that can be seen.
+    """
+
+    calls: list[WatchedCall] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[WatchedCall]:
+        return iter(self.calls)
+
+    @property
+    def names(self) -> list[str]:
+        """The modules in which attention was computed, each once."""
+        return list(dict.fromkeys(call.name for call in self.calls))
+
+    @overload
+    def __getitem__(self, which: str) -> Weights: ...
+    @overload
+    def __getitem__(self, which: int) -> WatchedCall: ...
+    def __getitem__(self, which: str | int) -> Weights | WatchedCall:
+        """Return the weights of a module's last call, or the call with this number."""
+        if isinstance(which, int):
+            count = len(self.calls)
+            require(-count <= which < count, f"there is no call {which}; {count} were seen")
+            return self.calls[which]
+        choose("module with attention", which, self.names)
+        return [call for call in self.calls if call.name == which][-1].weights
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per call and head: mean entropy (nats), and mean weight of the first and the largest key."""
+        return pd.DataFrame(
+            {"call": number, "module": call.name, "head": head, **row}
+            for number, call in enumerate(self.calls)
+            for head, row in enumerate(head_statistics(call.weights.float()))
+        )
+
+    def plot(self, ax: Axes | None = None, module: str | None = None, head: int = 0, example: int = 0) -> Axes:
+        """Draw the weights of one head, by default of the last call's first."""
+        require(bool(self.calls), self.nothing_seen())
+        name = self.calls[-1].name if module is None else module
+        weights = self[name]
+        for what, number, count in (("example", example, weights.shape[0]), ("head", head, weights.shape[1])):
+            require(0 <= number < count, f"there is no {what} {number}; {name} has {count}")
+        return plots.heatmap(
+            weights[example, head].float().cpu().numpy(),
+            ax=ax,
+            title=f"{name}, head {head}",
+            xlabel="key",
+            ylabel="query",
+        )
+
+    def nothing_seen(self) -> str:
+        """Return the sentence that says why there is nothing to show."""
+        suspects = f"; {', '.join(self.unseen[:5])} ran without it" if self.unseen else ""
+        return (
+            "no attention was seen: neither scaled_dot_product_attention nor nn.MultiheadAttention was called"
+            f"{suspects}. A module that computes attention itself needs an adapter (docs/own-model.md)"
+        )
+
+
+def head_statistics(weights: Weights) -> list[dict[Hashable, float]]:
+    """Return one row per head."""
+    entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)
+    columns = {"entropy": entropy, "largest": weights.amax(-1), "first key": weights[..., 0]}
+    means = pd.DataFrame({name: values.mean((0, 2)).tolist() for name, values in columns.items()})
+    return means.assign(queries=weights.shape[2], keys=weights.shape[3]).to_dict("records")
+
+
+@contextmanager
+def watch(
+    module: nn.Module, attention: Changes | None = None, *, rows: slice | None = None, gradients: bool = False
+) -> Iterator[Seen]:
+    """Record every computation of attention inside a module, and optionally change it.
+
+    Args:
+        module: Any module. Its outputs stay what they are, up to rounding, unless attention is changed.
+        attention: Weights to use in place of the module's own: a tensor of their shape, or a function of (weights,
+            allowed), where `allowed` is false at masked keys, that returns them. A dictionary changes single modules or
+            heads: {"encoder.layers.0.self_attn": ...}, {("encoder.layers.0.self_attn", 3): ...}.
+        rows: The queries whose weights are kept, such as slice(0, 1); all by default.
+        gradients: Whether recorded weights keep their graph.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=8, batch_first=True).eval()
+    >>> with watch(layer) as seen:
+    ...     _ = layer(torch.zeros(1, 3, 8))
+    >>> seen.names, seen["self_attn"].shape
+    (['self_attn'], torch.Size([1, 2, 3, 3]))
+    """
+    require(isinstance(module, nn.Module), f"watch takes a module of PyTorch, not {module!r:.60}")
+    require(rows is None or isinstance(rows, slice), f"rows are a slice, such as slice(0, 1), not {rows!r:.60}")
+    check_changes(attention)
+    seen = Seen()
+    watcher = Watcher(module, seen, attention, rows, gradients)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as restore:
+        restore.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        torch.backends.mha.set_fastpath_enabled(False)
+        for name, part in module.named_modules():
+            restore.callback(part.register_forward_pre_hook(watcher.entering(name)).remove)
+            restore.callback(part.register_forward_hook(watcher.leaving, always_call=True).remove)
+        restore.enter_context(watcher)
+        yield seen
+    attending = {call.name for call in seen.calls}
+    seen.unseen = [
+        name for name in dict.fromkeys(watcher.visited)
+        if not any(other == name or other.startswith(f"{name}.") for other in attending)
+    ]  # fmt: skip
+    for key in attention if isinstance(attention, Mapping) else ():
+        choose("module with attention", key if isinstance(key, str) else key[0], seen.names)
+
+
+class Watcher(TorchFunctionMode):
+    """Computes attention in the place of torch's functions, and knows in which module it happens."""
+
+    def __init__(
+        self, module: nn.Module, seen: Seen, attention: Changes | None, rows: slice | None, gradients: bool
+    ) -> None:
+        super().__init__()
+        self.seen, self.attention, self.rows, self.gradients = seen, attention, rows, gradients
+        self.kinds = {name: type(part).__name__.lower() for name, part in module.named_modules()}
+        self.inside: list[str] = []
+        self.visited: list[str] = []  # modules that are called attention
+
+    def entering(self, name: str) -> Callable[[nn.Module, Any], None]:
+        def enter(_: nn.Module, inputs: Any) -> None:
+            self.inside.append(name)
+            if self.kinds[name].endswith("attention"):
+                self.visited.append(name)
+
+        return enter
+
+    def leaving(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self.inside.pop()
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            return self.scaled_dot_product(*args, **given)
+        if func is functional.multi_head_attention_forward:
+            return self.multi_head(func, args, given)
+        return func(*args, **given)
+
+    # The two functions
+
+    def scaled_dot_product(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """Return what torch.nn.functional.scaled_dot_product_attention does, by its definition there."""
+        if enable_gqa:
+            repeats = query.shape[-3] // key.shape[-3]
+            key, value = (part.repeat_interleave(repeats, -3) for part in (key, value))
+        scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None:
+            masked = attn_mask.dtype == torch.bool
+            scores = scores.masked_fill(~attn_mask, -math.inf) if masked else scores + attn_mask
+        allowed = scores > -1e30 if scores.dtype != torch.float16 else scores > -6e4
+        own = scores.softmax(-1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0)  # no key: no output
+        weights = self.change(own, allowed)
+        return functional.dropout(weights, dropout_p, training=dropout_p > 0) @ value
+
+    def multi_head(self, func: Function, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """Return what nn.MultiheadAttention does. In training, its weights are those after dropout."""
+        wanted, averaged = given.get("need_weights", True), given.get("average_attn_weights", True)
+        output, own = func(*args, **given | {"need_weights": True, "average_attn_weights": False})
+        weights = self.change(own, own > 0)
+        if weights is not own:
+            output = mix_values(args, given, weights).reshape_as(output)
+        shown = weights.mean(1) if averaged else weights
+        return output, shown if wanted else None
+
+    # Recording and changing
+
+    def change(self, own: Tensor, allowed: Tensor) -> Tensor:
+        """Return the weights to use, and keep them. Weights without a batch or heads are shown with one of each."""
+        name = self.inside[-1] if self.inside else ""
+        weights = own.reshape(-1, *own.shape[-3:]) if own.dim() > 3 else own[(None,) * (4 - own.dim())]
+        changed = self.changed(name, weights, allowed.expand_as(own).reshape_as(weights))
+        kept = changed if self.rows is None else changed[:, :, self.rows].clone()  # so that the others can be freed
+        self.seen.calls.append(WatchedCall(name, kept if self.gradients else kept.detach()))
+        return own if changed is weights and not self.gradients else changed.reshape_as(own)
+
+    def changed(self, name: str, weights: Tensor, allowed: Tensor) -> Tensor:
+        if self.attention is None:
+            return weights
+        if not isinstance(self.attention, Mapping):
+            return apply(self.attention, weights, allowed)
+        if name in self.attention:
+            weights = apply(self.attention[name], weights, allowed)
+        for head in (key[1] for key in self.attention if isinstance(key, tuple) and key[0] == name):
+            require(0 <= head < weights.shape[1], f"{name} has {weights.shape[1]} heads, so there is no head {head}")
+            own = apply(self.attention[name, head], weights[:, [head]], allowed[:, [head]])
+            weights = torch.cat([weights[:, :head], own, weights[:, head + 1 :]], 1)
+        return weights
+
+
+def check_changes(attention: Changes | None) -> None:
+    """Refuse what is neither weights nor a function of them, by themselves or by module and head."""
+    changes = attention if isinstance(attention, Mapping) else {} if attention is None else {"": attention}
+    for where, change in changes.items():
+        named = isinstance(where, str) or (isinstance(where, tuple) and list(map(type, where)) == [str, int])
+        require(named, f"attention= is by module, or by (module, head), not by {where!r:.60}")
+        require(
+            isinstance(change, Tensor) or callable(change),
+            f"attention= is weights, or a function of (weights, allowed), not {change!r:.60}",
+        )
+
+
+def apply(change: Change, weights: Tensor, allowed: Tensor) -> Tensor:
+    given = change if isinstance(change, Tensor) else change(weights, allowed)
+    require(isinstance(given, Tensor), f"attention= is a function that returns weights, not {given!r:.60}")
+    require(bool(given.isfinite().all()), "attention= has weights that are NaN or infinite")
+    try:
+        return given.to(weights).expand_as(weights)
+    except RuntimeError:
+        shapes = f"{tuple(given.shape)}; here it is batch x heads x queries x keys = {tuple(weights.shape)}"
+        raise BadSetting(f"attention= has shape {shapes}") from None
+
+
+def mix_values(args: tuple[Any, ...], given: dict[str, Any], weights: Weights) -> Tensor:
+    """Return the output of nn.MultiheadAttention for these weights: queries x batch x units."""
+    names = ("query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight", "in_proj_bias", "bias_k",
+             "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight", "out_proj_bias")  # fmt: skip
+    call = dict(zip(names, args, strict=False)) | given
+    separate = call.get("use_separate_proj_weight", False)
+    projection = call["v_proj_weight"] if separate else call["in_proj_weight"].chunk(3)[2]
+    bias = None if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)[2]
+    value = call["value"] if call["value"].dim() == 3 else call["value"][:, None]  # keys x batch x units
+    values = functional.linear(value, projection, bias)
+    if call["bias_v"] is not None:
+        values = torch.cat([values, call["bias_v"].expand(-1, values.shape[1], -1)])
+    if call["add_zero_attn"]:
+        values = torch.cat([values, torch.zeros_like(values[:1])])
+    heads = values.unflatten(-1, (call["num_heads"], -1)).permute(1, 2, 0, 3)  # batch x heads x keys x units
+    mixed = (weights @ heads).permute(2, 0, 1, 3).flatten(2)
+    return functional.linear(mixed, call["out_proj_weight"], call["out_proj_bias"])

@@ -3,17 +3,24 @@
 import json
 
 import pytest
+import torch
 from small_translations import TINY, write_corpus
 from typer.testing import CliRunner
 
 from attnscope.cli import app
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
+from attnscope.models import Positions
+from attnscope.models.encoder_decoder import PositionalCode
+from attnscope.probes.decomposition.components import CrossAttention
+from attnscope.probes.decomposition.trajectories import principal_axes
 from attnscope.studies import study
+from attnscope.studies.aitken2021.discrepancies import compare_terms
 from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.jobs import TrainingJob, run_training
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
+from attnscope.tasks import Sorting
 from attnscope.training import TrainingDiverged
 
 
@@ -55,8 +62,9 @@ def test_the_report_is_one_file_with_every_finding(reproduced):
 def test_two_findings_that_need_the_same_run_train_it_once(reproduced):
     store, _ = reproduced
     configs = [json.loads(path.read_text()) for path in store.glob("runs/*/config.json")]
-    # 17 distinct experiments with seeds 0 and 1; four optimisers with seeds 2 and 3, which the pilot has not seen
-    assert len(configs) == 2 * (17 + 4)
+    # 17 distinct experiments with seeds 0 and 1; four optimisers with seeds 2 and 3, which the pilot has not seen; ten
+    # arms on discrepancies with seeds 5 and 6
+    assert len(configs) == 2 * (17 + 4 + 10)
 
 
 @pytest.mark.slow
@@ -100,3 +108,28 @@ def test_a_failed_run_is_named_and_its_claims_are_undecided(tmp_path, monkeypatc
 
 def diverge(experiments, store):
     raise TrainingDiverged("the loss became nan")
+
+
+def test_a_single_frequency_is_a_circle_and_the_usual_spectrum_is_not():
+    """Footnote 4: what three axes hold of the positional code itself."""
+    spectrum, circle = (
+        principal_axes(PositionalCode(Positions(frequency=frequency), 50)(21)).explained.sum().item()
+        for frequency in (None, 0.15)
+    )
+    assert circle == pytest.approx(1)
+    assert spectrum == pytest.approx(0.699, abs=1e-3)
+
+
+def test_terms_that_favour_no_position_have_no_centred_share():
+    """μ·μ is constant over encoder steps and large, Δ·χ alone differs: all of the centred share is Δ·χ's."""
+    batch = next(Sorting(num_words=4, min_length=3, max_length=3).batches("test", 2))
+    nine = torch.zeros(3, 3, 2, 1, 4, 4)
+    nine[0, 0] = 50.0
+    nine[2, 1] = torch.randn(2, 1, 4, 4)
+    scores = nine.sum((0, 1))
+    own = CrossAttention(scores, scores.softmax(-1), batch.source_mask, batch.target_mask)
+    sums, distances, steps = compare_terms(nine, own)
+    assert sums.shares("all").absolute[0, 2, 1].item() == pytest.approx(1)
+    assert steps == 8
+    assert distances.argmin().item() == 7
+    assert distances[7].item() == pytest.approx(0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""A verdict follows the t-interval over seeds, and says so."""
+"""A verdict follows the tests over seeds, and says so."""
 
 import math
 
@@ -8,7 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnscope.studies.claims import always, at_least, at_most, estimate, more_than, no_lower, untested, welch
+from attnscope.studies.claims import (
+    UNIT,
+    SeedValues,
+    at_least,
+    at_most,
+    equivalent,
+    estimate,
+    exact,
+    more_than,
+    no_lower,
+    not_testable,
+    proportion,
+    untested,
+    welch,
+)
 from attnscope.studies.finding import Measurements, SeedMeasurements
 
 VALUES = [0.81, 0.84, 0.79, 0.86, 0.83]
@@ -68,8 +82,8 @@ def test_the_same_number_of_other_seeds_is_not_compared_seed_by_seed():
 
 
 def test_a_threshold_below_between_and_above_the_interval_gives_three_verdicts():
-    assert [at_least("x", VALUES, t).word for t in (0.5, 0.83, 0.99)] == ["holds", "undecided", "fails"]
-    assert [at_most("x", VALUES, t).word for t in (0.5, 0.83, 0.99)] == ["fails", "undecided", "holds"]
+    assert [at_least("x", VALUES, t).verdict for t in (0.5, 0.83, 0.99)] == ["holds", "undecided", "fails"]
+    assert [at_most("x", VALUES, t).verdict for t in (0.5, 0.83, 0.99)] == ["fails", "undecided", "holds"]
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8), st.floats(-1e3, 1e3))
@@ -124,20 +138,104 @@ def test_without_spread_the_interval_is_the_point():
     assert more_than("x", same, [0.05, 0.05]).holds is True
 
 
-def test_always_needs_every_seed():
-    assert always("x", [True, True, True]).holds is True
-    assert always("x", [False, False]).holds is False
-    mixed = always("x", [True, False, True])
-    assert (mixed.holds, mixed.evidence) == (None, "in 2 of 3 seeds")
-    assert always("x", []).holds is None
+# Proportions
 
 
-def test_always_takes_a_single_seed_and_says_that_it_is_one():
-    assert always("x", [True]).holds is True
-    assert always("x", [False]).holds is False
-    assert "n = 1" in always("x", [True]).evidence
+@pytest.mark.parametrize(("true", "n"), [(0, 5), (3, 5), (5, 5), (19, 20), (1, 3)])
+def test_a_proportion_has_the_interval_and_the_test_of_wilson(true, n):
+    flags = [True] * true + [False] * (n - true)
+    low, high = stats.binomtest(true, n).proportion_ci(method="wilson")
+    claim = proportion("x", flags)
+    assert (claim.estimate["low"], claim.estimate["high"]) == pytest.approx((low, high), abs=1e-12)
+    assert (claim.p[0] <= 0.025, claim.p[1] <= 0.025) == (low >= 0.5, high <= 0.5)
+
+
+def test_a_proportion_is_decided_with_mixed_outcomes():
+    assert proportion("x", [True] * 18 + [False] * 2).verdict == "holds"
+    assert proportion("x", [True] * 2 + [False] * 18).verdict == "fails"
+    mixed = proportion("x", [True] * 4 + [False])
+    assert mixed.verdict == "undecided"
+    assert mixed.evidence == "in 4 of 5 seeds (95 % interval 38% to 96%); claimed: in more than half"
+    assert mixed.why == "the interval contains 50%"
+
+
+@pytest.mark.parametrize("flags", [[], [True], [False]])
+def test_no_seed_and_one_seed_decide_no_proportion(flags):
+    assert proportion("x", flags).holds is None
+
+
+def test_what_is_not_random_is_decided_by_one_case():
+    assert exact("x", [True]).verdict == "holds"
+    assert exact("x", [True, False]).verdict == "fails"
+    assert exact("x", []).verdict == "undecided"
+
+
+# Equivalence
+
+
+def test_equivalence_is_two_one_sided_tests_at_five_percent():
+    values = np.array([0.02, -0.03, 0.05, 0.01, -0.02])
+    low, high = stats.t.interval(0.90, 4, loc=values.mean(), scale=stats.sem(values))
+    reach = max(abs(low), abs(high))
+    assert equivalent("x", values, 0.0, margin=1.001 * reach).verdict == "equivalent"
+    assert equivalent("x", values, 0.0, margin=0.999 * reach).verdict == "undecided"
+    assert equivalent("x", values, 5.0, margin=1.0).verdict == "fails"
+    assert equivalent("x", values, 0.0, margin=1.001 * reach).holds is True
+
+
+def test_equivalence_of_two_groups_is_taken_seed_by_seed():
+    values, others = [1.0, 5.0, 9.0], [1.01, 4.99, 9.0]
+    assert equivalent("x", values, others, margin=0.1).verdict == "equivalent"
+    assert equivalent("x", values, [9.0, 1.01, 4.99], margin=0.1).verdict == "undecided"
+
+
+# Ranges
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
+def test_an_interval_of_shares_stays_between_zero_and_one(values):
+    found = estimate(values, UNIT)
+    assert 0 <= found.low <= found.mean + 1e-12
+    assert found.mean - 1e-12 <= found.high <= 1
+
+
+def test_the_interval_of_a_correlation_is_that_of_fishers_z():
+    values = [0.90, 0.97, 0.95, 0.99]
+    found = estimate(values, (-1.0, 1.0))
+    error = stats.sem(values) / (1 - found.mean**2)
+    ends = np.tanh(np.arctanh(found.mean) + np.array([-1, 1]) * stats.t.ppf(0.975, 3) * error)
+    assert (found.low, found.high) == pytest.approx(tuple(ends))
+
+
+def test_the_range_decides_the_verdict_too():
+    """Nearly all correct: by the plain t-interval at least 0.98, but its upper end is above 1."""
+    values = [1.0, 1.0, 1.0, 1.0, 0.985]
+    assert estimate(values).high > 1
+    assert at_least("x", values, 0.98).verdict == "holds"
+    assert at_least("x", SeedValues(values, "AED", range(5), UNIT), 0.98).verdict == "undecided"
+
+
+@given(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=8), st.floats(0.05, 0.95))
+def test_a_threshold_inside_the_interval_is_never_decided(values, threshold):
+    claim = at_least("x", SeedValues(values, "x", range(len(values)), UNIT), threshold)
+    found = estimate(values, UNIT)
+    if found.low + 1e-9 < threshold < found.high - 1e-9:
+        assert claim.verdict == "undecided"
+
+
+def test_ranges_follow_the_names_of_quantities():
+    measured = Measurements({"AED": [{"word_accuracy": 0.9, "delta": 3.0}]}, {"*_accuracy": UNIT})
+    assert measured.values("AED", "word_accuracy").within == UNIT
+    assert measured.only("AED").values("AED", "word_accuracy").times(100).within == (0, 100)
+    assert measured.values("AED", "delta").within is None
+
+
+def test_a_claim_about_what_does_not_vary_is_not_testable():
+    claim = not_testable(at_least("x", VALUES, 0.5), "it is about corpora")
+    assert (claim.verdict, claim.holds, claim.why) == ("not testable", None, "it is about corpora")
+    assert claim.evidence == at_least("x", VALUES, 0.5).evidence
 
 
 def test_an_untested_claim_says_why():
     assert untested("x", "the corpus is not here").why == "the corpus is not here"
-    assert untested("x", "the corpus is not here").word == "undecided"
+    assert untested("x", "the corpus is not here").verdict == "undecided"

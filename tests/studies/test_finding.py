@@ -10,7 +10,7 @@ import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
 from attnscope.studies.bars import bar_values, draw_bars, one_key, panel, quantity_panel
-from attnscope.studies.claims import at_least, at_most, more_than, no_lower
+from attnscope.studies.claims import at_least, at_most, equivalent, more_than, no_lower, proportion
 from attnscope.studies.finding import Finding, Measurements, UnknownMeasurement
 
 
@@ -68,8 +68,12 @@ def test_claims_about_labels_are_those_about_their_values():
         "a", values(second, "f1"), values(first, "f1"), 2
     )
     assert MEASURED.no_lower("a", first, second, "f1", 2) == no_lower("a", values(first, "f1"), values(second, "f1"), 2)
-    assert MEASURED.always("a", first, "f1", lambda f1: f1 < 3).holds
-    assert MEASURED.always("a", first, "f1").word == "undecided"  # 0 and 2
+    assert MEASURED.equivalent("a", first, second, "f1", 2) == equivalent(
+        "a", values(first, "f1"), values(second, "f1"), 2
+    )
+    assert MEASURED.exact("a", first, "f1", lambda f1: f1 < 3).holds
+    assert MEASURED.proportion("a", first, "f1", lambda f1: f1 < 3) == proportion("a", [True] * len(MEASURED[first]))
+    assert MEASURED.proportion("a", first, "f1").verdict == "undecided"  # 0 and 2
 
 
 def test_what_was_not_measured_is_told_with_what_was():

@@ -67,7 +67,7 @@ def dependencies(module):
     while waiting:
         name = waiting.pop()
         path = jobs._source_of(name, module)
-        if path is not None and path not in found and not name.startswith(jobs.DRAWING):
+        if path is not None and path not in found and not name.startswith(jobs.NOT_MEASURING):
             found.add(path)
             waiting += [jobs._definer(*pair, module) for pair in jobs._code_and_imports(path, name)[1]]
     return {path.relative_to(jobs.PACKAGE).as_posix() for path in found}

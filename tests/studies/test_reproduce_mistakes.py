@@ -18,7 +18,7 @@ from attnscope.report import write_report
 from attnscope.studies.claims import at_least
 from attnscope.studies.finding import Finding, Profile, Study
 from attnscope.studies.reproduce import FindingError, reproduce
-from attnscope.studies.result import Result
+from attnscope.studies.result import Result, load_results, verify
 from attnscope.tasks import OneToOne
 from attnscope.training import TrainingSettings
 
@@ -90,7 +90,7 @@ def test_a_finding_that_cannot_be_judged_is_named_when_the_others_are_written(ou
 
 def test_a_finding_without_a_picture_is_judged_and_reported(outcome, tmp_path):
     (result,) = outcome(replace(RIGHT, draw=None, measure=measure_without_picture))
-    assert [claim.word for claim in result.claims] == ["undecided"]
+    assert [claim.verdict for claim in result.claims] == ["undecided"]
     assert result.figure is None
     assert result.display_figure() is None
     page = write_report([result], Result.display_figure, tmp_path / "report.html").read_text(encoding="utf-8")
@@ -202,9 +202,91 @@ def test_the_command_line_says_why_runs_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "STUDY", own)
     words = ["reproduce", STUDY.name, "--workers", "0", "--store", str(tmp_path)]
     shown = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert shown.exit_code == 0
+    assert shown.exit_code == 1
     said = " ".join(shown.output.split())
     assert "Runs failed: small, seed 0: ValueError: the attention has no such head" in said
+    assert f"runs failed of {STUDY.name}/right" in " ".join(shown.stderr.split())
+
+
+# What is kept --------------------------------------------------------------------------------------------------------
+
+
+def measure_unless_seed_1(run):
+    if run.experiment.seed == 1:
+        raise ValueError("the disk is gone")
+    return {"moved": 1.0, "picture": [1.0]}
+
+
+def stored(folder, ending=".json"):
+    return Result.read(Path(folder, "results", STUDY.name, f"right{ending}"))
+
+
+@pytest.fixture
+def with_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
+
+    def reproduced(seeds, measure=measure, profile="quick"):
+        profiles = {"quick": Profile("quick", seeds=1), "paper": Profile("paper", seeds=1)}
+        own = replace(STUDY, findings=(replace(RIGHT, measure=measure),), profiles=profiles)
+        monkeypatch.setattr(sys.modules[__name__], "STUDY", own)
+        (result,) = reproduce(own, own.findings, profile, seeds, tmp_path, LocalEngine(0))
+        return result
+
+    return reproduced
+
+
+def test_a_result_with_failed_runs_is_written_beside_the_earlier_good_one(with_seeds, tmp_path):
+    good = with_seeds(2)
+    partial = with_seeds(2, measure_unless_seed_1)
+    assert stored(tmp_path) == good
+    assert stored(tmp_path, ".partial.json") == partial
+    assert partial.notes[-2:] == [
+        "Runs failed: small, seed 1: ValueError: the disk is gone (test_reproduce_mistakes.py, line "
+        f"{measure_unless_seed_1.__code__.co_firstlineno + 2})",
+        "A better result is kept, right.json: runs failed; this one is right.partial.json",
+    ]
+    assert verify(tmp_path) == []
+    assert load_results(tmp_path) == [good], "a report is made of the good one"
+
+
+def test_a_result_of_fewer_seeds_does_not_replace_one_of_more(with_seeds, tmp_path):
+    good = with_seeds(3)
+    assert with_seeds(2).notes[-1] == (
+        "A better result is kept, right.json: it has 3 seeds of the profile quick; this one is right.partial.json"
+    )
+    assert stored(tmp_path) == good
+    assert len(stored(tmp_path, ".partial.json").seeds) == 2
+    with_seeds(4)
+    assert len(stored(tmp_path).seeds) == 4, "more seeds replace fewer"
+    with_seeds(1, profile="paper")
+    assert stored(tmp_path).profile == "paper", "the profile paper replaces quick"
+    with_seeds(5)
+    assert stored(tmp_path).profile == "paper"
+
+
+def test_where_there_is_no_good_result_a_partial_one_is_in_its_place_until_runs_succeed(with_seeds, tmp_path):
+    assert with_seeds(2, measure_unless_seed_1).failed
+    assert stored(tmp_path).failed
+    assert not with_seeds(2).failed
+    assert not stored(tmp_path).failed
+
+
+def test_all_studies_are_run_where_one_fails(monkeypatch, tmp_path):
+    import attnscope
+
+    done = []
+
+    def run(study, *rest):
+        done.append(study.name)
+        if study.name == "snell2021":
+            raise FindingError("the claims of snell2021/fig3 could not be judged")
+        return []
+
+    monkeypatch.setattr(studies, "STUDIES", studies.STUDIES[:4])
+    monkeypatch.setattr("attnscope.studies.reproduce.reproduce", run)
+    with pytest.raises(FindingError, match="snell2021/fig3"):
+        attnscope.reproduce("all", store=tmp_path)
+    assert done == ["aitken2021", "snell2021", "baan2019", "tutek2020"]
 
 
 def test_a_long_note_keeps_its_beginning_and_its_reason():

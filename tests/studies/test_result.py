@@ -1,10 +1,12 @@
 """A result file can be read again, and a wrong one says which file and which field."""
 
+import hashlib
 import json
 import math
 import platform
 import socket
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,16 @@ from attnscope.files import Malformed
 from attnscope.report import write_report
 from attnscope.studies import result as module
 from attnscope.studies.claims import at_least, untested
-from attnscope.studies.result import Result, labels_of, load_results, problems, provenance, row, verify
+from attnscope.studies.result import (
+    Result,
+    labels_of,
+    load_results,
+    not_recomputable,
+    problems,
+    provenance,
+    row,
+    verify,
+)
 
 
 @pytest.fixture
@@ -58,11 +69,12 @@ def test_what_is_written_can_be_read_again(result, tmp_path):
 
 def test_the_file_holds_exactly_the_agreed_fields(plain):
     assert list(plain) == [
-        "finding", "study", "title", "section", "profile", "seeds", "settings", "table", "claims", "notes", "seconds",
-        "machine", "versions", "commit", "figure", "by_seed",
+        "schema", "digest", "finding", "study", "title", "section", "profile", "seeds", "settings", "table", "claims",
+        "notes", "seconds", "machine", "versions", "commit", "figure", "by_seed", "counts",
     ]  # fmt: skip
-    assert set(plain["table"][0]) == {"task", "model", "published", "published_text", "mean", "sd", "n"}
-    assert set(plain["claims"][0]) == {"text", "holds", "evidence", "why"}
+    statistics = {"mean", "sd", "n", "low", "high", "values", "within"}
+    assert set(plain["table"][0]) == {"task", "model", "published", "published_text"} | statistics
+    assert set(plain["claims"][0]) == {"text", "verdict", "evidence", "why", "test", "estimate", "p"}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,9 @@ def test_the_file_holds_exactly_the_agreed_fields(plain):
     [
         ("seeds", "five", "field 'seeds' should be a list of whole numbers, but is 'five'"),
         ("seeds", [True], "field 'seeds' should be a list of whole numbers"),
-        ("seconds", "long", "field 'seconds' should be a finite number, but is 'long'"),
+        ("seconds", "long", "field 'seconds' should be a number that is not negative, but is 'long'"),
+        ("seconds", -12.5, "field 'seconds' should be a number that is not negative, but is -12.5"),
+        ("schema", 3, "field 'schema' should be 2"),
         ("finding", "../fig5a", "field 'finding' should be a name"),
         ("study", 5, "field 'study' should be a name"),
         ("notes", [1], "field 'notes' should be a list of texts"),
@@ -81,7 +95,7 @@ def test_the_file_holds_exactly_the_agreed_fields(plain):
         ("table", None, "field 'table' should be a list"),
         ("table", [3], "table row 1, should be a dictionary, but is 3"),
         ("claims", ["x"], "claim 1, should be a dictionary, but is 'x'"),
-        ("colour", "red", "field 'colour' is unknown; the fields are finding"),
+        ("colour", "red", "field 'colour' is unknown; the fields are schema"),
     ],
 )
 def test_a_wrong_field_is_named(plain, field, value, said):
@@ -112,8 +126,10 @@ def test_a_wrong_row_is_named(plain, change, said):
 
 
 def test_a_wrong_claim_is_named(plain):
-    plain["claims"][1]["holds"] = "yes"
-    assert problems(plain) == ["claim 2, field 'holds' should be true, false or null, but is 'yes'"]
+    plain["claims"][1]["verdict"] = "yes"
+    assert problems(plain) == [
+        "claim 2, field 'verdict' should be one of holds, fails, equivalent, undecided, not testable, but is 'yes'"
+    ]
 
 
 def test_an_undecided_claim_must_say_why(plain):
@@ -128,9 +144,115 @@ def test_a_malformed_result_is_not_written(result, tmp_path):
     assert list(tmp_path.rglob("*.json")) == []
 
 
+# Recomputed from the seeds -------------------------------------------------------------------------------------------
+
+
+def sealed_again(path: Path, change) -> None:
+    """Change a file as someone would who also computes its digest again."""
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    change(plain)
+    text = json.dumps(plain | {"digest": ""}, indent=1, ensure_ascii=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(text.replace('"digest": ""', f'"digest": "{digest}"', 1), encoding="utf-8")
+
+
+def changed(*keys, value):
+    """A change of one field, however deep."""
+
+    def change(plain):
+        for key in keys[:-1]:
+            plain = plain[key]
+        plain[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (changed("table", 0, "mean", value=0.95), "table row 1, field 'mean' is 0.95, but its seeds give 0.85"),
+        (changed("table", 0, "sd", value=0.01), "table row 1, field 'sd' is 0.01"),
+        (changed("table", 0, "n", value=5), "table row 1, field 'n' is 5, but its seeds give 3"),
+        (changed("table", 0, "low", value=0.8), "table row 1, field 'low' is 0.8"),
+        (changed("table", 0, "values", 2, value=0.95), "table row 1, field 'mean' is 0.85"),
+        (
+            changed("claims", 0, "verdict", value="fails"),
+            "claim 1, field 'verdict' is 'fails', but its seeds give 'holds'",
+        ),
+        (changed("claims", 1, "verdict", value="holds"), "claim 2, field 'verdict' is 'holds'"),
+        (changed("claims", 0, "test", "threshold", value=0.95), "claim 1, field 'verdict' is 'holds'"),
+        (changed("claims", 0, "estimate", "high", value=1.0), "claim 1, field 'estimate'"),
+        (changed("claims", 0, "p", value=[1.0, 0.0]), "claim 1, field 'p'"),
+        (changed("claims", 0, "test", value=None), "claim 1, field 'test' is None"),
+        (changed("counts", "holds", value=2), "counts, field 'holds' is 2, but its seeds give 1"),
+        (changed("seconds", value=-12.5), "field 'seconds' should be a number that is not negative, but is -12.5"),
+        (changed("seconds", value=99.0), "field 'seconds' is 99.0, but its seeds give 12.5"),
+        (changed("by_seed", 0, "seed", value=7), "by_seed, seeds 7 are not in 'seeds'"),
+    ],
+)
+def test_verify_recomputes_what_follows_from_the_seeds(with_seeds, tmp_path, change, said):
+    path = with_seeds.write(tmp_path)
+    sealed_again(path, lambda plain: None)
+    assert verify(tmp_path) == []
+    sealed_again(path, change)
+    problems_found = verify(tmp_path)
+    assert any(line.startswith(f"aitken2021/fig5a.json: {said}") for line in problems_found), problems_found
+    assert not any("digest" in line for line in problems_found)
+
+
+@pytest.fixture
+def with_seeds(result) -> Result:
+    record = {"label": "AED", "values": {"share": 0.8}, "seconds": 6.25, "commit": None, "device": "cpu"}
+    return replace(result, by_seed=[{**record, "seed": 0}, {**record, "seed": 1}])
+
+
+def test_any_other_digit_anywhere_is_found(with_seeds, tmp_path):
+    """One digit after the other is replaced, those of the digest, of texts and of names included."""
+    path = with_seeds.write(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    digits = [place for place, letter in enumerate(text) if letter.isdigit()]
+    assert len(digits) > 300
+    for place in digits:
+        other = str((int(text[place]) + 1) % 10)
+        path.write_text(text[:place] + other + text[place + 1 :], encoding="utf-8")
+        assert verify(tmp_path) != [], text[place - 20 : place + 20]
+        with pytest.raises(Malformed):
+            Result.read(path)
+    path.write_text(text, encoding="utf-8")
+    assert verify(tmp_path) == []
+
+
+def test_a_digit_that_makes_no_other_number_is_found(result, tmp_path):
+    """Both spellings are the same double."""
+    assert float("0.30000000000000004") == float("0.30000000000000005")
+    path = replace(result, settings={"rate": 0.1 + 0.2}).write(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace("0.30000000000000004", "0.30000000000000005"))
+    assert verify(tmp_path) == [
+        "aitken2021/fig5a.json: field 'digest' does not match: the file was changed since it was written"
+    ]
+
+
+def test_results_of_the_first_schema_are_read_and_counted_as_not_recomputable(plain, tmp_path):
+    old = {name: value for name, value in plain.items() if name not in ("schema", "digest", "counts")}
+    statistics = ("low", "high", "values", "within")
+    old["table"] = [{name: value for name, value in line.items() if name not in statistics} for line in plain["table"]]
+    old["claims"] = [{"text": "x", "holds": True, "evidence": "1 ± 0", "why": ""}]
+    path = tmp_path / "aitken2021" / "fig5a.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(old), encoding="utf-8")
+    assert verify(tmp_path) == []
+    assert not_recomputable(tmp_path) == ["aitken2021/fig5a.json"]
+    assert Result.read(path).claims[0].verdict == "holds"
+    shown = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "1 not recomputable" in shown.output
+    with pytest.raises(AttnscopeError, match="earlier schema"):
+        Result.read(path).write(tmp_path)
+
+
 def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
     result.write(tmp_path)
-    (tmp_path / "aitken2021" / "fig9.json").write_text(json.dumps(plain))
+    (tmp_path / "aitken2021" / "fig9.json").write_text(json.dumps(plain))  # without a digest, but first: elsewhere
     (tmp_path / "aitken2021" / "half.json").write_text('{"finding": ')
     (tmp_path / "aitken2021" / "list.json").write_text("[]")
     said = verify(tmp_path)
@@ -181,8 +303,9 @@ def test_a_row_holds_mean_and_sample_deviation():
 
 
 def test_a_row_of_one_seed_has_no_deviation_and_a_row_of_none_no_mean():
-    assert row(values=[0.2]) == {"published": None, "mean": 0.2, "sd": None, "n": 1}
-    assert row(values=[math.nan]) == {"published": None, "mean": None, "sd": None, "n": 0}
+    none = {"published": None, "sd": None, "low": None, "high": None, "within": None}
+    assert row(values=[0.2]) == none | {"mean": 0.2, "n": 1, "values": [0.2]}
+    assert row(values=[math.nan]) == none | {"mean": None, "n": 0, "values": [None]}
 
 
 def test_provenance_names_machine_and_versions_but_no_host_and_no_path():

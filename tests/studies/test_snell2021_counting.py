@@ -114,7 +114,7 @@ def results(made_up, tmp_path_factory):
 
 
 def verdicts(result):
-    return {claim.text: claim.word for claim in result.claims}
+    return {claim.text: claim.verdict for claim in result.claims}
 
 
 def numbers(result, **labels):

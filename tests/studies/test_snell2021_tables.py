@@ -12,8 +12,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models import PRESETS, ClassifierSettings
-from attnscope.probes.agreement import Agreement, AgreementAccumulator
-from attnscope.probes.learning_curve import classification_checkpoints
+from attnscope.probes.agreement import Agreement, AgreementAccumulator, classification_checkpoints
 from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import attention_scores
@@ -33,17 +32,20 @@ from attnscope.studies.snell2021.agreements import (
 )
 from attnscope.studies.snell2021.experiments import FIRST_SEEDS, PAPER, PROFILES, SampleSettings, TextSizes, case
 from attnscope.studies.snell2021.fig2 import FIG2
-from attnscope.studies.snell2021.layouts import AUTHOR, FOUR, PAIRS, draw
 from attnscope.studies.snell2021.tables import (
     A9_SMS,
+    AUTHOR,
     BLEU,
     CLOSE,
     FIVE,
+    FOUR,
     KENDALL,
     LOGISTIC,
+    PAIRS,
     TABLES,
     TWO,
     bleu_of_multi30k,
+    draw,
 )
 from attnscope.tasks import CORPORA, END, Classification, Splits, Translation, Words
 from attnscope.training import evaluate

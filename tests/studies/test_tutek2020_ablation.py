@@ -17,7 +17,7 @@ from attnscope.probes.saliency import gradient_times_input
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
-from attnscope.studies.tutek2020 import ablation, plausible, table1
+from attnscope.studies.tutek2020 import ablation, plausible, reduction, table1
 from attnscope.studies.tutek2020.ablation import (
     ABLATION,
     CONICITY,
@@ -33,12 +33,13 @@ from attnscope.studies.tutek2020.ablation import (
 from attnscope.studies.tutek2020.experiments import ATTENTIONS, BASE, DELTAS, ETAS, MLM, TEXTS, TYING, ModelLabel, Sizes
 from attnscope.studies.tutek2020.faithfulness import log_odds
 from attnscope.studies.tutek2020.plausible import ANNOTATED, CHANCE, MEASURES, PLAUSIBLE
+from attnscope.studies.tutek2020.reduction import MEAN, REDUCTION, STRONGEST, SUM, ReductionLabel
 from attnscope.tasks import SPECIALS
 from attnscope.training import Tying
 from attnscope.training.evaluation import decide
 from tasks.small_corpora import write_jsonl
 
-FINDINGS = (ABLATION, PLAUSIBLE)
+FINDINGS = (ABLATION, PLAUSIBLE, REDUCTION)
 TINY = Sizes(
     "tiny", seeds=2, corpora=("sst",), input_size=4, epochs={"sst": 1}, num_permutations=3, num_words=10,
     num_clusters=5, max_vectors=100, max_texts=10, layers=(1,),
@@ -314,7 +315,7 @@ def test_weights_in_use_are_those_of_the_profile_paper(monkeypatch, delta, publi
 
 
 def verdicts(claims, *parts):
-    return [claim.word for claim in claims if all(part in claim.text for part in parts)]
+    return [claim.verdict for claim in claims if all(part in claim.text for part in parts)]
 
 
 def test_what_rises_with_the_weight_is_a_claim_that_holds():
@@ -370,14 +371,13 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 # What is drawn -------------------------------------------------------------------------------------------------------
 
 
-def test_a_picture_of_the_ablation_has_a_row_for_every_corpus_and_a_ring_around_what_is_chosen():
+def test_a_picture_of_the_ablation_has_a_panel_for_every_corpus_and_a_ring_around_what_is_chosen():
     plain = grid(BEST_AT).by_label
     marked = {which._replace(corpus=YELP): [seed | {"agreement": 0.3} for seed in plain[which]] for which in plain}
-    axes = ABLATION.draw(ablation.figure(Measurements({**plain, **marked}))).axes
-    assert len(axes) == 2 * 4
-    assert [ax.get_title() for ax in axes[::4]] == ["sst", YELP]
-    assert [ax.axison for ax in axes[3::4]] == [False, True]  # agreement only where people marked words
-    rings = [line.get_xdata()[0] for line in axes[0].lines if line.get_markersize() == 9]
+    figures = ABLATION.draw(ablation.figure(Measurements({**plain, **marked})))
+    titles = [[ax.get_title() for ax in figure.axes] for figure in figures]
+    assert titles == [["sst", YELP], ["sst", YELP], ["sst", YELP], [YELP]]  # agreement only where people marked words
+    rings = [line.get_xdata()[0] for line in figures[0].axes[0].lines if line.get_markersize() == 9]
     assert sorted(rings) == [0.3, 0.3, 20.0, 20.0]
 
 
@@ -390,3 +390,32 @@ def test_a_picture_of_plausibility_has_a_bar_for_every_model_and_chance():
 def test_a_label_is_what_it_is_called_in_results():
     assert str(RegulariserLabel("sst", "dot", NOT_SQUARED, 30.0)) == "sst, dot, tying, not squared, weight 30"
     assert str(RegulariserLabel("sst", "dot", BASE, 0.0)) == "sst, dot, base, weight 0"
+
+
+# The reduction of the loss -------------------------------------------------------------------------------------------
+
+
+def summed(model, weight, validation, permuted=10.0):
+    label = ReductionLabel("sst", "additive", model, SUM, weight)
+    numbers = {"f1": validation, "validation_f1": validation, "uniform": permuted, "permuted": permuted}
+    return {label: [numbers, {name: value + 0.1 for name, value in numbers.items()}]}
+
+
+def test_the_strongest_weight_within_two_points_of_base_is_chosen_by_validation():
+    base = summed(BASE, 0.0, 80.0)
+    measured = Measurements(
+        {**base, **summed(TYING, 1.0, 80.5), **summed(TYING, 10.0, 78.5), **summed(TYING, 30.0, 70.0)}
+    )
+    found = reduction.chosen(measured, "sst", "additive", TYING)
+    assert {how: label.weight for how, label in found.items()} == {reduction.BEST: 1.0, STRONGEST: 10.0}
+    too_costly = Measurements({**base, **summed(TYING, 1.0, 70.0)})
+    assert STRONGEST not in reduction.chosen(too_costly, "sst", "additive", TYING)
+
+
+def test_summed_models_differ_from_those_of_table_1_in_their_loss_only():
+    cases = reduction.experiments(TINY)
+    for label, case in cases.items():
+        (trained,) = case.runs.values()
+        reference = table1.experiments(TINY)[ModelLabel(label.corpus, label.attention, label.model)].runs["model"]
+        assert replace(trained, objective=reference.objective) == reference
+        assert (trained == reference) == (label.reduction == MEAN)

@@ -300,7 +300,7 @@ def adversaries(slopes, jsds=(0.1, 0.5), seeds=3):
 
 
 def words_of(claims, *parts):
-    return [claim.word for claim in claims if all(part in claim.text for part in parts)]
+    return [claim.verdict for claim in claims if all(part in claim.text for part in parts)]
 
 
 def test_harder_to_find_means_more_tvd_at_equal_jsd():
@@ -363,13 +363,13 @@ def test_a_model_caught_by_every_test_is_flagged_beside_base_and_by_itself():
     assert words_of(claims, "beside base, deceptive is flagged") == ["holds"] * len(TESTS)
     assert words_of(claims, "by itself, deceptive is flagged") == ["holds"] * 6
     assert words_of(claims, "by itself, base is not flagged") == ["holds"] * 6
-    assert [claim.word for claim in claims[:3]] == ["holds"] * 3
+    assert [claim.verdict for claim in claims[:3]] == ["holds", "equivalent", "holds"]
 
 
 def test_a_model_that_passes_as_base_does_is_not_flagged():
     claims = deceptive.claims(measured_as({BASE: {}, DECEPTIVE: {"mass": 0.3, "f1": 75.0, "f1_lost": 1.0}}))
     assert words_of(claims, "deceptive is flagged") == ["fails"] * (len(TESTS) + 6)
-    assert [claim.word for claim in claims[:3]] == ["fails"] * 3
+    assert [claim.verdict for claim in claims[:3]] == ["fails"] * 3
 
 
 def test_flags_are_counted_over_seeds():

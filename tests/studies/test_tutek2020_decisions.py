@@ -15,7 +15,7 @@ from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.models.attention import uniform
-from attnscope.probes.entropy import relative_entropy
+from attnscope.probes.divergences import relative_entropy
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
@@ -267,7 +267,7 @@ def measured_as(**changes):
 
 
 def verdicts(claims, *parts):
-    return [claim.word for claim in claims if all(part in claim.text for part in parts)]
+    return [claim.verdict for claim in claims if all(part in claim.text for part in parts)]
 
 
 def test_more_fragile_means_a_larger_loss():
@@ -284,7 +284,7 @@ def test_similar_f1_is_at_most_two_points_lower():
     assert verdicts(claims, "F1 of mlm") == ["fails"] * 4
 
 
-@pytest.mark.parametrize(("f1", "word"), [(84.2, "holds"), (85.6, "holds"), (86.0, "fails"), (82.0, "fails")])
+@pytest.mark.parametrize(("f1", "word"), [(84.2, "equivalent"), (85.6, "equivalent"), (86.0, "fails"), (82.0, "fails")])
 def test_f1_as_published_has_two_sides(f1, word):
     claims = table1.claims(measured_as(base={"f1": f1}))
     assert verdicts(claims, "sst, additive: F1 of base is within 1.5 points of 84.2") == [word]
@@ -296,11 +296,15 @@ def test_a_smaller_network_than_the_papers_is_not_held_to_its_f1():
     assert [claim.evidence for claim in within] == ["not tested"] * 4
 
 
-def test_longer_texts_are_more_fragile_by_kendalls_tau():
+def test_whether_longer_texts_are_more_fragile_is_not_testable_with_a_few_corpora():
     rising = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 14.0}})
     falling = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 1.0}})
-    assert verdicts(table1.claims(rising), "where texts are longer") == ["holds", "holds"]
-    assert verdicts(table1.claims(falling), "where texts are longer") == ["fails", "fails"]
+    taus = [
+        [claim.estimate["mean"] for claim in table1.claims(measured) if "where texts are longer" in claim.text]
+        for measured in (rising, falling)
+    ]
+    assert taus == [[1, 1], [-1, -1]], "the correlations are shown"
+    assert verdicts(table1.claims(rising), "where texts are longer") == ["not testable"] * 2
     one = Measurements({which: rising[which] for which in rising if which.corpus == "sst"})
     assert verdicts(table1.claims(one), "where texts are longer") == ["undecided", "undecided"]
 
@@ -318,14 +322,14 @@ def test_more_layers_are_more_robust_where_less_is_lost():
         for model, (layers, loss) in product(table6.MODELS, losses.items())
     }
     claims = table6.claims(Measurements(found))
-    assert [claim.word for claim in claims] == ["holds", "fails"]
+    assert [claim.verdict for claim in claims] == ["holds", "fails"]
     assert "with 2 layers" in claims[0].text
 
 
 def test_uniform_means_nearly_the_entropy_of_uniform_attention():
     seeds = {"default": said(entropy=0.99, permuted=0.2, uniform=1.4), "normal": said(entropy=0.6)}
     claims = appendix_c.claims(Measurements({QueryLabel("sst", start): [one] * 3 for start, one in seeds.items()}))
-    assert [claim.word for claim in claims] == ["holds", "holds", "fails", "holds"]
+    assert [claim.verdict for claim in claims] == ["holds", "holds", "fails", "holds"]
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)

@@ -82,7 +82,7 @@ def test_claims_compare_with_base_and_fail_where_base_is_higher():
 
     seeds_of = {BASE: seeds(3.0), RESIDUAL: seeds(5.0), TYING: seeds(2.0), MLM: []}
     measured = Measurements({table2.AdditiveLabel("sst", model): found for model, found in seeds_of.items()})
-    words = {verdict.text.split("states of ")[1].split()[0]: verdict.word for verdict in table2.claims(measured)}
+    words = {verdict.text.split("states of ")[1].split()[0]: verdict.verdict for verdict in table2.claims(measured)}
     assert words == {"residual": "holds", "tying": "fails", "mlm": "undecided"}
 
 

@@ -29,10 +29,13 @@ def results_of(study: Study, store: Path) -> dict[str, Result]:
 
 
 def check(finding: Finding, result: Result) -> None:
-    """A file of the known format, without failed runs, and a picture."""
+    """A file of the known format, without failed runs, and one picture or several."""
     assert problems(result.to_json()) == []
     assert not [note for note in result.notes if "Runs failed" in note], result.notes
-    assert finding.draw(result.figure).axes, finding.name
+    drawn = finding.draw(result.figure)
+    figures = drawn if isinstance(drawn, Sequence) else [drawn]
+    assert figures, finding.name
+    assert all(figure.axes for figure in figures), finding.name
 
 
 def check_without_runs(finding: Finding, sizes: Profile) -> None:

@@ -6,24 +6,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import BadSetting, described, require
 
 if TYPE_CHECKING:
     from attnscope.studies.finding import Study
 
-STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020"]  # listed and reported in this order
+STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020", "transformers"]  # listed and reported in this order
 
 
 def study(name: str) -> "Study":
     """Return a study by name: a folder here, or a module of one's own, also in the current folder, that has a STUDY.
 
     It is imported only now, and listed from now on. Worker processes find it in the same way.
+
+    Args:
+        name: Such as "aitken2021", or the name of a module.
     """
     here = str(Path.cwd())
     if here not in sys.path and any(path.is_file() for path in (Path(f"{name}.py"), Path(name, "__init__.py"))):
         sys.path.insert(0, here)
     module = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
-    found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
+    try:
+        found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
+    except Exception as error:  # whatever a module of one's own meets
+        raise BadSetting(f"the study {name} cannot be imported: {described(error)}") from error
     if found is None:
         raise BadSetting(
             f"there is no study {name!r}; choose one of {', '.join(STUDIES)}, or name a module of yours, one that "

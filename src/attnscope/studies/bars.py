@@ -21,6 +21,7 @@ class BarValues(TypedDict):
     published: float | None
 
 
+MAX_WIDTH = 13.4  # inches: at the width of a page its texts are still legible
 Panel = Mapping[str, Mapping[str, BarValues]]  # by group of bars, and bar
 SeedTable = Mapping[str, Mapping[str, Sequence[float | None]]]  # by label and quantity: `Measurements.seed_values`
 
@@ -85,7 +86,7 @@ def draw_bars(content: Panel, ax: Axes, ylabel: str, dots: bool = False) -> None
 def draw_panels(by_name: Mapping[str, Panel]) -> Figure:
     """Draw panels one above another, as wide as their groups need."""
     groups = max((len(content) for content in by_name.values()), default=1)
-    picture, axes = plots.panels(len(by_name), 1, size=(2.6 + 1.3 * max(groups, 3), 3.3))
+    picture, axes = plots.panels(len(by_name), 1, size=(min(2.6 + 1.3 * max(groups, 3), MAX_WIDTH), 3.3))
     for ax, (name, content) in zip(axes, by_name.items(), strict=True):
         draw_bars(content, ax, name)
     return picture

@@ -1,119 +1,255 @@
-"""Does a claim hold in our runs? By the 95 % interval over seeds it holds, fails, or is undecided."""
+"""Does a claim hold in our runs? It holds, fails, is equivalent or undecided, by tests over seeds at 5 %.
+
+A claim keeps the numbers of each seed and what they are compared with (`ClaimTest`), so that its verdict can be
+recomputed. Means of bounded quantities have intervals inside their range: the t-interval of the logit of the mean,
+which for correlations is Fisher's z. Proportions of seeds have Wilson's interval.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import expit, logit, ndtr, stdtr, stdtrit
 
 CONFIDENCE = 0.95
+LEVEL = (1 - CONFIDENCE) / 2  # of each of the two one-sided tests of a claim: that it holds, that it fails
+MAJORITY = 0.5  # a claim about single networks holds if it is true of more than this share of them
+VERDICTS = ("holds", "fails", "equivalent", "undecided", "not testable")
+Kind = Literal["at least", "at most", "more than", "equal", "proportion", "exact", "none"]
 Number = float | int
 Values = np.ndarray | Sequence[Any]
+Range = tuple[float, float]  # the smallest and the largest value that a quantity can have
+UNIT, COSINE = (0.0, 1.0), (-1.0, 1.0)  # ranges of shares and of correlations
+Tails = tuple[float, float]  # one-sided p-values: small if the claim holds, small if it fails
+
+
+# What is judged ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """The numbers of each seed that a claim is judged by, and what they are compared with.
+
+    Attributes:
+        kind: How they are compared.
+        values: One number per seed; None where it is not finite.
+        threshold: What the mean, or its difference from that of `others`, is compared with.
+        others: The numbers that `values` are compared with, each times `factor`.
+        factor: See `others`.
+        margin: Of an equivalence: the largest difference that counts as none.
+        within: The range of the mean, or of the difference.
+        unpaired: Why the difference is not taken seed by seed; empty if it is.
+        testable: Whether what varies between `values` is what the claim is about.
+    """
+
+    kind: Kind
+    values: tuple[float | None, ...] = ()
+    threshold: float = 0.0
+    others: tuple[float | None, ...] | None = None
+    factor: float = 1.0
+    margin: float = 0.0
+    within: Range | None = None
+    unpaired: str = ""
+    testable: bool = True
+
+    def estimate(self) -> Estimate:
+        """Return the mean, share or difference that is compared with the threshold."""
+        if self.kind == "proportion":
+            return Proportion.of(self.values)
+        if self.others is None:
+            return estimate(self.values, self.within)
+        ours, theirs = _array(self.values), self.factor * _array(self.others)
+        return welch(ours, theirs, self.within) if self.unpaired else estimate(ours - theirs, self.within)
+
+    def tails(self) -> Tails:
+        """Return the p-values of the two one-sided tests, that the claim holds and that it fails."""
+        if self.kind == "none" or not self.testable:
+            return 1.0, 1.0
+        if self.kind == "exact":
+            return (0.0, 1.0) if self.values and all(self.values) else (1.0, float(not self.values))
+        found = self.estimate()
+        if self.kind == "equal":
+            low, high = found.sides(self.threshold - self.margin), found.sides(self.threshold + self.margin)
+            return max(low[0], high[1]) / 2, min(low[1], high[0])  # halved: both at 5 %
+        above, below = found.sides(self.threshold)
+        met = found.error == 0 and found.mean == self.threshold  # exactly, in every seed
+        if self.kind == "at least":
+            return 0.0 if met else above, below
+        if self.kind == "at most":
+            return 0.0 if met else below, above
+        return above, 0.0 if met else below
+
+    def decide(self) -> str:
+        """Return the verdict, one of `VERDICTS`, by one-sided tests at 2.5 %; an equivalence by two at 5 %."""
+        p_holds, p_fails = self.tails()
+        if not self.testable:
+            return "not testable"
+        if p_holds <= LEVEL:
+            return "equivalent" if self.kind == "equal" else "holds"
+        return "fails" if p_fails <= LEVEL else "undecided"
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim, whether it holds (None: undecided), the numbers as evidence, and why it is undecided."""
+    """A claim, its verdict, the numbers as evidence, and why it is not decided.
+
+    Attributes:
+        text: The claim.
+        verdict: One of `VERDICTS`.
+        evidence: The numbers in words.
+        why: Why it is neither decided nor equivalent; empty if it is.
+        test: What it was judged by; None in results of an earlier schema.
+        estimate: Mean, sd, n and the ends of the interval of what was tested.
+        p: The p-values of `ClaimTest.tails`.
+    """
 
     text: str
-    holds: bool | None
+    verdict: str
     evidence: str
     why: str = ""
+    test: ClaimTest | None = None
+    estimate: dict[str, float | None] | None = None
+    p: Tails | None = None
 
     @property
-    def word(self) -> str:
-        return {True: "holds", False: "fails", None: "undecided"}[self.holds]
+    def holds(self) -> bool | None:
+        """Whether it holds; None if that is not decided."""
+        return {"holds": True, "equivalent": True, "fails": False}.get(self.verdict)
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> ClaimVerdict:
+        """Return the claim of a result file, of this schema or of the first."""
+        if "verdict" not in plain:
+            word = {True: "holds", False: "fails", None: "undecided"}[plain["holds"]]
+            word = "not testable" if plain["why"].startswith("not testable") else word
+            return cls(**{name: value for name, value in plain.items() if name != "holds"}, verdict=word)
+        test = plain.get("test")
+        lists = {name: tuple(value) for name, value in (test or {}).items() if isinstance(value, list)}
+        return cls(**{**plain, "test": test and ClaimTest(**{**test, **lists}), "p": plain["p"] and tuple(plain["p"])})
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and the ends of its 95 % t-interval; NaN where there are too few seeds."""
+def judge(text: str, test: ClaimTest, claimed: str = "") -> ClaimVerdict:
+    """Return the verdict of a test over seeds; `claimed` ends the sentence of evidence."""
+    found, verdict = test.estimate(), test.decide()
+    why = found.indecision(test) if verdict == "undecided" else ""
+    evidence = _against(test) + str(found) + (f"; claimed: {claimed}" if claimed else "")
+    return ClaimVerdict(text, verdict, evidence, why, test, found.numbers(), test.tails())
 
-    mean: float
-    sd: float
-    n: int
-    low: float
-    high: float
-    left_out: int = 0
 
-    def __str__(self) -> str:
-        interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
-        return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){self.omission}"
+def _against(test: ClaimTest) -> str:
+    """Return the two means that a difference is of, and how it was taken."""
+    if test.others is None:
+        return ""
+    times = "" if test.factor == 1.0 else f"{short(test.factor)} times "
+    means = [with_spread(*mean_and_sd(finite(side))) for side in (test.values, test.others)]
+    how = f"{test.unpaired}, so difference of means" if test.unpaired else "difference seed by seed"
+    return f"{means[0]} against {times}{means[1]}; {how} "
 
-    @property
-    def omission(self) -> str:
-        return f", {self.left_out} left out: not a number" if self.left_out else ""
 
-    def indecision(self, threshold: Number) -> str:
-        """Return why the seeds do not decide on which side of the threshold the mean lies."""
-        if self.n == 0:
-            return "no seed gave a number"
-        if self.n == 1:
-            return "one seed gives no interval"
-        return f"the interval from {short(self.low)} to {short(self.high)} contains {short(threshold)}"
+# Claims --------------------------------------------------------------------------------------------------------------
 
 
 def at_least(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     """Judge whether the mean is at least the threshold.
 
-    >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).word
+    >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).verdict
     'holds'
     """
-    interval = estimate(values)
-    return _verdict(text, interval, "at least", threshold, interval.low >= threshold, interval.high < threshold)
+    test = ClaimTest("at least", _stored(values), threshold, within=range_of(values))
+    return judge(text, test, f"at least {short(threshold)}")
 
 
 def at_most(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     """Judge whether the mean is at most the threshold."""
-    interval = estimate(values)
-    return _verdict(text, interval, "at most", threshold, interval.high <= threshold, interval.low > threshold)
+    test = ClaimTest("at most", _stored(values), threshold, within=range_of(values))
+    return judge(text, test, f"at most {short(threshold)}")
 
 
 def more_than(text: str, values: Values, others: Values, factor: Number = 1.0) -> ClaimVerdict:
     """Judge whether the mean is more than `factor` times that of `others`, seed by seed where both have the same."""
-    ours, theirs = np.asarray(values, dtype=float), np.asarray(others, dtype=float)
-    paired = have_same_seeds(values, others)
-    gap = estimate(ours - factor * theirs) if paired else welch(ours, factor * theirs)
-    times = "" if factor == 1.0 else f"{short(factor)} times "
-    compared = "difference seed by seed" if paired else f"{which_seeds(values, others)}, so difference of means"
-    evidence = (
-        f"{with_spread(*mean_and_sd(finite(values)))} against {times}{with_spread(*mean_and_sd(finite(others)))}; "
-        f"{compared} {gap}"
-    )
-    holds = True if gap.low > 0 else False if gap.high <= 0 else None
-    return ClaimVerdict(text, holds, evidence, gap.indecision(0.0) if holds is None else "")
+    return judge(text, _difference("more than", values, others, factor=factor))
+
+
+def equivalent(text: str, values: Values, others: Values | Number, margin: Number) -> ClaimVerdict:
+    """Judge by two one-sided tests whether the mean differs from that of `others`, or a number, by less than `margin`.
+
+    >>> equivalent("as published", [0.81, 0.84, 0.79, 0.86, 0.83], 0.82, margin=0.05).verdict
+    'equivalent'
+    """
+    if isinstance(others, int | float):
+        test = ClaimTest("equal", _stored(values), others, margin=margin, within=range_of(values))
+        return judge(text, test, f"from {short(others - margin)} to {short(others + margin)}")
+    return judge(text, _difference("equal", values, others, margin=margin), f"within {short(margin)} of each other")
 
 
 def no_lower(text: str, values: Values, others: Values, margin: Number) -> ClaimVerdict:
     """Judge whether the mean is at most `margin` lower than that of `others`, seed by seed."""
     if not have_same_seeds(values, others):
         return untested(text, f"seed by seed it takes the same ones, but {which_seeds(values, others)}")
-    return at_least(text, np.asarray(values, dtype=float) - np.asarray(others, dtype=float), -margin)
+    test = replace(_difference("at least", values, others), threshold=-margin)
+    return judge(text, test, f"at least {short(-margin)}")
 
 
-def always(text: str, flags: Values) -> ClaimVerdict:
-    """Judge whether the flags of all seeds are true."""
-    n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
-    evidence = f"in {true} of {n} seeds" if n != 1 else f"in {true} of 1 seed (n = 1)"
-    if n == 0:
-        return ClaimVerdict(text, None, evidence, "there was no seed")
-    if 0 < true < n:
-        return ClaimVerdict(text, None, evidence, f"true {evidence}")
-    return ClaimVerdict(text, true == n, evidence)
+def proportion(text: str, flags: Values, threshold: float = MAJORITY) -> ClaimVerdict:
+    """Judge whether the claim is true of more than this share of networks."""
+    share = "half" if threshold == MAJORITY else f"{threshold:.0%}"
+    test = ClaimTest("proportion", tuple(float(bool(flag)) for flag in flags), threshold)
+    return judge(text, test, f"in more than {share}")
+
+
+def exact(text: str, flags: Values, evidence: str = "") -> ClaimVerdict:
+    """Judge a claim about what is not random, such as counts of a corpus: it holds if all flags are true."""
+    test = ClaimTest("exact", tuple(float(bool(flag)) for flag in flags))
+    evidence = evidence or f"in {sum(map(bool, test.values))} of {len(test.values)}"
+    why = "" if test.values else "nothing was measured"
+    return ClaimVerdict(text, test.decide(), evidence, why, test, p=test.tails())
+
+
+def untested(text: str, why: str) -> ClaimVerdict:
+    """Return a claim that these runs do not test, and why not."""
+    test = ClaimTest("none")
+    return ClaimVerdict(text, test.decide(), "not tested", why, test, p=test.tails())
+
+
+def not_testable(claim: ClaimVerdict, why: str) -> ClaimVerdict:
+    """Return a claim about more than our data vary: its numbers are kept, but the seeds cannot decide it."""
+    assert claim.test is not None
+    test = replace(claim.test, testable=False)
+    return replace(claim, verdict=test.decide(), why=why, test=test, p=test.tails())
+
+
+def _difference(kind: Kind, values: Values, others: Values, factor: Number = 1.0, margin: Number = 0.0) -> ClaimTest:
+    unpaired = "" if have_same_seeds(values, others) else which_seeds(values, others)
+    ours, theirs = range_of(values), range_of(others)
+    within = None if ours is None or theirs is None else (ours[0] - factor * theirs[1], ours[1] - factor * theirs[0])
+    return ClaimTest(kind, _stored(values), 0.0, _stored(others), factor, margin, within, unpaired)
+
+
+# Seeds ---------------------------------------------------------------------------------------------------------------
 
 
 class SeedValues(list[float]):
-    """One number per seed, with the label of their experiment and the seeds."""
+    """One number per seed, with the label of their experiment, the seeds, and the range of the quantity if known."""
 
-    def __init__(self, values: Iterable[float], label: object, seeds: Sequence[int]):
+    def __init__(self, values: Iterable[float], label: object, seeds: Sequence[int], within: Range | None = None):
         super().__init__(values)
         self.label = label
         self.seeds = seeds
+        self.within = within
+
+    def times(self, factor: float) -> SeedValues:
+        """Return the values in another unit; the factor is positive."""
+        within = None if self.within is None else (factor * self.within[0], factor * self.within[1])
+        return SeedValues((factor * value for value in self), self.label, self.seeds, within)
+
+
+def range_of(values: Values) -> Range | None:
+    return values.within if isinstance(values, SeedValues) else None
 
 
 def have_same_seeds(values: Values, others: Values) -> bool:
@@ -141,41 +277,152 @@ def seeds_of(values: Values, unlabelled: str) -> str:
     return f"{str(values.label)!r} has {seeds}"
 
 
-def untested(text: str, why: str) -> ClaimVerdict:
-    """Return a claim that these runs cannot test, and why not."""
-    return ClaimVerdict(text, None, "not tested", why)
+# Estimates -----------------------------------------------------------------------------------------------------------
 
 
-def estimate(values: Values) -> Estimate:
-    """Return the mean of the finite values and its t-interval.
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, or a difference of two, with its standard error; NaN where there are too few seeds."""
 
-    >>> str(estimate([1.0, 2.0, 3.0]))
-    '2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)'
+    mean: float
+    sd: float
+    n: int
+    error: float
+    degrees: float
+    within: Range | None = None
+    left_out: int = 0
+
+    def __str__(self) -> str:
+        interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
+        omission = f", {self.left_out} left out: not a number" if self.left_out else ""
+        return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){omission}"
+
+    @property
+    def low(self) -> float:
+        return self.bounds()[0]
+
+    @property
+    def high(self) -> float:
+        return self.bounds()[1]
+
+    def bounds(self) -> Range:
+        """Return the ends of the 95 % interval, inside the range if there is one."""
+        reach = float(stdtrit(self.degrees, 1 - LEVEL)) * self.error
+        if not self._transformed:
+            return self.mean - reach, self.mean + reach
+        assert self.within is not None
+        low, high = self.within
+        ends = expit(self._scale(self.mean) + np.array([-reach, reach]) * self._slope)
+        return float(low + (high - low) * ends[0]), float(low + (high - low) * ends[1])
+
+    def sides(self, threshold: float) -> tuple[float, float]:
+        """Return one-sided p-values: that the mean is above the threshold, and that it is below."""
+        if self.n < 2 or math.isnan(self.error):
+            return 1.0, 1.0
+        if self.error == 0:
+            return float(not self.mean > threshold), float(not self.mean < threshold)
+        distance = (self._scale(self.mean) - self._scale(threshold)) / (self.error * self._slope)
+        return float(stdtr(self.degrees, -distance)), float(stdtr(self.degrees, distance))
+
+    @property
+    def _transformed(self) -> bool:
+        return self.within is not None and self.within[0] < self.mean < self.within[1] and self.error > 0
+
+    def _scale(self, value: float) -> float:
+        if self.within is None or not self._transformed:
+            return value
+        low, high = self.within
+        return float(logit(min(max((value - low) / (high - low), 0.0), 1.0)))
+
+    @property
+    def _slope(self) -> float:
+        """The derivative of the scale at the mean, by which the standard error is multiplied."""
+        if self.within is None or not self._transformed:
+            return 1.0
+        low, high = self.within
+        return (high - low) / ((self.mean - low) * (high - self.mean))
+
+    def numbers(self) -> dict[str, float | None]:
+        """Return mean, sd, n and the ends of the interval; None where there are too few seeds."""
+        numbers = {"mean": self.mean, "sd": self.sd, "n": self.n, "low": self.low, "high": self.high}
+        return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+
+    def indecision(self, test: ClaimTest) -> str:
+        """Return why the seeds do not decide the claim."""
+        if self.n == 0:
+            return "no seed gave a number"
+        if self.n == 1:
+            return "one seed gives no interval"
+        edges = (test.threshold - test.margin, test.threshold + test.margin) if test.margin else (test.threshold,)
+        return f"the interval from {short(self.low)} to {short(self.high)} contains {' or '.join(map(short, edges))}"
+
+
+@dataclass(frozen=True)
+class Proportion(Estimate):
+    """The share of networks of which a claim is true, with Wilson's interval and score test."""
+
+    @classmethod
+    def of(cls, flags: Values) -> Proportion:
+        n = len(flags)
+        return cls(sum(flags) / n if n else math.nan, math.nan, n, math.nan, math.inf)
+
+    def __str__(self) -> str:
+        seeds = f"in {round(self.mean * self.n) if self.n else 0} of {self.n} seed{'' if self.n == 1 else 's'}"
+        return seeds + (f" (95 % interval {self.low:.0%} to {self.high:.0%})" if self.n else "")
+
+    def bounds(self) -> Range:
+        if self.n == 0:
+            return math.nan, math.nan
+        z = float(stdtrit(math.inf, 1 - LEVEL))
+        centre, weight = self.mean + z**2 / (2 * self.n), 1 + z**2 / self.n
+        reach = z * math.sqrt(self.mean * (1 - self.mean) / self.n + (z / (2 * self.n)) ** 2)
+        return max((centre - reach) / weight, 0.0), min((centre + reach) / weight, 1.0)
+
+    def sides(self, threshold: float) -> tuple[float, float]:
+        if self.n == 0:
+            return 1.0, 1.0
+        z = (self.mean - threshold) / math.sqrt(threshold * (1 - threshold) / self.n)
+        return float(ndtr(-z)), float(ndtr(z))
+
+    def indecision(self, test: ClaimTest) -> str:
+        return f"the interval contains {test.threshold:.0%}" if self.n else "there was no seed"
+
+
+def estimate(values: Values, within: Range | None = None) -> Estimate:
+    """Return the mean of the finite values, with its t-interval; `within` is the range of the mean.
+
+    >>> str(estimate([1.0, 2.0, 3.0])), str(estimate([0.9, 1.0, 1.0], within=(0, 1)))
+    ('2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)', '0.967 ± 0.058 (n = 3, 95 % interval 0.253 to 1)')
     """
     kept = finite(values)
     mean, sd = mean_and_sd(kept)
     degrees = max(len(kept) - 1, 1)
-    reach = _quantile(degrees) * sd / math.sqrt(degrees + 1)
-    return Estimate(mean, sd, len(kept), mean - reach, mean + reach, np.size(values) - len(kept))
+    return Estimate(mean, sd, len(kept), sd / math.sqrt(degrees + 1), degrees, within, np.size(values) - len(kept))
 
 
-def welch(values: Values, others: Values) -> Estimate:
-    """Return the difference of two means of unpaired seeds, and its interval (Welch, Satterthwaite)."""
+def welch(values: Values, others: Values, within: Range | None = None) -> Estimate:
+    """Return the difference of two means of unpaired seeds (Welch, Satterthwaite)."""
     ours, theirs = estimate(values), estimate(others)
     left_out, fewest = ours.left_out + theirs.left_out, min(ours.n, theirs.n)
     gap = ours.mean - theirs.mean
     if fewest < 2:
-        return Estimate(gap, math.nan, fewest, math.nan, math.nan, left_out)
-    a, b = ours.sd**2 / ours.n, theirs.sd**2 / theirs.n
+        return Estimate(gap, math.nan, fewest, math.nan, 1.0, within, left_out)
+    a, b = ours.error**2, theirs.error**2
     error = math.sqrt(a + b)
     degrees = (a + b) ** 2 / (a**2 / (ours.n - 1) + b**2 / (theirs.n - 1)) if error > 0 else 1.0
-    reach = _quantile(degrees) * error
-    spread = math.hypot(ours.sd, theirs.sd)
-    return Estimate(gap, spread, ours.n + theirs.n, gap - reach, gap + reach, left_out)
+    return Estimate(gap, math.hypot(ours.sd, theirs.sd), ours.n + theirs.n, error, degrees, within, left_out)
+
+
+def _array(values: Values) -> np.ndarray:
+    return np.asarray(values, dtype=float)  # None becomes NaN
+
+
+def _stored(values: Values) -> tuple[float | None, ...]:
+    return tuple(float(value) if math.isfinite(value) else None for value in _array(values))
 
 
 def finite(values: Values) -> list[float]:
-    given = np.asarray(values, dtype=float)
+    given = _array(values)
     return [float(value) for value in given[np.isfinite(given)]]
 
 
@@ -208,14 +455,3 @@ def with_spread(mean: Number, sd: Number | None) -> str:
     if math.isnan(mean):
         return "no number"
     return short(mean) if sd is None or math.isnan(sd) else f"{short(mean)} ± {short(sd, digits=2)}"
-
-
-def _verdict(text: str, interval: Estimate, side: str, threshold: Number, holds: bool, fails: bool) -> ClaimVerdict:
-    evidence = f"{interval}; claimed: {side} {short(threshold)}"
-    if holds or fails:
-        return ClaimVerdict(text, bool(holds), evidence)
-    return ClaimVerdict(text, None, evidence, interval.indecision(threshold))
-
-
-def _quantile(degrees: Number) -> float:
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

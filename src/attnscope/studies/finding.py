@@ -8,6 +8,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Generic, TypedDict
@@ -17,7 +18,19 @@ from typing_extensions import TypeVar
 from attnscope.display import Figure
 from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import ClaimVerdict, Number, SeedValues, always, at_least, at_most, more_than, no_lower
+from attnscope.studies.claims import (
+    ClaimVerdict,
+    Number,
+    Range,
+    SeedValues,
+    at_least,
+    at_most,
+    equivalent,
+    exact,
+    more_than,
+    no_lower,
+    proportion,
+)
 from attnscope.studies.result import Row, row
 from attnscope.tasks import MissingCorpus
 
@@ -147,9 +160,13 @@ class SeedMeasurements(list[Measurement]):
 
 @dataclass(frozen=True)
 class Measurements:
-    """The measurements of a finding: by label, one per seed. Tables, figure data and claims are made of them."""
+    """The measurements of a finding: by label, one per seed. Tables, figure data and claims are made of them.
+
+    `ranges` has patterns of the names of bounded quantities, and their smallest and largest values.
+    """
 
     by_label: Mapping[Label, Sequence[Measurement]]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def __getitem__(self, label: Label) -> Sequence[Measurement]:
         if label not in self.by_label:
@@ -171,7 +188,7 @@ class Measurements:
 
     def only(self, *labels: Label) -> "Measurements":
         """Return those of these labels."""
-        return Measurements({label: self[label] for label in labels})
+        return replace(self, by_label={label: self[label] for label in labels})
 
     def seeds(self, label: Label) -> tuple[int, ...]:
         """Return the seeds that were measured."""
@@ -192,7 +209,8 @@ class Measurements:
 
     def values(self, label: Label, name: str) -> SeedValues:
         """Return a quantity as numbers, one per seed."""
-        return SeedValues(map(float, self.named(label, name)), label, self.seeds(label))
+        within = next((ends for pattern, ends in self.ranges.items() if fnmatchcase(name, pattern)), None)
+        return SeedValues(map(float, self.named(label, name)), label, self.seeds(label), within)
 
     def flags(self, label: Label, name: str) -> list[bool]:
         """Return a quantity as booleans, one per seed."""
@@ -222,7 +240,7 @@ class Measurements:
             columns: The columns that name a label.
         """
         return [
-            row(**columns(label), quantity=text, values=self.named(label, name), **published(label, name))
+            row(**columns(label), quantity=text, values=self.values(label, name), **published(label, name))
             for label in self
             for name, text in quantities.items()
             if self.has(label, name)
@@ -255,9 +273,17 @@ class Measurements:
         """Claim that the quantity of `label` is at most `margin` lower than that of `other`."""
         return no_lower(text, self.values(label, name), self.values(other, name), margin)
 
-    def always(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
-        """Claim that the quantity passes the test in every seed."""
-        return always(text, [test(value) for value in self.named(label, name)])
+    def equivalent(self, text: str, label: Label, other: Label, name: str, margin: Number) -> ClaimVerdict:
+        """Claim that the quantity of `label` differs from that of `other` by less than `margin`."""
+        return equivalent(text, self.values(label, name), self.values(other, name), margin)
+
+    def proportion(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
+        """Claim that the quantity passes the test in more than half of the networks."""
+        return proportion(text, [test(value) for value in self.named(label, name)])
+
+    def exact(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
+        """Claim that the quantity, which is not random, passes the test."""
+        return exact(text, [test(value) for value in self.named(label, name)])
 
 
 # The finding ---------------------------------------------------------------------------------------------------------
@@ -273,7 +299,8 @@ class Finding:
         measure: From the Run of an experiment, or the TrainedCase of a case, numbers by name.
         table: The quantities in the table (name in a measurement to text), or a function that gives its rows.
         claims: From all measurements, the verdicts.
-        draw: Draws the figure from its data, which a result file holds as JSON. Without it there is no figure.
+        draw: Draws the figure, or several, from their data, which a result file holds as JSON. Without it there is no
+            figure.
         figure: The quantities that the figure data hold (`Measurements.seed_values`), or a function that gives the
             data. By default they are the first seed's `picture` of each label.
         published, columns: Of a table given by its quantities: see `Measurements.table`.
@@ -288,7 +315,7 @@ class Finding:
     measure: Callable[[Any], Measurement]
     table: Mapping[str, str] | Callable[[Measurements], list[Row]]
     claims: Callable[[Measurements], list[ClaimVerdict]]
-    draw: Callable[[Any], Figure] | None = None
+    draw: Callable[[Any], Figure | Sequence[Figure]] | None = None
     figure: Iterable[str] | Callable[[Measurements], FigureData] = Measurements.pictures
     notes: tuple[str, ...] = ()
     follow_up: Callable[[Any, Measurements], Mapping[Any, ExperimentOrCase | PerSeed]] | None = None
@@ -318,11 +345,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Study:
-    """A paper: its findings, and the profiles in which they can be run."""
+    """A paper: its findings, and the profiles in which they can be run.
+
+    Attributes:
+        ranges: By pattern (`fnmatch`) of the names of bounded quantities, their smallest and largest values.
+        sanity: Patterns of the texts of claims that are sanity checks, such as "above chance".
+        substitutes: By corpus that stands in for the paper's, what it is; claims about it are not counted.
+    """
 
     name: str
     findings: tuple[Finding, ...]
     profiles: Mapping[str, Any]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    sanity: tuple[str, ...] = ()
+    substitutes: Mapping[str, str] = field(default_factory=dict)
 
     def finding(self, name: str) -> Finding:
         return next(finding for finding in self.findings if finding.name == name)

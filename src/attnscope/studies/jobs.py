@@ -20,9 +20,9 @@ import torch
 
 import attnscope
 from attnscope.errors import AttnscopeError, require
-from attnscope.files import write_atomically
+from attnscope.files import read_checked, write_checked
 from attnscope.lab.configuration import describe
-from attnscope.lab.engines.worker import error_message
+from attnscope.lab.engines.local import error_message
 from attnscope.lab.experiment import Experiment, Run, load_run, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
@@ -34,7 +34,11 @@ SHARED = "store.json"
 MEASUREMENTS = "measurements"
 PACKAGE = Path(attnscope.__file__).parent
 Import = tuple[str, str | None]  # a module, and a name that is imported from it
-DRAWING = ("attnscope.plots", "attnscope.display", "attnscope.report", "attnscope.studies.bars")  # changes no number
+# What draws, judges and writes numbers: it changes no measurement.
+NOT_MEASURING = (
+    "attnscope.plots", "attnscope.display", "attnscope.report", "attnscope.studies.bars", "attnscope.studies.claims",
+    "attnscope.studies.result",
+)  # fmt: skip
 
 
 class Origin(TypedDict, total=False):
@@ -81,6 +85,11 @@ class MeasurementJob:
         """The file of the measurement."""
         return Path(self.store) / MEASUREMENTS / f"{self.key}.json"
 
+    @property
+    def stored(self) -> bytes | None:
+        """The stored measurement; None if there is none or it is damaged."""
+        return read_checked(self.path)
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -121,8 +130,8 @@ def run_training(job: TrainingJob) -> None:
 
 def run_measurement(job: MeasurementJob) -> JobResult:
     """Return the stored measurement; where there is none, measure and store it."""
-    path = job.path
-    if not path.exists():
+    stored = job.stored
+    if stored is None:
         started = time.monotonic()
         store = Store(job.store)
         runs = {experiment.key: load_run(experiment, store) for experiment in job.experiments}
@@ -134,8 +143,9 @@ def run_measurement(job: MeasurementJob) -> JobResult:
         )
         seconds = time.monotonic() - started + sum(run.summary["seconds"] for run in runs.values())
         record = {"measurement": measurement, "seconds": seconds, "origin": origin(job.device)}
-        write_atomically(path, json.dumps(record).encode())  # not by write_json: a measurement may hold NaN
-    return JobResult(**json.loads(path.read_bytes()))
+        stored = json.dumps(record).encode()  # not by write_json: a measurement may hold NaN
+        write_checked(job.path, stored)
+    return JobResult(**json.loads(stored))
 
 
 def origin(device: str) -> Origin:
@@ -161,14 +171,14 @@ def trained_subject(job: MeasurementJob, runs: Mapping[str, Run]) -> Run | Train
 def code_checksum(module: str) -> str:
     """Return a checksum of the code of a module and of the modules it imports, transitively.
 
-    Modules are those of attnscope and those beside the given one. Docstrings, comments and drawing count for nothing;
-    TOML files beside a module count as its data.
+    Modules are those of attnscope and those beside the given one. Docstrings, comments, drawing and judging count for
+    nothing; TOML files beside a module count as its data.
     """
     waiting, code = [module], dict[Path, bytes]()
     while waiting:
         name = waiting.pop()
         path = _source_of(name, module)
-        if path is None or path in code or name.startswith(DRAWING):
+        if path is None or path in code or name.startswith(NOT_MEASURING):
             continue
         code[path], imports = _code_and_imports(path, name)
         waiting += [_definer(source, imported, module) for source, imported in imports]

@@ -9,8 +9,9 @@ from typing import Any
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
-from attnscope.lab.engines.worker import error_message
+from attnscope.lab.engines.local import error_message
 from attnscope.lab.experiment import Experiment, group_for_workers
+from attnscope.studies.claims import Range
 from attnscope.studies.finding import (
     Case,
     ExperimentOrCase,
@@ -36,7 +37,7 @@ from attnscope.studies.jobs import (
     run_measurement,
     run_training,
 )
-from attnscope.studies.result import RUNS_FAILED, JSONObject, Result, SeedRecord, provenance
+from attnscope.studies.result import KEPT, PARTIAL, RUNS_FAILED, JSONObject, Result, SeedRecord, provenance
 
 Progress = Callable[[int, int, str], None]  # jobs done, jobs in all, and the last failure
 TRAINING_PARTS = ("seeds", "experiments", "follow_up")  # parts of a finding that say what is trained
@@ -107,6 +108,7 @@ class FindingRun:
 
     finding: Finding
     seeds: Sequence[int]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     jobs: Mapping[Label, Sequence[MeasurementJob]] = field(default_factory=dict)
     outcomes: Mapping[Label, Sequence[Outcome[JobResult]]] = field(default_factory=dict)
     error: FindingError | None = None  # in what it trains; then nothing more is run
@@ -136,13 +138,13 @@ class FindingRun:
             {
                 label: SeedMeasurements((result.measurement for result in group.values()), group)
                 for label, group in groups.items()
-            }
+            },
+            self.ranges,
         )
 
     def result(self, study: Study, profile: Profile, device: str) -> Result:
         """Return the judged result; a run that failed is named in a note."""
-        finding, measured = self.finding, self.measured
-        seconds = sum(result.seconds for label in self.outcomes for result in self.results(label).values())
+        finding, measured, by_seed = self.finding, self.measured, self.by_seed()
         return Result(
             finding=finding.name,
             study=study.name,
@@ -154,9 +156,9 @@ class FindingRun:
             table=self.evaluate("table", study, measured),
             claims=self.evaluate("claims", study, measured),
             notes=[*finding.notes, *self.failures()],
-            seconds=round(seconds, 1),
+            seconds=round(sum(record["seconds"] for record in by_seed), 1),
             figure=self.figure(study, measured),
-            by_seed=self.by_seed(),
+            by_seed=by_seed,
             **provenance(device),
         )
 
@@ -171,7 +173,7 @@ class FindingRun:
 
     def figure(self, study: Study, measured: Measurements) -> FigureData:
         """Return the figure data of the labels that were measured; None if the figure needs those that failed."""
-        present = Measurements({label: measured[label] for label in measured if measured[label]})
+        present = measured.only(*(label for label in measured if measured[label]))
         if not present.by_label:
             return None
         try:
@@ -233,6 +235,21 @@ def name_seeds(label: Label, seeds: Sequence[int]) -> str:
     return f"{label}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
+def write_beside_better(new: Result, folder: Path) -> Result:
+    """Write a result; where the stored one is better, beside it, with a note that says why, and return it."""
+    path = folder / new.study / f"{new.finding}.json"
+    old = Result.read(path) if path.exists() else None
+    sizes = [(result.profile == "paper", len(result.seeds)) for result in (old or new, new)]
+    if old is None or old.failed or (not new.failed and sizes[1] >= sizes[0]):
+        new.write(folder)
+        return new
+    why = "runs failed" if new.failed else f"it has {len(old.seeds)} seeds of the profile {old.profile}"
+    beside = f"{KEPT}, {path.name}: {why}; this one is {new.finding}{PARTIAL}"
+    new = replace(new, notes=[*new.notes, beside])
+    new.write(folder, PARTIAL)
+    return new
+
+
 def write_results(
     runs: Sequence[FindingRun], study: Study, profile: Profile, device: str, folder: Path
 ) -> list[Result]:
@@ -243,9 +260,7 @@ def write_results(
         try:
             if run.error:
                 raise run.error
-            result = run.result(study, profile, device)
-            result.write(folder)
-            results.append(result)
+            results.append(write_beside_better(run.result(study, profile, device), folder))
         except Exception as error:
             errors.append(finding_error("result", study, run.finding, error))
     if errors:
@@ -271,7 +286,8 @@ class Reproduction:
         try:
             choices = (first_seed, finding.first_seed, settings.first_seed)
             first = next(seed for seed in choices if seed is not None)
-            return FindingRun(finding, range(first, first + (seeds or finding.seeds(settings))))
+            seen = range(first, first + (seeds or finding.seeds(settings)))
+            return FindingRun(finding, seen, self.study.ranges)
         except Exception as error:
             return self.refuse(FindingRun(finding, ()), "seeds", error)
 
@@ -323,7 +339,7 @@ class Reproduction:
         """Train, then measure, by key; what two findings need is done once, and what is measured is not trained."""
         by_key = {job.key: job for job in jobs}
         by_seed = sorted(by_key.values(), key=lambda job: job.seed)
-        experiments = {e.key: e for job in by_seed if not job.path.exists() for e in job.experiments}
+        experiments = {e.key: e for job in by_seed if job.stored is None for e in job.experiments}
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
         groups = [TrainingJob(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]

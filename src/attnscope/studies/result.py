@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
-from attnscope.errors import AttnscopeError
-from attnscope.files import Malformed, read_json, write_json
-from attnscope.studies.claims import ClaimVerdict, Number, Values, finite, mean_and_sd, with_spread
+from attnscope.errors import AttnscopeError, require
+from attnscope.files import Malformed, read_json, write_atomically
+from attnscope.studies.claims import VERDICTS, ClaimVerdict, Number, Values, estimate, range_of, with_spread
 
-Row = Mapping[str, Any]  # label columns (text), `published`, `published_text`, `mean`, `sd` and `n`
+SCHEMA = 2  # the first has no schema number, means only, and claims without what they were judged by
+PARTIAL = ".partial.json"  # ends the name of a result beside a better one: of fewer seeds, or with runs that failed
+NO_FINDINGS = ("audit.json", "calibration.json", "settings.json")  # other JSON files among results
+Row = Mapping[str, Any]  # label columns (text), and the columns of `NUMBERS`
 JSONObject: TypeAlias = dict[str, Any]
 RUNS_FAILED = "Runs failed"  # how a note begins that says which, and why
+KEPT = "A better result is kept"  # how the note of a partial result begins that says which, and why
 
 
 class SeedRecord(TypedDict, total=False):
@@ -56,12 +63,21 @@ class Result(Displayed):
     versions: Mapping[str, str]
     commit: str | None
     figure: Any = None
-    by_seed: Sequence[SeedRecord] | None = None  # older results have means only
+    by_seed: Sequence[SeedRecord] | None = None  # some results of the first schema have means only
+    schema: int = SCHEMA
+
+    @property
+    def failed(self) -> bool:
+        """Whether runs failed."""
+        return any(note.startswith(RUNS_FAILED) for note in self.notes)
 
     def to_json(self) -> JSONObject:
         """Return the result as lists and dictionaries; refuse a field that is malformed."""
-        plain: JSONObject = {**vars(self), "claims": [asdict(claim) for claim in self.claims]}
+        plain: JSONObject = {"schema": SCHEMA, "digest": "", **vars(self)}
         plain |= {name: list(plain[name]) for name in ("seeds", "table", "notes")}
+        plain["claims"] = [asdict(claim) for claim in self.claims]
+        plain["counts"] = counts(claim.verdict for claim in self.claims)
+        plain = json.loads(json.dumps(plain))  # tuples become lists, as in the file
         _refuse(problems(plain), f"{self.study}/{self.finding}")
         return plain
 
@@ -69,23 +85,33 @@ class Result(Displayed):
     def from_json(cls, plain: Any, where: str = "result") -> Result:
         """Return the result of this JSON; `where` names the file in an error message."""
         _refuse(problems(plain), where)
-        return cls(**{**plain, "claims": [ClaimVerdict(**claim) for claim in plain["claims"]]})
+        fields = {name: value for name, value in plain.items() if name not in ("digest", "counts")}
+        claims = [ClaimVerdict.from_json(claim) for claim in plain["claims"]]
+        return cls(**{"schema": 1, **fields, "claims": claims})
 
-    def write(self, folder: Path) -> Path:
-        path = folder / self.study / f"{self.finding}.json"
-        write_json(path, self.to_json())
+    def write(self, folder: Path, ending: str = ".json") -> Path:
+        """Write the result with its digest; one of the first schema is not written again."""
+        require(self.schema == SCHEMA, f"{self.study}/{self.finding} is a result of an earlier schema; re-run it")
+        path = folder / self.study / f"{self.finding}{ending}"
+        unsealed = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        sealed = DIGEST.sub(lambda field: field[1] + sha256(unsealed.encode()).hexdigest(), unsealed, count=1)
+        write_atomically(path, sealed.encode())
         return path
 
     @classmethod
     def read(cls, path: Path) -> Result:
-        return cls.from_json(read_json(path), where=str(path))
+        """Return the result of a file; refuse one that was changed since it was written."""
+        result = cls.from_json(read_json(path), where=str(path))
+        if result.schema == SCHEMA and not has_its_digest(path):
+            raise Malformed(f"{path}: was changed since it was written; `attnscope verify` says where")
+        return result
 
     def display_name(self) -> tuple[str, str]:
         size = f"profile {self.profile}, seeds: {len(self.seeds)}"
         return f"{self.study} {self.finding}", f"{self.title} ({self.section}; {size})"
 
     def display_sentences(self) -> list[str]:
-        return [f"{claim.word}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
+        return [f"{claim.verdict}: {claim.text} – {claim.why or claim.evidence}" for claim in self.claims]
 
     def display_tables(self) -> list[DataFrame]:
         """Return one table, published numbers beside ours."""
@@ -104,30 +130,52 @@ class Result(Displayed):
         ]
 
     def display_figure(self) -> Figure | None:
-        """Return the figure of the report; None where a finding has none, or its study is not known here."""
+        """Return the first figure of the report; None where there is none."""
+        return next(iter(self.figures()), None)
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of the report; none where a finding has none, or its study is not known here."""
         from attnscope.studies import STUDIES, study
+        from attnscope.studies.naming import name_properly
 
         if not self.figure or self.study not in STUDIES:
-            return None
-        found = [finding for finding in study(self.study).findings if finding.name == self.finding]
-        return found[0].draw(self.figure) if found and found[0].draw else None
+            return []
+        drawn = [
+            each.draw(self.figure) for each in study(self.study).findings if each.name == self.finding and each.draw
+        ]
+        figures = [figure for one in drawn for figure in (one if isinstance(one, Sequence) else [one])]
+        return list(map(name_properly, figures))
+
+
+def counts(verdicts: Iterable[str]) -> dict[str, int]:
+    """Return how often each verdict was given."""
+    given = Counter(verdicts)
+    return {word: given[word] for word in VERDICTS}
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:
-    """Return a row of the table: label columns, the published number, and the mean and sd of ours that are finite.
+    """Return a row of the table: label columns, the published number, ours of each seed, and their statistics.
 
     >>> row(task="escan", model="AED", values=[0.75, 0.95], published=0.77, published_text="> 0.77")["mean"]
     0.85
     """
-    ours = finite(values)
-    mean, sd = (number if math.isfinite(number) else None for number in mean_and_sd(ours))
     text = {} if published_text is None else {"published_text": published_text}
-    return {**labels, "published": published, **text, "mean": mean, "sd": sd, "n": len(ours)}
+    within = range_of(values)
+    ours = [float(value) if math.isfinite(value) else None for value in values]
+    statistics = statistics_of(ours, within)
+    return {
+        **labels, "published": published, **text, **statistics, "values": ours, "within": within and list(within),
+    }  # fmt: skip
+
+
+def statistics_of(values: Values, within: Sequence[float] | None) -> dict[str, float | None]:
+    """Return mean, sd, n and the ends of the 95 % interval; None where there are too few seeds."""
+    return estimate(values, None if within is None else (within[0], within[1])).numbers()
 
 
 def labels_of(line: Row) -> dict[str, str]:
     """Return the label columns of a row."""
-    return {name: value for name, value in line.items() if name not in NUMBERS}
+    return {name: value for name, value in line.items() if name not in NEW_NUMBERS}
 
 
 # The form of a result file -------------------------------------------------------------------------------------------
@@ -179,31 +227,49 @@ TEXTS = Check(
     lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair),
 )
 TRUTH = Check("true, false or null", lambda value: value is None or isinstance(value, bool))
+DURATION = Check(
+    "a number that is not negative",
+    lambda value: isinstance(value, int | float) and _is_number(value) and value >= 0,
+)
+VERDICT = Check(f"one of {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
+SEED_VALUES = _all("numbers and nulls", _or_null(NUMBER))
 BY_SEED = Check("a list with the numbers of each label and seed", lambda v: isinstance(v, list) and _is_plain(v))
 
 FIELDS: dict[str, Check] = {
     "finding": NAME, "study": NAME, "title": TEXT, "section": TEXT, "profile": TEXT,
     "seeds": _all("whole numbers", COUNT), "settings": OBJECT, "table": LIST, "claims": LIST,
-    "notes": _all("texts", TEXT), "seconds": NUMBER, "machine": TEXT, "versions": TEXTS,
+    "notes": _all("texts", TEXT), "seconds": DURATION, "machine": TEXT, "versions": TEXTS,
     "commit": _or_null(TEXT), "figure": PLAIN, "by_seed": _or_null(BY_SEED),
 }  # fmt: skip
+NEW_FIELDS = {"schema": COUNT, "digest": TEXT, "counts": OBJECT}
 OPTIONAL = ("published_text", "by_seed")
 CLAIM: dict[str, Check] = {"text": TEXT, "holds": TRUTH, "evidence": TEXT, "why": TEXT}
+NEW_CLAIM: dict[str, Check] = {
+    "text": TEXT, "verdict": VERDICT, "evidence": TEXT, "why": TEXT,
+    "test": _or_null(OBJECT), "estimate": _or_null(OBJECT), "p": _or_null(_all("numbers", NUMBER)),
+}  # fmt: skip
 NUMBERS: dict[str, Check] = {
     "published": _or_null(NUMBER), "published_text": TEXT, "mean": _or_null(NUMBER), "sd": _or_null(NUMBER), "n": COUNT,
 }  # fmt: skip
+NEW_NUMBERS: dict[str, Check] = NUMBERS | {
+    "low": _or_null(NUMBER), "high": _or_null(NUMBER), "values": SEED_VALUES, "within": _or_null(SEED_VALUES),
+}  # fmt: skip
+DIGEST = re.compile(r'^( "digest": ")([0-9a-f]*)', re.MULTILINE)
 
 
 def problems(plain: object) -> list[str]:
     """Return what is wrong with the content of a result file, one sentence per field; empty if it is well formed."""
     if not isinstance(plain, dict):
         return [f"should be a dictionary, but is {_shown(plain)}"]
-    found = list(_field_problems(plain, FIELDS, ""))
+    new = "schema" in plain
+    found = list(_field_problems(plain, NEW_FIELDS | FIELDS if new else FIELDS, ""))
+    if new and plain["schema"] != SCHEMA:
+        found.append(f"field 'schema' should be {SCHEMA}, or missing in older results, but is {plain['schema']!r}")
     rows, claims = (plain[part] if isinstance(plain.get(part), list) else [] for part in ("table", "claims"))
     for number, line in enumerate(rows, start=1):
-        found += _row_problems(line, rows[0], f"table row {number}, ")
+        found += _row_problems(line, rows[0], f"table row {number}, ", NEW_NUMBERS if new else NUMBERS)
     for number, claim in enumerate(claims, start=1):
-        found += _claim_problems(claim, f"claim {number}, ")
+        found += _claim_problems(claim, f"claim {number}, ", NEW_CLAIM if new else CLAIM)
     return found
 
 
@@ -221,9 +287,9 @@ def _field_problems(plain: object, fields: Mapping[str, Check], place: str) -> I
             yield f"{place}field '{name}' should be {fields[name].expected}, but is {_shown(value)}"
 
 
-def _row_problems(line: object, first: object, place: str) -> Iterator[str]:
+def _row_problems(line: object, first: object, place: str, numbers: Mapping[str, Check]) -> Iterator[str]:
     labels = labels_of(line) if isinstance(line, Mapping) else {}
-    yield from _field_problems(line, {**NUMBERS, **dict.fromkeys(labels, TEXT)}, place)
+    yield from _field_problems(line, {**numbers, **dict.fromkeys(labels, TEXT)}, place)
     if not isinstance(line, Mapping):
         return
     if isinstance(first, Mapping) and labels.keys() != labels_of(first).keys():
@@ -233,9 +299,12 @@ def _row_problems(line: object, first: object, place: str) -> Iterator[str]:
         yield f"{place}'mean' should be null only if n = 0 and 'sd' only if n < 2, but n = {n}"
 
 
-def _claim_problems(claim: object, place: str) -> Iterator[str]:
-    yield from _field_problems(claim, CLAIM, place)
-    if isinstance(claim, Mapping) and claim.get("holds", True) is None and claim.get("why") == "":
+def _claim_problems(claim: object, place: str, fields: Mapping[str, Check]) -> Iterator[str]:
+    yield from _field_problems(claim, fields, place)
+    if not isinstance(claim, Mapping):
+        return
+    open_ = claim.get("holds", True) is None or claim.get("verdict") in ("undecided", "not testable")
+    if open_ and claim.get("why") == "":
         yield f"{place}field 'why' should say why the claim is undecided, but is empty"
 
 
@@ -249,13 +318,66 @@ def _refuse(found: Sequence[str], where: str) -> None:
         raise Malformed(f"{where}: {'; '.join(found)}")
 
 
+# What can be recomputed ----------------------------------------------------------------------------------------------
+
+
+def has_its_digest(path: Path) -> bool:
+    """Return whether a result file is as it was written, to the last digit."""
+    text = path.read_text(encoding="utf-8")
+    field = DIGEST.search(text)
+    return field is not None and sha256(DIGEST.sub(r"\1", text, count=1).encode()).hexdigest() == field[2]
+
+
+def differences(plain: JSONObject) -> Iterator[str]:
+    """Yield what differs from what its seeds give, in a well-formed result of this schema, one sentence per field."""
+    for number, line in enumerate(plain["table"], start=1):
+        yield from _different(line, statistics_of(line["values"], line["within"]), f"table row {number}, ")
+    for number, claim in enumerate(plain["claims"], start=1):
+        yield from _different(claim, _judged_again(claim), f"claim {number}, ")
+    yield from _different(plain["counts"], counts(claim["verdict"] for claim in plain["claims"]), "counts, ")
+    records = plain["by_seed"] or []
+    if any(record["seconds"] < 0 for record in records):
+        yield "by_seed, field 'seconds' should not be negative"
+    if plain["by_seed"] is not None:
+        seconds = round(sum(record["seconds"] for record in records), 1)
+        yield from _different(plain, {"seconds": seconds}, "")
+        if stray := sorted({record["seed"] for record in records} - set(plain["seeds"])):
+            yield f"by_seed, seeds {', '.join(map(str, stray))} are not in 'seeds'"
+
+
+def _judged_again(claim: JSONObject) -> JSONObject:
+    """Return verdict, estimate and p-values of a claim by the numbers that it was judged by."""
+    test = ClaimVerdict.from_json(claim).test
+    if test is None:
+        return {"test": "what the claim was judged by"}
+    again = {"verdict": test.decide(), "p": list(test.tails())}
+    return again if test.kind in ("exact", "none") else {**again, "estimate": test.estimate().numbers()}
+
+
+def _different(stored: JSONObject, computed: Mapping[str, Any], place: str) -> Iterator[str]:
+    for name, value in computed.items():
+        if not _agree(stored.get(name), value):
+            yield f"{place}field '{name}' is {_shown(stored.get(name))}, but its seeds give {_shown(value)}"
+
+
+def _agree(stored: Any, value: Any) -> bool:
+    """Return whether two values are the same, numbers up to the rounding of another machine."""
+    if isinstance(value, dict) and isinstance(stored, dict):
+        return stored.keys() == value.keys() and all(_agree(stored[key], value[key]) for key in value)
+    if isinstance(value, list) and isinstance(stored, list):
+        return len(stored) == len(value) and all(map(_agree, stored, value))
+    if _is_number(value) and _is_number(stored):
+        return math.isclose(stored, value, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(stored == value)
+
+
 # A folder of results -------------------------------------------------------------------------------------------------
 
 
 def result_files(folder: Path) -> list[Path]:
     """Return the result files of a folder, or of a store's `results`: `<study>/<finding>.json`, of any study."""
     root = folder / "results" if (folder / "results").is_dir() else folder
-    return sorted(path for path in root.rglob("*.json") if path.name != "audit.json")  # that is no finding
+    return sorted(path for path in root.rglob("*.json") if path.name not in NO_FINDINGS)
 
 
 def load_results(folder: Path) -> list[Result]:
@@ -266,7 +388,8 @@ def load_results(folder: Path) -> list[Result]:
     from attnscope.studies import STUDIES, study
 
     root = folder / "results" if (folder / "results").is_dir() else folder
-    results = [Result.read(path) for path in sorted(root.glob("*/*.json"))]
+    found = [path for path in sorted(root.glob("*/*.json")) if path.name not in NO_FINDINGS]
+    results = [Result.read(path) for path in found if not path.name.endswith(PARTIAL)]
     if not results:
         raise AttnscopeError(f"there are no results (<study>/<finding>.json) in {folder}")
     order: dict[tuple[str, str], int] = {}
@@ -277,7 +400,7 @@ def load_results(folder: Path) -> list[Result]:
 
 
 def verify(folder: Path) -> list[str]:
-    """Return what is wrong with the result files of a folder or store; empty if all are well formed and in place."""
+    """Return what is wrong with the result files of a folder or store; empty if all are well formed and recomputed."""
     if not folder.is_dir():
         return [f"there is no folder {folder}"]
     paths = result_files(folder)
@@ -292,10 +415,20 @@ def _problems_of(path: Path) -> list[str]:
     except Malformed as error:
         return [str(error).removeprefix(f"{path} ")]
     found = problems(plain)
-    place = (path.resolve().parent.name, path.stem)
+    place = (path.resolve().parent.name, path.name.removesuffix(PARTIAL).removesuffix(".json"))
     if not found and place != (plain["study"], plain["finding"]):
         found = [f"should lie at {plain['study']}/{plain['finding']}.json, after its fields 'study' and 'finding'"]
+    if not found and "schema" in plain:
+        found = list(differences(plain))
+        if not has_its_digest(path):
+            found.append("field 'digest' does not match: the file was changed since it was written")
     return found
+
+
+def not_recomputable(folder: Path) -> list[str]:
+    """Return the result files of the first schema, which has no values of seeds: they have to be re-run."""
+    old = [path for path in result_files(folder) if "schema" not in read_json(path)]
+    return [path.relative_to(folder).as_posix() for path in old]
 
 
 # Provenance ----------------------------------------------------------------------------------------------------------

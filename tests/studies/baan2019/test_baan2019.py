@@ -9,10 +9,8 @@ import torch
 
 import attnscope.studies.baan2019 as baan2019
 from attnscope.models import PRESETS
-from attnscope.probes.activations import Activations
-from attnscope.probes.gates import Saturation
-from attnscope.probes.weight_graph import weight_graph
-from attnscope.probes.weights import EmbeddingTable
+from attnscope.probes.gates import Activations, Saturation
+from attnscope.probes.weights import EmbeddingTable, weight_graph
 from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
 from attnscope.studies.baan2019.experiments import (
     BASELINE,
@@ -180,7 +178,7 @@ def test_published_accuracies_are_the_means_of_five_runs(model):
 
 
 def words_of(finding: Finding, measured: Measurements) -> dict[str, str]:
-    return {claim.text: claim.word for claim in finding.claims(measured)}
+    return {claim.text: claim.verdict for claim in finding.claims(measured)}
 
 
 def test_the_claims_of_tables_5_and_6_hold_for_the_papers_own_runs():

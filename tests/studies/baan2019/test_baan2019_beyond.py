@@ -64,6 +64,7 @@ def study(corpora):
         patch.setitem(matched.EPOCHS, "tiny", 2 * TINY.epochs)
         patch.setitem(dose.DOSES, "tiny", dose.DOSES["quick"])
         patch.setitem(small.WIDTHS, "tiny", (12,))
+        patch.setitem(small.LONGER, "tiny", 4)
         patch.setitem(guided_scan.SIZES, "tiny", scan)
         yield found
 
@@ -158,7 +159,7 @@ def test_small_networks_have_26_units_in_every_part(study):
     found = SMALL_NETWORK.experiments(TINY)
     for model in (SMALL, PATIENT, ALONE):
         assert (found[model].model.units, found[model].model.target_input_size) == (UNITS, UNITS)
-    assert found[PATIENT].training.steps == small.LONGER * found[SMALL].training.steps
+    assert found[PATIENT].training.steps == small.LONGER["tiny"] * found[SMALL].training.steps
     assert found[LARGE] == guided(TINY)
 
 

@@ -52,7 +52,7 @@ def measure(run: Run) -> Measurement:
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     text = "temporal · temporal is the largest term"
-    return [measured.always(f"{label}: {text}", label, "largest_is_temporal") for label in measured]
+    return [measured.proportion(f"{label}: {text}", label, "largest_is_temporal") for label in measured]
 
 
 def figure(measured: Measurements) -> dict[str, list[float]]:

@@ -85,34 +85,25 @@ def dictionary_errors(analysis: NetworkAnalysis) -> int:
 
 
 def claims_attending(model: str, measured: Measurements) -> list[ClaimVerdict]:
-    at_least, at_most = measured.at_least, measured.at_most
+    at_least = {
+        "word_accuracy": ("learns the task: word accuracy at least 0.98", 0.98),
+        "matching": ("temporal components of both sides trace matching curves: cosine at s = t at least 0.5", 0.5),
+        "peak_at_own_step": ("they align best at s = t: at least 90 % of the decoder steps", 0.9),
+        "temporal_share": ("μ·μ dominates: more than the other eight terms together", 0.5),
+        "temporal_principal": ("3 PCs hold over 90 % of the variance of temporal components", 0.9),
+        "cloud_principal": ("3 PCs hold over 90 % of the variance of input-delta clouds", 0.9),
+    }
+    at_most = {
+        "orthogonality": ("temporal and input-delta parts are orthogonal: |cosine| at most 0.2", 0.2),
+        "encoder_delta": ("the encoder's delta is at most half as long as its input component", 0.5),
+        "decoder_input_delta": ("the decoder's input-delta is at most half as long as its temporal component", 0.5),
+        "simplex": ("input components are vertices of a simplex: cosines within 0.2", 0.2),
+    }
+    aligned = f"{model}: each readout is best aligned with the input component of its own word"
     return [
-        at_least(f"{model} learns the task: word accuracy at least 0.98", model, "word_accuracy", 0.98),
-        at_least(
-            "temporal components of both sides trace matching curves: cosine at s = t at least 0.5",
-            model,
-            "matching",
-            0.5,
-        ),
-        at_least("they align best at s = t: at least 90 % of the decoder steps", model, "peak_at_own_step", 0.9),
-        at_least("μ·μ dominates: more than the other eight terms together", model, "temporal_share", 0.5),
-        at_most("temporal and input-delta parts are orthogonal: |cosine| at most 0.2", model, "orthogonality", 0.2),
-        at_most("the encoder's delta is at most half as long as its input component", model, "encoder_delta", 0.5),
-        at_most(
-            "the decoder's input-delta is at most half as long as its temporal component",
-            model,
-            "decoder_input_delta",
-            0.5,
-        ),
-        at_most("input components are vertices of a simplex: cosines within 0.2", model, "simplex", 0.2),
-        measured.always(
-            "each readout is best aligned with the input component of its own word",
-            model,
-            "dictionary_errors",
-            lambda errors: errors == 0,
-        ),
-        at_least("3 PCs hold over 90 % of the variance of temporal components", model, "temporal_principal", 0.9),
-        at_least("3 PCs hold over 90 % of the variance of input-delta clouds", model, "cloud_principal", 0.9),
+        *(measured.at_least(f"{model}: {text}", model, name, end) for name, (text, end) in at_least.items()),
+        *(measured.at_most(f"{model}: {text}", model, name, end) for name, (text, end) in at_most.items()),
+        measured.proportion(aligned, model, "dictionary_errors", lambda errors: errors == 0),
     ]
 
 
@@ -191,7 +182,7 @@ def claims_ved(measured: Measurements) -> list[ClaimVerdict]:
             "adjacent",
             0.9,
         ),
-        measured.always(
+        measured.proportion(
             "the encoder step nearest to the decoder's first is one at which sentences end",
             "VED",
             "meeting_step",
@@ -319,7 +310,7 @@ def claims_sorting(measured: Measurements) -> list[ClaimVerdict]:
     return [
         measured.at_least("AED learns to sort: word accuracy at least 0.98", "AED", "word_accuracy", 0.98),
         measured.at_most("μ·μ is negligible: at most a tenth of the alignment", "AED", "temporal·temporal", 0.1),
-        measured.always(
+        measured.proportion(
             "decoder delta · encoder input dominates: it is the largest of the nine terms",
             "AED",
             "delta_input_is_largest",

@@ -142,7 +142,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         early = f"{model}: the temporal attention is clearest on the diagonal early in a sentence"
         first, last = (measured.values(model, f"diagonal_{end}") for end in ("first", "last"))
         verdicts += [
-            measured.always(articles, model, "articles", lambda count: count == len(ARTICLES)),
+            measured.proportion(articles, model, "articles", lambda count: count == len(ARTICLES)),
             measured.at_least(similar, model, "matching", 0.5),
             more_than(early, first, last),
         ]

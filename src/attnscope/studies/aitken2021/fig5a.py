@@ -83,7 +83,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
             measured.more_than(smaller, label._replace(task="eSCAN"), label, "temporal"),
         ]
     early = f"{TRANSLATION[0]}: early, in the first three decoder steps, temporal · temporal is the largest term"
-    return [*escan, *translation, measured.always(early, TRANSLATION[0], "largest_early_is_temporal")]
+    return [*escan, *translation, measured.proportion(early, TRANSLATION[0], "largest_early_is_temporal")]
 
 
 def figure(measured: Measurements) -> dict[str, FigureData]:

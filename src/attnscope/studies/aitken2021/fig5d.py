@@ -44,7 +44,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         "idle_words": "'and' and 'twice' are the argmax of no readout",
     }
     return [
-        measured.always(f"{model}: {text}", model, name, lambda count: count == 0)
+        measured.proportion(f"{model}: {text}", model, name, lambda count: count == 0)
         for model in measured
         for name, text in texts.items()
     ]

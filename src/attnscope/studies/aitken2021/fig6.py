@@ -114,7 +114,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     away = "'twice' at t = s points away from the decoder's temporal component"
     return [
         at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", "AED", "split_by_verb", 0.5),
-        measured.always(
+        measured.proportion(
             "AED: 'twice' after a verb lies closest to that verb of all words", "AED", "nearest_is_own_verb"
         ),
         at_most("AED: at most half as far from it as two verbs are apart", "AED", "distance_to_own_verb", 0.5),

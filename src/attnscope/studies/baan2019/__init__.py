@@ -14,6 +14,7 @@ from attnscope.studies.baan2019.shapley import SHAPLEY
 from attnscope.studies.baan2019.small import SMALL_NETWORK
 from attnscope.studies.baan2019.table4 import TABLE4
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
+from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
 
 STUDY = Study(
@@ -36,4 +37,12 @@ STUDY = Study(
         DOSE,
     ),
     profiles=PROFILES,
+    ranges={
+        **dict.fromkeys(("heldout_*", "new_compositions", "longer_*", "train", "training", "validation", "test"), UNIT),
+        **dict.fromkeys(("before", "donor", "operated", "retrained", "strongest_*", "random_*", "attention"), UNIT),
+        **dict.fromkeys(("*_full", "*_group", "*_control", "overlap", "chance", "*_confirmed", "*_alike_*"), UNIT),
+        **dict.fromkeys(("*_narrow", "*_wide", "*_one_sided", "*_closed", "*_open", "*_gathered", "*_strong"), UNIT),
+        "*_polarity": COSINE,
+    },
+    sanity=("guided: more of it is than by chance",),
 )

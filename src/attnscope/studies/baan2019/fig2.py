@@ -5,8 +5,7 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.plots.lines import edges
-from attnscope.probes.weight_graph import THRESHOLDS, WeightGraph, weight_graphs
-from attnscope.probes.weights import Matrices, gate_matrices, polarity
+from attnscope.probes.weights import THRESHOLDS, Matrices, WeightGraph, gate_matrices, polarity, weight_graphs
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, network_of, side_by_side
 from attnscope.studies.claims import ClaimVerdict, SeedValues, at_most, more_than
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, TrainedCase

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.plots.bars import violins
-from attnscope.probes.activations import NUM_SAMPLED, RANGE, Activations, activations, concatenate_activations
+from attnscope.probes.gates import NUM_SAMPLED, RANGE, Activations, activations, concatenate_activations
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, NOTES, both, network_traces
 from attnscope.studies.baan2019.fig4 import SIDES, SPLITS
 from attnscope.studies.claims import ClaimVerdict
@@ -70,14 +70,14 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     more = "more units have one in guided networks than in the baseline"
     most = "decoder, guided: most units cover the whole range of activations"
     return [
-        *(measured.always(f"{side}, guided: {some}", GUIDED, f"{side}_narrow", lambda s: s > 0) for side in SIDES),
+        *(measured.proportion(f"{side}, guided: {some}", GUIDED, f"{side}_narrow", lambda s: s > 0) for side in SIDES),
         *(measured.more_than(f"{side}: {more}", GUIDED, BASELINE, f"{side}_narrow") for side in SIDES),
         measured.at_least(most, GUIDED, "decoder_wide", 0.5),
     ]
 
 
 def draw(data: FigureData) -> Figure:
-    picture, axes = plots.panels(len(SIDES), len(data), size=(8.0, 3.0))
+    picture, axes = plots.panels(len(SIDES), len(data), size=(6.2, 3.0))
     places = [(side, model) for side in SIDES for model in data]
     for (side, model), ax in zip(places, axes, strict=True):
         content, colour = data[model][side], COLOURS.get(model)

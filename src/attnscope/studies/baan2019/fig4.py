@@ -75,7 +75,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
             )
             for side in SIDES
         ),
-        measured.always(often, GUIDED, "decoder_z_often_open", lambda share: share > 0),
+        measured.proportion(often, GUIDED, "decoder_z_often_open", lambda share: share > 0),
     ]
 
 

@@ -276,10 +276,11 @@ def figure(table: str, measured: Measurements) -> dict[str, FigureData]:
     }
 
 
-def draw(table: str, data: FigureData) -> Figure:
+def draw(table: str, data: FigureData) -> list[Figure]:
     """Draw units and accuracies with one dot per seed, and accuracy against the number of units."""
     names = IN_TABLE[table]
-    picture, (units, accuracies, *curves) = plots.panels(1, 2 + len(names), size=(4.4, 3.2))
+    bars_figure, (units, accuracies) = plots.panels(1, 2, size=(4.6, 3.2))
+    curves_figure, curves = plots.panels(1, len(names), size=(4.2, 3.2))
     for content, quantity, ax, ylabel in (
         ("sizes", "size", units, "units in the functional group"),
         ("full", "full", accuracies, "accuracy of all units"),
@@ -295,7 +296,7 @@ def draw(table: str, data: FigureData) -> Figure:
     for name, ax in zip(names, curves, strict=True):
         draw_curves({model: content[name]["curve"] for model, content in data.items()}, ax)
         ax.set_title(f"{NAMES[name]}, first seed")
-    return picture
+    return [bars_figure, curves_figure]
 
 
 def draw_curves(curves: FigureData, ax: Axes) -> None:

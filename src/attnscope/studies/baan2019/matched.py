@@ -99,7 +99,7 @@ def draw(data: SeedTable) -> Figure:
         "full": "accuracy of all units",
         "selectivity": "accuracy less that of the control task",
     }
-    picture, axes = plots.panels(1, len(panels), size=(5.0, 3.6))
+    picture, axes = plots.panels(1, len(panels), size=(4.6, 3.6))
     for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
         draw_bars(quantity_panel(data, {f"{name}_{what}": NAMES[name] for name in READINGS}), ax, ylabel)
     return picture

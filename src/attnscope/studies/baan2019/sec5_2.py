@@ -28,9 +28,9 @@ from attnscope.studies.baan2019.experiments import (
 from attnscope.studies.bars import bar_values, draw_bars
 from attnscope.studies.claims import ClaimVerdict, more_than, no_lower
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PublishedNumber, TrainedCase
-from attnscope.tasks.finite import FiniteTask
+from attnscope.tasks.task import FiniteTask
 
-EPOCHS = {"paper": 20, "quick": 20}  # of retraining
+EPOCHS = {"paper": 100, "quick": 20}  # of retraining
 QUANTITIES = {
     "before": "accuracy on new compositions, the whole network",
     "strongest_cut": "the strongest neurons alone",

@@ -2,7 +2,7 @@
 
 The paper ends with this question: 26 neurons each of encoder and decoder suffice after a large network was pruned, yet
 smaller models had not learned the task (Hupkes et al. 2019). Small networks may also learn slowly, so they are trained
-for as long as a large one, and for four times as long.
+for as long as a large one, and for longer.
 """
 
 from dataclasses import replace
@@ -27,13 +27,10 @@ from attnscope.studies.finding import Finding, Measurement, Measurements
 
 UNITS = 26  # 5 % of 512
 WIDTHS = {"paper": (64, 128, 256), "quick": ()}  # between the smallest and the largest
-LONGER = 4  # times the epochs
+LONGER = {"paper": 2, "quick": 4}  # times the epochs, which are 100 in the profile paper and 30 in quick
 LEARNED = 0.95  # of the training sentences
 LARGE, SMALL = "guided, all units", f"guided, {UNITS} units"
-PATIENT, ALONE = (
-    f"guided, {UNITS} units, {LONGER} times the epochs",
-    f"baseline, {UNITS} units, {LONGER} times the epochs",
-)
+PATIENT, ALONE = f"guided, {UNITS} units, longer", f"baseline, {UNITS} units, longer"
 QUANTITIES = {
     "train": "accuracy on training sentences",
     "heldout_compositions": "on held-out compositions (HC)",
@@ -44,7 +41,7 @@ QUANTITIES = {
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
     small = replace(sizes, units=UNITS)
-    longer = replace(small, epochs=LONGER * sizes.epochs)
+    longer = replace(small, epochs=LONGER[sizes.name] * sizes.epochs)
     between = {f"guided, {units} units": guided(replace(sizes, units=units)) for units in WIDTHS[sizes.name]}
     return {LARGE: guided(sizes), **between, SMALL: guided(small), PATIENT: guided(longer), ALONE: baseline(longer)}
 
@@ -84,6 +81,8 @@ SMALL_NETWORK = Finding(
     notes=(
         f"{UNITS} units in encoder and decoder each, and target embeddings of as many dimensions; all else is as in "
         f"the large network. '{LARGE}' is the network of the profile, 512 units in the paper's.",
+        f"'Longer' is {LONGER['paper']} times the epochs in the profile paper, {LONGER['quick']} times in quick. In "
+        "our first run, of 25 epochs, it was four times: the 100 that every network has now.",
         "The paper leaves the question open. The claims are ours, written before any run; 'as well' means no more "
         "than 0.12 below, the standard deviation of guided networks on new compositions (table 4).",
         "The pruned networks of the finding sec5.2 keep the attention, embeddings and the layer that joins context and "

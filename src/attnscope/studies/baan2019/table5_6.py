@@ -91,7 +91,7 @@ def by_length(seeds: list[list[float]]) -> dict[str, list[float]]:
 
 
 def draw(data: FigureData) -> Figure:
-    picture, (splits, *longer) = plots.panels(1, 1 + len(MUCH_LONGER), size=(5.0, 3.4))
+    picture, (splits, *longer) = plots.panels(1, 1 + len(MUCH_LONGER), size=(4.4, 3.4))
     draw_splits(data, splits)
     for (kind, name), ax in zip(MUCH_LONGER.items(), longer, strict=True):
         curves = {model: content["longer"][kind] for model, content in data.items()}

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from attnscope.lab.experiment import Run
 from attnscope.models import BagOfWords, EncoderDecoder, Model, Trace
+from attnscope.models.bag_of_words import Regression, logistic_regression
 from attnscope.models.inference import traces
-from attnscope.models.logistic import Regression, logistic_regression
-from attnscope.probes.agreement import Agreement, AgreementAccumulator
-from attnscope.probes.learning_curve import LearningCurve, OverTraining
+from attnscope.probes.agreement import Agreement, AgreementAccumulator, LearningCurve, OverTraining
 from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.saliency import influence
 from attnscope.probes.scores import TokenScores, attention_scores

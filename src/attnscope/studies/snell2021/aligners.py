@@ -35,7 +35,7 @@ from attnscope.probes.word_alignment import (
     argmax_alignment,
     subword_to_word_alignment,
 )
-from attnscope.studies.claims import ClaimVerdict, always, at_most, more_than
+from attnscope.studies.claims import ClaimVerdict, at_most, exact, more_than
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import with_checksum
@@ -43,8 +43,7 @@ from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.tasks import END, Batch, Preparation, Translation, Words, pad
 from attnscope.tasks.text import UNKNOWN
 from attnscope.tasks.text.rows import Row as CorpusRow
-from attnscope.tasks.text.rows import format_name
-from attnscope.tasks.text.sources import corpus_fingerprint, read_corpus
+from attnscope.tasks.text.rows import corpus_fingerprint, format_name, read_corpus
 from attnscope.tasks.text.vocabularies import Coder
 
 FILE = "word_alignments/en-fr_hansards.jsonl.gz"
@@ -314,8 +313,8 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     )
     counts = measured[COUNTS]
     return [
-        always(better.format("trained as the network"), [m["em"] < m["step"] for m in counts]),
-        always(better.format("with the gold pairs and all words"), [m["em_all"] < m["step_all"] for m in counts]),
+        exact(better.format("trained as the network"), [m["em"] < m["step"] for m in counts]),
+        exact(better.format("with the gold pairs and all words"), [m["em_all"] < m["step_all"] for m in counts]),
         more_than(early, attention, lexical_probe),
         at_most(half, np.subtract(lexical_half, attention_half), 0),
     ]

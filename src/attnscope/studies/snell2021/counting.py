@@ -13,7 +13,7 @@ from scipy.sparse import csc_array
 
 from attnscope.models import EncoderDecoderSettings
 from attnscope.models.ibm import Bags
-from attnscope.probes.learning_curve import translation_checkpoints
+from attnscope.probes.agreement import translation_checkpoints
 from attnscope.tasks import CORPORA, END, Batch, Classification, Preparation, Task, TextTask, Translation, Words
 from attnscope.tasks.text import CLASSIFICATIONS, TRANSLATIONS
 from attnscope.training import TrainingSettings

@@ -20,7 +20,7 @@ from attnscope import plots
 from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, Pair
 from attnscope.plots.style import axes, legend, name_axes
-from attnscope.studies.claims import ClaimVerdict, always, at_least, at_most
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, proportion
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import MULTI30K, in_words, with_checksum
@@ -179,7 +179,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     for label in measured:
         seeds = measured[label]
         falls = f"{label}: the error of eq. 53 falls with every doubling of d"
-        verdicts.append(always(falls, [bool((np.diff(m["logits"]) < 0).all()) for m in seeds]))
+        verdicts.append(proportion(falls, [bool((np.diff(m["logits"]) < 0).all()) for m in seeds]))
         for name in ("logits", "probabilities"):
             text, slopes = f"{label}: {ERRORS[name]}: the error falls like 1/√d", [m["slope"][name] for m in seeds]
             verdicts.append(at_most(f"{text} (as d to a power of at most −0.4)", slopes, -0.4))

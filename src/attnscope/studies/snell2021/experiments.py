@@ -11,7 +11,7 @@ from functools import cache, partial
 from attnscope.lab.experiment import Experiment
 from attnscope.models import PRESETS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.bag_of_words import RECIPES, SHORT_TEXTS, TRANSLATION, ProxyRecipe
-from attnscope.probes.learning_curve import classification_checkpoints, translation_checkpoints
+from attnscope.probes.agreement import classification_checkpoints, translation_checkpoints
 from attnscope.studies.finding import Case, Profile, case_unless_missing, published_by
 from attnscope.studies.snell2021 import counting, toys
 from attnscope.tasks import CORPORA, Classification, Subwords, TextTask

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.errors import require
 from attnscope.models.ibm import Bags, IBMModel1, alone
-from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.claims import ClaimVerdict, exact
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import bags_of, entries, with_checksum, without_end_tokens
@@ -116,7 +116,7 @@ def table(measured: Measurements) -> list[Row]:
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     text = "counts alone (eq. 19) align a word as EM does more often than chance would"
-    return [always(text, [m["alike"] > m["chance"] for m in measured["corpus"]])]
+    return [exact(text, [m["alike"] > m["chance"] for m in measured["corpus"]])]
 
 
 def draw(data: Picture) -> Figure:

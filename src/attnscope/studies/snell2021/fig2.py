@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnscope import plots
-from attnscope.probes.learning_curve import LearningCurve
+from attnscope.probes.agreement import LearningCurve
 from attnscope.studies.claims import ClaimVerdict, more_than
 from attnscope.studies.finding import Finding, Measurements
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import cases
-from attnscope.studies.snell2021.layouts import CHOICES, SEE_TABLE5
+from attnscope.studies.snell2021.tables import CHOICES, SEE_TABLE5
 
 QUANTITIES = {
     "validation.top.attention_uniform": "A(α, β^uf(τ)) at its best",
@@ -53,7 +53,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     rising = {"again_top": "A(α, α̂(τ))", "xi": "p̂(τ)"}
     turns = "{}: A(α, β^uf(τ)) rises, then falls: it is best between the first and the last checkpoint"
     return [
-        *(measured.always(turns.format(corpus), corpus, "validation.top.rises_then_falls") for corpus in measured),
+        *(measured.proportion(turns.format(corpus), corpus, "validation.top.rises_then_falls") for corpus in measured),
         *(
             more_than(f"{corpus}: {text} increases: higher at the end than at the start", *ends(measured, corpus, name))
             for name, text in rising.items()

@@ -14,6 +14,7 @@ from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.studies.snell2021.toys import (
     BLUE,
+    FIRST_SEED,
     RED,
     WINDOW,
     CurvePictures,
@@ -27,6 +28,7 @@ from attnscope.studies.snell2021.toys import (
 )
 
 DISTRIBUTIONS = {"permutations": "permutations", "control": "sampled", "mixture": "mixture"}
+FAILURES = {f"within the {WINDOW} steps of the paper": "learnt_in_time", "at the end of training": "learnt"}
 HARD = {"permutations": "permutations of 40 words", "mixture": "a mixture of permutations of 40 words and of 40 others"}
 
 
@@ -40,12 +42,13 @@ def table(measured: Measurements) -> list[Row]:
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     always = f"the control, 40 words out of 60, is learnt every time: 99 % of the words within {WINDOW} steps"
-    verdicts = [measured.always(always, "control", "learnt_in_time")]
+    verdicts = [measured.proportion(always, "control", "learnt_in_time")]
     for label, text in HARD.items():
-        failures = [not learnt for learnt in measured.flags(label, "learnt_in_time")]
-        verdicts.append(sometimes(f"{text}: sometimes not learnt within {WINDOW} steps", failures))
-        later = "learnt later than the control (steps until 99 % of the words; never counts as the last step)"
+        later = "delay: learnt later than the control (steps until 99 % of the words; never counts as the last step)"
         verdicts.append(measured.more_than(f"{text}: {later}", label, "control", "steps_needed"))
+        for when, name in FAILURES.items():
+            failures = [not learnt for learnt in measured.flags(label, name)]
+            verdicts.append(sometimes(f"{text}: failure: sometimes not learnt {when}", failures))
     return verdicts
 
 
@@ -70,8 +73,11 @@ FIG3 = Finding(
         "Accuracy on fresh sentences of the distribution of training, under teacher forcing, as in the "
         "author's code; the end token counts as a word. In the profile quick a run stops at 99 %, and its curve is "
         "continued at that height.",
-        "What this does not show: that a network which has not learnt yet never will. The rows 'at the end' say how "
-        "many have learnt when training stops.",
+        "Delay and failure are judged apart: in our first run (seeds 0 to 19) every network had learnt permutations by "
+        "step 380, so a failure at step 300 was a delay. Training goes on for ten times as long as in the paper, and "
+        "is judged on other seeds.",
+        "What this does not show: that a network which has not learnt at the end never will.",
     ),
+    first_seed=FIRST_SEED,
     seeds=lambda sizes: sizes.toys.seeds,
 )  # fmt: skip

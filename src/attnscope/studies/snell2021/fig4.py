@@ -94,7 +94,7 @@ def evenness(counts: np.ndarray) -> dict[str, float]:
 
 
 def exactly(text: str, measured: Measurements, label: str, name: str, value: float) -> ClaimVerdict:
-    return measured.always(text, label, name, lambda number: abs(number - value) <= ROUNDING)
+    return measured.exact(text, label, name, lambda number: abs(number - value) <= ROUNDING)
 
 
 def claims_of_permutations(measured: Measurements) -> list[ClaimVerdict]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnscope import plots
 from attnscope.models.ibm import Bags, IBMModel1
-from attnscope.studies.claims import ClaimVerdict, always
+from attnscope.studies.claims import ClaimVerdict, exact
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.snell2021.counting import bags_of, with_checksum, without_end_tokens
 from attnscope.studies.snell2021.experiments import Sizes
@@ -111,8 +111,8 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     keyword = "keyword: no word is as positive as the keyword"
     corpus = "corpus: the polarity of its words by counts (eq. 17) predicts the class of a sentence better than chance"
     return [
-        measured.always(keyword, ARTIFICIAL, "more_positive", lambda count: count == 0),
-        always(f"{corpus} (the largest class)", [m["accuracy"] > m["largest_class"] for m in measured[CORPUS]]),
+        measured.exact(keyword, ARTIFICIAL, "more_positive", lambda count: count == 0),
+        exact(f"{corpus} (the largest class)", [m["accuracy"] > m["largest_class"] for m in measured[CORPUS]]),
     ]
 
 

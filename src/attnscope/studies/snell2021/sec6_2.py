@@ -4,16 +4,18 @@ A fixed permutation π of positions does not change the counts: β under uniform
 to attend to is harder to learn for an LSTM.
 """
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.studies.claims import ClaimVerdict, always, at_most
+from attnscope.studies.claims import ClaimVerdict, at_most, not_testable, proportion
 from attnscope.studies.finding import Finding, Measurements, PublishedNumber
 from attnscope.studies.result import Row
 from attnscope.studies.snell2021.experiments import Sizes, published
 from attnscope.studies.snell2021.toys import (
     BLUE,
+    FIRST_SEED,
     RED,
     WINDOW,
     CurvePictures,
@@ -26,12 +28,14 @@ from attnscope.studies.snell2021.toys import (
 )
 
 IN_ORDER = "in order"
+FEWEST_ORDERS = 5  # an interval over orders takes at least so many
 FAILED = 0.6  # word accuracy; author's code calls less than this a failure
 
 
 def experiments(sizes: Sizes) -> dict[str, Experiment]:
     """The control of figure 3, and the same words in orders of their own."""
-    orders = range(sizes.toys.reorderings)
+    first = sizes.toys.first_reordering
+    orders = range(first, first + sizes.toys.reorderings)
     reordered = {f"order {order + 1}": copying(sizes.toys, "sampled", reordering=order) for order in orders}
     return {IN_ORDER: copying(sizes.toys, "sampled"), **reordered}
 
@@ -44,17 +48,26 @@ def table(measured: Measurements) -> list[Row]:
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
-    others = [label for label in measured if label != IN_ORDER]
-    learnt = [flag for label in others for flag in measured.flags(label, "learnt_in_time")]
     in_order = f"copying in order is always learnt: 99 % of the words within {WINDOW} steps"
-    never = f"in a fixed other order it is never learnt within {WINDOW} steps (over orders and seeds)"
+    never = f"in a fixed other order it is never learnt within {WINDOW} steps (orders without any seed that has)"
     failed = f"nor nearly: word accuracy at step {WINDOW} below {FAILED}, the author's threshold of a failure"
-    accuracies = [value for label in others for value in measured.values(label, "accuracy_in_time")]
-    return [
-        measured.always(in_order, IN_ORDER, "learnt_in_time"),
-        always(never, [not flag for flag in learnt]),
-        at_most(failed, accuracies, FAILED),
+    at_last = "our question: it fails for good, at most half of the seeds have learnt at the end"
+    about_orders = [
+        proportion(never, [share == 0 for share in order_means(measured, "learnt_in_time")]),
+        at_most(failed, order_means(measured, "accuracy_in_time"), FAILED),
+        at_most(at_last, order_means(measured, "learnt"), 0.5),
     ]
+    orders = len(measured.by_label) - 1
+    if orders < FEWEST_ORDERS:
+        why = f"it is about orders of positions, of which there are {orders}; seeds say nothing about others"
+        about_orders = [not_testable(claim, why) for claim in about_orders]
+    return [measured.proportion(in_order, IN_ORDER, "learnt_in_time"), *about_orders]
+
+
+def order_means(measured: Measurements, name: str) -> list[float]:
+    """Return the mean over seeds for each order: the claims are about orders."""
+    orders = [label for label in measured if label != IN_ORDER and measured[label]]
+    return [float(np.mean(measured.values(label, name))) for label in orders]
 
 
 def draw(data: CurvePictures) -> Figure:
@@ -79,8 +92,11 @@ SEC6_2 = Finding(
     figure=lambda measured: pictures(measured, list(measured)), draw=draw,
     notes=(
         "Words are sampled from 60 as in figure 3's control, whose runs these are. An order is a permutation of "
-        "positions sampled once; the end token stays at the end. The paper does not say how many orders it tried.",
+        "positions sampled once; the end token stays at the end. The paper does not say how many orders it tried. "
+        "Claims are about orders: means over the seeds of each. Orders 1 to 5 were judged first, and could not pass "
+        "Holm's correction, however clear: five proportions give p = 0.025 at best. The profile paper has ten others.",
         "What this does not show: why. That LSTMs are biased towards monotonic attention is the paper's explanation.",
     ),
+    first_seed=FIRST_SEED,
     seeds=lambda sizes: sizes.toys.seeds,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.studies.bars import BarValues, draw_bars
-from attnscope.studies.claims import ClaimVerdict, untested
+from attnscope.studies.claims import ClaimVerdict, exact, untested
 from attnscope.studies.finding import (
     Case,
     Finding,
@@ -114,7 +114,7 @@ def same_size(label: str, name: str, measured: Measurements) -> ClaimVerdict:
     if not measured.by_label.get(label):
         return untested(text, NOT_HERE)
     ours, theirs = measured.first(label)[name], published_size(label, name)["published"]
-    return ClaimVerdict(text, ours == theirs, f"{ours:,.0f} against {theirs:,}")
+    return exact(text, [ours == theirs], f"{ours:,.0f} against {theirs:,}")
 
 
 def same_length(label: str, measured: Measurements) -> ClaimVerdict:
@@ -124,7 +124,7 @@ def same_length(label: str, measured: Measurements) -> ClaimVerdict:
     names = [name for name in ("source_training", "target_training") if name in measured.first(label)]
     pairs = [(measured.first(label)[name], published_size(label, name)["published"]) for name in names]
     evidence = "; ".join(f"{ours:g} against {theirs}" for ours, theirs in pairs)
-    return ClaimVerdict(text, all(abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs), evidence)
+    return exact(text, [abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs], evidence)
 
 
 class FigureNumber(TypedDict):

@@ -1,5 +1,8 @@
 """Tutek and Šnajder 2020, Staying True to Your Word: (How) Can Attention Become Explanation?"""
 
+from math import log
+
+from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.tutek2020.ablation import ABLATION
 from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
@@ -8,7 +11,9 @@ from attnscope.studies.tutek2020.experiments import PROFILES
 from attnscope.studies.tutek2020.fig1 import FIG1
 from attnscope.studies.tutek2020.fig2 import FIG2
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
+from attnscope.studies.tutek2020.leaps import LEAPING
 from attnscope.studies.tutek2020.plausible import PLAUSIBLE
+from attnscope.studies.tutek2020.reduction import REDUCTION, REDUCTION_IMDB
 from attnscope.studies.tutek2020.table1 import TABLE1
 from attnscope.studies.tutek2020.table2 import TABLE2
 from attnscope.studies.tutek2020.table3 import TABLE3
@@ -27,9 +32,19 @@ STUDY = Study(
         TABLE6,
         APPENDIX_C,
         ABLATION,
+        REDUCTION,
+        REDUCTION_IMDB,
+        LEAPING,
         PLAUSIBLE,
         JAIN_WALLACE,
         DECEPTION,
     ),
     profiles=PROFILES,
+    ranges={
+        **dict.fromkeys(("f1", "validation_f1", "validation_accuracy"), (0.0, 100.0)),
+        **dict.fromkeys(("gradient*", "leave_one_out"), COSINE),
+        **dict.fromkeys(("entropy", "probability", "*_leakage", "leakage", "mass", "*average_precision"), UNIT),
+        **dict.fromkeys(("farthest", "searched", "jsd"), (0.0, log(2))),
+    },
+    sanity=("*agrees with people more than chance*",),
 )

@@ -18,7 +18,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.plots.style import INK, axes, colours, line_legend, name_axes, styled
 from attnscope.probes.information import information
-from attnscope.studies.claims import ClaimVerdict, more_than, no_lower, spread, untested
+from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, spread, untested
 from attnscope.studies.finding import (
     Case,
     Finding,
@@ -288,7 +288,7 @@ def weights_in_use(measured: Measurements, corpus: str, attention: str) -> Claim
     here, there = (
         ", ".join(f"{'δη'[name == 'eta']} = {weight:g}" for name, weight in weights.items()) for weights in (ours, used)
     )
-    return ClaimVerdict(text, ours == used, f"here {here}; in use: {there or 'none'}")
+    return exact(text, [ours == used], f"here {here}; in use: {there or 'none'}")
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -299,6 +299,7 @@ PANELS = {
     "information": "mutual information (nats)",
     "agreement": "agreement with people\n(average precision)",
 }
+COLUMNS = 3
 LINES: dict[str, Literal["-", "--"]] = {"additive": "-", "dot": "--"}
 Curves = dict[str, dict[str, list[float]]]  # by regulariser and weight, one number per seed
 
@@ -320,32 +321,35 @@ def figure(measured: Measurements) -> AblationFigure:
 
 
 @styled
-def draw(data: AblationFigure) -> Figure:
-    """Draw one row per corpus, one column per quantity: curves over weights; base is a horizontal line."""
-    corpora = data["panels"]
-    width = max((len(panels) for panels in corpora.values()), default=1)
-    picture, grid = plots.panels(max(len(corpora), 1), width, size=(3.5, 2.7))
-    for number, (corpus, panels) in enumerate(corpora.items()):
-        line = grid[number * width : (number + 1) * width]
-        for ax, (name, by_attention) in zip(line, panels.items(), strict=False):
-            for attention, curves in by_attention.items():
-                draw_curves(axes(ax), curves, LINES[attention])
-            ax.set_xscale("log")
-            ax.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
-            ax.minorticks_off()
-            ax.set_title(corpus, parse_math=False)
-            name_axes(ax, "weight (δ, η)", PANELS[name])
-        circle_best(line[0], panels["validation_f1"], data["chosen"].get(corpus, {}))
-        for ax in line[len(panels) :]:
-            ax.set_axis_off()
-    if corpora:
-        attentions = {name for panels in corpora.values() for panel in panels.values() for name in panel}
-        draw_legend(grid[width - 1], attentions)
+def draw(data: AblationFigure) -> list[Figure]:
+    """Draw one figure per quantity, in it one panel per corpus: curves over weights; base is a horizontal line."""
+    names = dict.fromkeys(name for panels in data["panels"].values() for name in panels)
+    return [draw_quantity(data, name) for name in names]
+
+
+def draw_quantity(data: AblationFigure, name: str) -> Figure:
+    panels = {corpus: panels[name] for corpus, panels in data["panels"].items() if name in panels}
+    columns = min(len(panels), COLUMNS)
+    picture, grid = plots.panels(-(-len(panels) // columns), columns, size=(3.7, 2.9))
+    for ax, (corpus, by_attention) in zip(grid, panels.items(), strict=False):
+        for attention, curves in by_attention.items():
+            draw_curves(axes(ax), curves, LINES[attention])
+        ax.set_xscale("log")
+        ax.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
+        ax.minorticks_off()
+        ax.set_title(corpus, parse_math=False)
+        name_axes(ax, "weight (δ, η)", PANELS[name])
+        if name == "validation_f1":
+            circle_best(ax, by_attention, data["chosen"].get(corpus, {}))
+    for ax in grid[len(panels) :]:
+        ax.set_axis_off()
+    attentions = {attention for by_attention in panels.values() for attention in by_attention}
+    draw_legend(grid[columns - 1], attentions, circles=name == "validation_f1")
     return picture
 
 
 def paint() -> dict[str, str]:
-    return colours(WEIGHTS) | {BASE: INK}
+    return colours(WEIGHTS)
 
 
 def draw_curves(ax: Axes, curves: Curves, line: Literal["-", "--"]) -> None:
@@ -370,12 +374,12 @@ def circle_best(ax: Axes, by_attention: Mapping[str, Curves], weights: Mapping[s
             ax.plot([weight], [height], **RING)  # type: ignore[arg-type]
 
 
-def draw_legend(ax: Axes, attentions: set[str]) -> None:
-    """Draw the legend: regularisers; attentions where there are two; what a circle means."""
+def draw_legend(ax: Axes, attentions: set[str], circles: bool) -> None:
+    """Draw the legend: regularisers; attentions where there are two; what a circle means, if there are any."""
     shown = {name: line for name, line in LINES.items() if name in attentions and len(attentions) > 1}
     models = {name: {"color": paint()[name]} for name in WEIGHTS}
     lines = {name: {"color": INK, "linestyle": line} for name, line in shown.items()}
-    line_legend(ax, {**models, **lines, "best": RING})
+    line_legend(ax, {**models, **lines, **({"best": RING} if circles else {})})
 
 
 ABLATION = Finding(

@@ -83,7 +83,7 @@ def figure(measured: Measurements) -> dict[str, Panel]:
 
 
 def draw(data: Mapping[str, Panel]) -> Figure:
-    picture, axes = plots.panels(1, len(data), size=(2.2 + 0.8 * max(map(len, data.values()), default=1), 3.2))
+    picture, axes = plots.panels(1, len(data), size=(1.8 + 0.6 * max(map(len, data.values()), default=1), 3.2))
     for ax, (name, content) in zip(axes, data.items(), strict=True):
         draw_bars(content, ax, PANELS[name])
     one_key(axes)

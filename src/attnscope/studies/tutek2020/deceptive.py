@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.plots.style import DECODER, ENCODER, INK, axes, styled
+from attnscope.plots.style import INK, axes, colours, styled
 from attnscope.studies.claims import ClaimVerdict, at_most, more_than
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.result import Row, row
@@ -147,7 +147,7 @@ def premises(measured: Measurements, corpus: str) -> list[ClaimVerdict]:
     used = f"{corpus}: deceptive uses indicative words: without them it loses more than half of the F1 that base loses"
     return [
         measured.at_most(off, deceptive, "mass", OFF),
-        measured.no_lower(similar, deceptive, base, "f1", SIMILAR),
+        measured.equivalent(similar, deceptive, base, "f1", SIMILAR),
         measured.more_than(used, deceptive, base, "f1_lost", USED),
     ]
 
@@ -169,7 +169,6 @@ def claims_of_test(
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 COLUMNS = 6
-PAINT = {BASE: DECODER, DECEPTIVE: ENCODER}
 SeedsByModel = Mapping[str, Sequence[float | None]]
 
 
@@ -199,7 +198,7 @@ def draw(data: Mapping[str, Mapping[str, SeedsByModel]]) -> Figure:
 def draw_test(ax: Axes, by_model: SeedsByModel, name: str) -> None:
     for x, (model, seeds) in enumerate(by_model.items()):
         values = np.array(seeds, dtype=float)  # null becomes NaN
-        axes(ax).bar([x], [np.nanmean(values)], 0.7, color=PAINT[model], alpha=0.55)
+        axes(ax).bar([x], [np.nanmean(values)], 0.7, color=colours(MODELS)[model], alpha=0.55)
         ax.scatter(np.linspace(x - 0.15, x + 0.15, len(values)), values, s=9, color=INK, linewidths=0, zorder=3)
     test = TESTS.get(name)
     if test is not None and test.chance is not None:

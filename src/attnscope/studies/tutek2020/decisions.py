@@ -11,7 +11,7 @@ import torch
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier
 from attnscope.probes.counterfactual import trace_and_mask
-from attnscope.probes.entropy import relative_entropy
+from attnscope.probes.divergences import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
 from attnscope.studies.finding import (

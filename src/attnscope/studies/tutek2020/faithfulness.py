@@ -18,14 +18,13 @@ from torch import Tensor
 from attnscope.errors import require
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier, Trace
-from attnscope.models.logistic import logistic_regression
+from attnscope.models.bag_of_words import logistic_regression
 from attnscope.probes.adversary import SearchSettings, exact_adversaries, search_adversaries
 from attnscope.probes.agreement import kendall
 from attnscope.probes.counterfactual import class_probabilities, trace_and_mask
 from attnscope.probes.erasure import ComprehensivenessAccumulator, FlipAccumulator
 from attnscope.probes.fragility import Fragility, fragility, total_variation
 from attnscope.probes.information import information
-from attnscope.probes.removal import keep_tokens
 from attnscope.probes.saliency import influence, leave_one_out
 from attnscope.studies.finding import Case, Measurement, TrainedCase, case_unless_missing
 from attnscope.studies.tutek2020.decisions import batches_on_device, token_grounding, trained_classifier
@@ -159,7 +158,7 @@ def mask_of_words(batch: Batch, words: Sequence[int]) -> Bool[Tensor, "batch sou
 def remove_words(batch: Batch, words: Sequence[int]) -> Batch:
     """Return the texts without these words; of a text that has no others, start and end tokens are left."""
     rows = torch.arange(len(batch), device=batch.source.device)
-    return keep_tokens(batch, rows, batch.source_mask & ~mask_of_words(batch, words))
+    return batch.keep(rows, batch.source_mask & ~mask_of_words(batch, words))
 
 
 # Importance of words (Jain and Wallace 2019 §4.1) --------------------------------------------------------------------

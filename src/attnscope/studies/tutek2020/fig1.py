@@ -18,7 +18,7 @@ from attnscope import plots
 from attnscope.lab.experiment import Run
 from attnscope.models import Classifier
 from attnscope.plots.style import axes, colours, line_legend, name_axes, styled
-from attnscope.probes.adversarial_training import imitation, train_adversary
+from attnscope.probes.adversary import imitation, train_adversary
 from attnscope.studies.claims import ClaimVerdict, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
 from attnscope.studies.result import Row, row
@@ -211,7 +211,7 @@ def write_lambdas(ax: Axes, points: Points) -> None:
     """Write λ at the first and the last point of one curve; the others lie between."""
     for weight in (next(iter(points)), list(points)[-1]):
         jsd, tvd = (float(np.mean(points[weight][name])) for name in ("jsd", "tvd"))
-        ax.annotate(f"λ = {weight}", (jsd, tvd), xytext=(6, -2), textcoords="offset points", va="top", fontsize=7)
+        ax.annotate(f"λ = {weight}", (jsd, tvd), xytext=(6, -2), textcoords="offset points", va="top", fontsize=8)
 
 
 FIG1 = Finding(

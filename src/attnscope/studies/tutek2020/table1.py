@@ -1,6 +1,5 @@
 """Is attention fragile, and more so in regularised models? (tutek2020 §4.1, table 1)"""
 
-from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attnscope.studies.bars import Panel, draw_panels, panel
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most, estimate, more_than, short, untested
+from attnscope.studies.claims import ClaimVerdict, equivalent, more_than, not_testable, untested
 from attnscope.studies.finding import Case, Finding, Measurements
 from attnscope.studies.tutek2020.decisions import (
     NOTES,
@@ -63,10 +62,7 @@ def f1_as_published(measured: Measurements, base: ModelLabel) -> ClaimVerdict:
     text = f"{corpus_and_attention(base)}: F1 of base is within {REACH:g} points of {theirs:g}"
     if not all(measured.flags(base, "as_published")):
         return untested(text, "this profile trains smaller networks for fewer epochs than the paper")
-    values = measured.values(base, "f1")
-    sides = (at_least(text, values, theirs - REACH), at_most(text, values, theirs + REACH))
-    evidence = f"{estimate(values)}; claimed: from {short(theirs - REACH)} to {short(theirs + REACH)}"
-    return replace(next((side for side in sides if not side.holds), sides[0]), evidence=evidence)
+    return equivalent(text, measured.values(base, "f1"), theirs, REACH)
 
 
 def longer_texts_are_fragile(measured: Measurements, attention: str) -> ClaimVerdict:
@@ -78,8 +74,8 @@ def longer_texts_are_fragile(measured: Measurements, attention: str) -> ClaimVer
         return untested(text, f"it takes two corpora or more with the same seeds; there is {corpora or 'none'}")
     lengths, losses = (np.array([measured.values(label, name) for label in bases]) for name in ("length", "permuted"))
     taus = [concordance(*seed) for seed in zip(lengths.T, losses.T, strict=True)]
-    verdict = more_than(text, taus, [0.0] * len(taus))
-    return replace(verdict, evidence=f"over {corpora}: {verdict.evidence}")
+    why = f"it is about corpora, of which there are {len(bases)}; seeds say nothing about others"
+    return not_testable(more_than(text, taus, [0.0] * len(taus)), why)
 
 
 def concordance(lengths: np.ndarray, losses: np.ndarray) -> float:

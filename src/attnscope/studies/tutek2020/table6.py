@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -60,9 +61,12 @@ def figure(measured: Measurements) -> Mapping[str, Mapping[str, Curves]]:
     return panels
 
 
+PUBLISHED: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 11, "markeredgewidth": 2}
+
+
 @styled
 def draw(data: Mapping[str, Mapping[str, Curves]]) -> Figure:
-    """Draw one column per corpus, one row per perturbation: loss over layers, published numbers dashed."""
+    """Draw one column per corpus, one row per perturbation: loss over layers; published numbers are short lines."""
     picture, panels = plots.panels(len(PERTURBED), max(len(data), 1), size=(3.4, 2.7))
     for column, (corpus, by_perturbation) in enumerate(data.items()):
         for line, (how, curves) in enumerate(by_perturbation.items()):
@@ -73,7 +77,7 @@ def draw(data: Mapping[str, Mapping[str, Curves]]) -> Figure:
     if data:
         models = next(iter(data.values()))[PERTURBED[0]]
         lines = {model: {"color": colours(ALL_MODELS)[model], "marker": "o", "markersize": 4} for model in models}
-        line_legend(panels[len(data) - 1], {**lines, "published": {"color": INK, "linestyle": "--", "linewidth": 1}})
+        line_legend(panels[len(data) - 1], {**lines, "published": {"color": "black", **PUBLISHED}})
     return picture
 
 
@@ -86,7 +90,7 @@ def draw_curves(curves: Curves, ax: Axes) -> None:
         means, errors = [values.mean() for values in seeds], [spread(values.tolist()) for values in seeds]
         ax.errorbar(layers, means, yerr=errors, color=paint[model], marker="o", markersize=4, capsize=2.5)
         theirs = np.array([point["published"] for point in points], dtype=float)
-        ax.plot(layers, theirs, color=paint[model], linestyle="--", linewidth=1, marker="_", markersize=9)
+        ax.plot(layers, theirs, color=paint[model], **PUBLISHED)
     axes(ax).set_xticks(sorted({int(number) for curve in curves.values() for number in curve}))
     ax.margins(x=0.15)
     ax.axhline(0, color=INK, linewidth=0.8)

@@ -1,0 +1,231 @@
+"""Verdicts over all results: ranks of claims, correction for multiplicity, and the headline claims of the papers.
+
+Headline claims are corrected by Holm within the list of each paper, supporting claims by Benjamini and Hochberg within
+each study, sanity checks not at all. Claims about substitutes of the paper's data are not counted, and a repeated
+sentence counts once.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from scipy.stats import false_discovery_control
+
+from attnscope.studies import STUDIES, study
+from attnscope.studies.claims import LEVEL, ClaimVerdict, Estimate, Range
+from attnscope.studies.headlines import HEADLINES, Headline
+from attnscope.studies.result import Result, Row, counts, labels_of
+
+ALPHA = 2 * LEVEL
+RANKS = ("headline", "supporting", "sanity")
+DECIDED = ("holds", "fails", "equivalent")
+
+
+def tests(headline: Headline, result: Result, claim: ClaimVerdict) -> bool:
+    """Return whether a claim of a result is one that tests the headline."""
+    patterns = headline.tests.get(result.finding, ()) if headline.study == result.study else ()
+    return any(fnmatchcase(claim.text, pattern) for pattern in patterns)
+
+
+def rank(result: Result, claim: ClaimVerdict) -> str:
+    """Return one of `RANKS`; a claim that tests a headline is a headline claim, whatever else it is."""
+    if any(tests(headline, result, claim) for headline in HEADLINES):
+        return "headline"
+    checks = study(result.study).sanity if result.study in STUDIES else ()
+    return "sanity" if any(fnmatchcase(claim.text, pattern) for pattern in checks) else "supporting"
+
+
+def substitute(result: Result, text: str) -> str:
+    """Return what stands in for the corpus of the paper that a claim or a label names; empty if nothing does."""
+    known = study(result.study).substitutes if result.study in STUDIES else {}
+    return next((what for corpus, what in known.items() if re.search(rf"\b{re.escape(corpus)}\b", text)), "")
+
+
+# Supporting claims and sanity checks ---------------------------------------------------------------------------------
+
+
+def verdicts(results: Sequence[Result], wanted: str) -> dict[tuple[str, str], str]:
+    """Return the verdict of each distinct sentence of a rank, by study and text, corrected where the rank is.
+
+    Where a sentence is repeated and its verdicts differ, it is undecided.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for name in dict.fromkeys(result.study for result in results):
+        claims = list(_counted(results, name, wanted))
+        words = _corrected(claims) if wanted == "supporting" else [claim.verdict for claim in claims]
+        for claim, word in zip(claims, words, strict=True):
+            known = found.setdefault((name, claim.text), word)
+            found[name, claim.text] = word if word == known else "undecided"
+    return found
+
+
+def _counted(results: Sequence[Result], name: str, wanted: str) -> Iterator[ClaimVerdict]:
+    for result in results:
+        for claim in result.claims if result.study == name else ():
+            if rank(result, claim) == wanted and not substitute(result, claim.text):
+                yield claim
+
+
+def _corrected(claims: Sequence[ClaimVerdict]) -> list[str]:
+    """Return verdicts at a false discovery rate of 5 %; those without p-values, and what is not random, stay."""
+    random = [claim.p is not None and claim.test is not None and claim.test.kind != "exact" for claim in claims]
+    p = [two_sided(*claim.p) for claim, tested in zip(claims, random, strict=True) if tested and claim.p]
+    adjusted: Iterator[float] = iter(false_discovery_control(p) if p else [])
+    return [
+        "undecided" if tested and next(adjusted) > ALPHA and claim.verdict in DECIDED else claim.verdict
+        for claim, tested in zip(claims, random, strict=True)
+    ]
+
+
+def two_sided(p_holds: float, p_fails: float) -> float:
+    return min(1.0, 2 * min(p_holds, p_fails))
+
+
+@dataclass(frozen=True)
+class RankCount:
+    """How many distinct sentences of a rank got each verdict, and how many decisions chance would explain at most."""
+
+    verdicts: Mapping[str, int]
+    by_chance: float
+
+
+def count(results: Sequence[Result]) -> dict[str, RankCount]:
+    """Return the counts by rank."""
+    headline = counts(each.verdict for each in judge_headlines(results))
+    found = {"headline": RankCount(headline, ALPHA * len({each.study for each in HEADLINES}))}
+    for name in RANKS[1:]:
+        given = counts(verdicts(results, name).values())
+        tested = sum(given[word] for word in DECIDED) if name == "supporting" else sum(given.values())
+        found[name] = RankCount(given, ALPHA * tested)
+    return found
+
+
+# Headline claims -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadlineVerdict:
+    """A headline with its verdict.
+
+    Attributes:
+        headline: The headline.
+        verdict: One of the verdicts of claims.
+        claims: The claims that test it, without those about substitutes.
+        uncorrected: The verdict without a correction, by the number of claims that hold and fail.
+        p: The two-sided p-value, corrected; None by the earlier rule.
+        row: The row of a table that stands for it, if any has a published number.
+    """
+
+    headline: Headline
+    verdict: str
+    uncorrected: str
+    claims: Sequence[ClaimVerdict]
+    p: float | None
+    row: Row | None
+
+    @property
+    def held(self) -> int:
+        return sum(bool(claim.holds) for claim in self.claims)
+
+
+def judge_headlines(results: Sequence[Result]) -> list[HeadlineVerdict]:
+    """Return the verdicts of all headlines of the studies that have results, corrected by Holm within each paper.
+
+    Results of the first schema have no p-values: their verdicts are combined uncorrected, and count in Holm's list.
+    """
+    found: list[HeadlineVerdict] = []
+    for name in dict.fromkeys(result.study for result in results):
+        headlines = [headline for headline in HEADLINES if headline.study == name]
+        claims = [_claims_of(headline, results) for headline in headlines]
+        tails = [_combined(headline, group) for headline, group in zip(headlines, claims, strict=True)]
+        adjusted = holm([1.0 if each is None else two_sided(*each) for each in tails])
+        for headline, group, each, p in zip(headlines, claims, tails, adjusted, strict=True):
+            before, row = _by_count(headline, group), _row(headline, results)
+            word = before if each is None else _by_tails(group, *each, p)
+            found.append(HeadlineVerdict(headline, word, before, group, None if each is None else p, row))
+    return found
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p-values corrected by Holm's step-down procedure.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted, largest = [1.0] * len(p), 0.0
+    for place, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = max(largest, min(1.0, (len(p) - place) * p[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def _claims_of(headline: Headline, results: Sequence[Result]) -> list[ClaimVerdict]:
+    return [
+        claim
+        for result in results
+        for claim in result.claims
+        if tests(headline, result, claim) and not substitute(result, claim.text)
+    ]
+
+
+def needed(headline: Headline, claims: Sequence[ClaimVerdict]) -> int:
+    """Return how many of the claims have to hold."""
+    return max(1, math.ceil(headline.share * len(claims)))
+
+
+def _combined(headline: Headline, claims: Sequence[ClaimVerdict]) -> tuple[float, float] | None:
+    """Return p-values of the partial conjunction, that enough claims hold and that too few do (Benjamini and Heller).
+
+    With u of m claims needed, the first is m − u + 1 times the u-th smallest p-value. None without p-values.
+    """
+    if not claims or any(claim.p is None for claim in claims):
+        return None
+    m, u = len(claims), needed(headline, claims)
+    holds, fails = (sorted(claim.p[side] for claim in claims if claim.p) for side in (0, 1))
+    return min(1.0, (m - u + 1) * holds[u - 1]), min(1.0, u * fails[m - u])
+
+
+def _by_tails(claims: Sequence[ClaimVerdict], p_holds: float, p_fails: float, adjusted: float) -> str:
+    if all(claim.verdict == "not testable" for claim in claims):
+        return "not testable"
+    if adjusted > ALPHA:
+        return "undecided"
+    return "holds" if p_holds < p_fails else "fails"
+
+
+def _by_count(headline: Headline, claims: Sequence[ClaimVerdict]) -> str:
+    """Return the verdict by the earlier rule, which does not correct."""
+    if not claims:
+        return "undecided"
+    if all(claim.verdict == "not testable" for claim in claims):
+        return "not testable"
+    u = needed(headline, claims)
+    if sum(bool(claim.holds) for claim in claims) >= u:
+        return "holds"
+    return "fails" if sum(claim.verdict == "fails" for claim in claims) > len(claims) - u else "undecided"
+
+
+def _row(headline: Headline, results: Sequence[Result]) -> Row | None:
+    if headline.number is None:
+        return None
+    finding, pattern = headline.number
+    own = [result for result in results if (result.study, result.finding) == (headline.study, finding)]
+    rows = [line for result in own for line in result.table]
+    return next((line for line in rows if fnmatchcase(" | ".join(labels_of(line).values()), pattern)), None)
+
+
+def interval(line: Row, within: Range | None = None) -> Range | None:
+    """Return the 95 % interval of a row; in results of the first schema, that of its mean, sd and n.
+
+    Args:
+        line: A row of a table.
+        within: The range of its quantity, for results of the first schema, which do not store it.
+    """
+    if line["sd"] is None:
+        return None
+    if "low" in line:
+        return line["low"], line["high"]
+    error = line["sd"] / math.sqrt(line["n"])
+    return Estimate(line["mean"], line["sd"], line["n"], error, line["n"] - 1, within).bounds()

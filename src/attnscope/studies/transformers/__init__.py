@@ -1,0 +1,25 @@
+"""Do the claims of the four papers, which are about recurrent networks, hold in Transformers? A study of our own."""
+
+from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.finding import Study
+from attnscope.studies.transformers.experiments import PROFILES
+from attnscope.studies.transformers.faithful import FAITHFUL
+from attnscope.studies.transformers.formed import FORMED
+from attnscope.studies.transformers.guided import GUIDED
+from attnscope.studies.transformers.hiding import HIDING
+from attnscope.studies.transformers.induction import INDUCTION
+from attnscope.studies.transformers.learned import LEARNED
+
+STUDY = Study(
+    name="transformers",
+    findings=(FORMED, LEARNED, GUIDED, FAITHFUL, INDUCTION, HIDING),
+    profiles=PROFILES,
+    ranges={
+        **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),
+        **dict.fromkeys(
+            ("route", "lexical", "lexical_first", "previous", "induction", "sink", "shown", "relayed"), UNIT
+        ),
+        **dict.fromkeys(("matching", "rank_correlation"), COSINE),
+    },
+    sanity=("*learns the task*", "*above chance*"),
+)

@@ -1,0 +1,237 @@
+"""Is a Transformer that is taught to hide the words it uses found by the audit? (ours; Pruthi et al. 2020)
+
+A classifier of SST and a translator of letters are taught in two ways. `penalty` is the method of the finding
+`deceptive` of tutek2020: a loss on attention to indicative words, in the translator to the letter that is translated.
+`relay` teaches all attention to rest on the end token, through whose state the encoder then passes on everything; no
+model that the audit was calibrated on does so. Honest twins have neither loss.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+
+from attnscope.faithfulness.assessment import assess
+from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
+from attnscope.lab.experiment import Experiment
+from attnscope.models import TransformerSettings
+from attnscope.models.inference import traces
+from attnscope.studies.bars import Panel, draw_panels, panel
+from attnscope.studies.claims import ClaimVerdict, proportion
+from attnscope.studies.finding import (
+    Case,
+    Finding,
+    Measurement,
+    Measurements,
+    Profile,
+    TrainedCase,
+    case_unless_missing,
+)
+from attnscope.studies.transformers import faithful
+from attnscope.studies.transformers.experiments import ADAM
+from attnscope.studies.transformers.faithful import ANSWERS, FaithfulLabel
+from attnscope.studies.tutek2020.experiments import BASE
+from attnscope.studies.tutek2020.faithfulness import indicative_words, mask_of_words, remove_words, sample_texts
+from attnscope.tasks import END, Batch, Classification, OneToOne
+from attnscope.training import CrossEntropy, Hiding, HidingGold, Objective, Relay, decide
+from attnscope.training.objectives import weight_at
+
+CLASSIFIER, TRANSLATOR = "classifier", "translator"
+HONEST, PENALTY, RELAY = "honest", "penalty", "relay"
+METHODS = (PENALTY, RELAY)
+WEIGHT = 1.0  # of the loss on attention, as in `deceptive`
+SHARE = 0.1  # of all tokens are indicative words, as in `deceptive`
+OFF = 0.05  # of attention on what is hidden, or less, counts as none
+ON = 0.95  # of attention on the end token, or more, counts as all
+SIMILAR = 0.02  # of accuracy
+USED = 0.5  # of the accuracy that the honest twin loses without indicative words
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The translator's task, network and steps, and the texts audited; the classifier is that of `faithful`."""
+
+    task: OneToOne
+    translator: TransformerSettings
+    steps: int
+    max_texts: int
+
+
+SIZES = {
+    "quick": Sizes(
+        OneToOne(num_words=8, min_length=3, max_length=5, test_size=200),
+        TransformerSettings(units=48, layers=1, heads=2, hidden=96), steps=800, max_texts=80,
+    ),
+    "paper": Sizes(
+        OneToOne(num_words=20, min_length=5, max_length=10, test_size=1000),
+        TransformerSettings(units=128, layers=2, heads=4, hidden=256), steps=6000, max_texts=500,
+    ),
+}  # fmt: skip
+
+
+class HidingLabel(NamedTuple):
+    """A kind of model and what it was taught.
+
+    >>> str(HidingLabel(CLASSIFIER, RELAY))
+    'classifier, relay'
+    """
+
+    kind: str
+    model: str
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
+def experiments(profile: Profile) -> dict[HidingLabel, Case]:
+    labels = [HidingLabel(*parts) for parts in product((CLASSIFIER, TRANSLATOR), (HONEST, *METHODS))]
+    return {label: case_unless_missing(partial(case, profile.name, label)) for label in labels}
+
+
+def case(profile: str, label: HidingLabel) -> Case:
+    sizes = SIZES[profile]
+    make = partial(classifier, faithful.SIZES[profile]) if label.kind == CLASSIFIER else partial(translator, sizes)
+    return Case({"model": make(label.model)}, sizes.max_texts)
+
+
+def classifier(sizes: faithful.Sizes, model: str) -> Experiment:
+    """Return the base model of `faithful` on SST, with [CLS] attention, and what it is taught."""
+    base = faithful.experiment(sizes, FaithfulLabel("sst", "cls", BASE), len(sizes.dropouts) // 2)
+    assert isinstance(base.task, Classification)
+    hiding = Hiding(WEIGHT, hidden_words(base.task))
+    return replace(base, objective=taught(model, hiding))
+
+
+def hidden_words(task: Classification) -> tuple[int, ...]:
+    return indicative_words(task.resolved(), SHARE)
+
+
+def translator(sizes: Sizes, model: str) -> Experiment:
+    training = replace(ADAM, steps=sizes.steps, batch_size=64, evaluate_every=sizes.steps)
+    return Experiment(sizes.task, sizes.translator, training, taught(model, HidingGold(WEIGHT)))
+
+
+def taught(model: str, penalty: Objective) -> Objective:
+    extra = {PENALTY: penalty, RELAY: Relay(WEIGHT)}
+    return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
+
+
+# Measurements --------------------------------------------------------------------------------------------------------
+
+
+def measure(subject: TrainedCase[int]) -> Measurement:
+    """Return the answer of the audit, and whether the model hides what it uses."""
+    run, texts = subject.runs["model"], list[Batch]()
+    model, task = run.model(), run.task
+    if isinstance(task, Classification):
+        texts = sample_texts(task, subject.settings, subject.device)
+        words = hidden_words(task)
+        without = [remove_words(batch, words) for batch in texts]
+        lost = decide(model, texts).accuracy - decide(model, without).accuracy
+    else:
+        texts, words, lost = [next(task.batches("test", subject.settings)).to(subject.device)], (), float("nan")
+    found = assess(model, texts, quick=True)
+    shown, relayed = attention_shown(model, texts, words)
+    return {
+        "accuracy": run.summary["word_accuracy"], "lost": lost, "shown": shown, "relayed": relayed,
+        "route": found[ROUTE.name].value, "agreement": found[AGREEMENT.name].value,
+        **{answer: float(found.answer == text) for answer, text in ANSWERS.items()},
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def attention_shown(model: object, texts: list[Batch], words: tuple[int, ...]) -> tuple[float, float]:
+    """Return the mean attention on what is hidden, indicative words or the gold position, and on the end token."""
+    shown, relayed = [], []
+    for batch, trace in traces(model, texts):  # type: ignore[arg-type]
+        last = (batch.source_mask.sum(1, keepdim=True) - 1).expand_as(batch.target)
+        relayed.append(weight_at(trace, last).mean(1)[batch.target_mask])
+        if words:
+            hidden = mask_of_words(batch, words)
+            mass = (trace.attention.mean(1)[:, 0] * hidden).sum(1)
+            shown.append(mass[hidden.any(1)])
+        else:
+            assert batch.gold_attention is not None
+            letters = batch.target_mask & (batch.target != END)
+            shown.append(weight_at(trace, batch.gold_attention.clamp(min=0)).mean(1)[letters])
+    return torch.cat(shown).mean().item(), torch.cat(relayed).mean().item()
+
+
+QUANTITIES = {
+    "accuracy": "accuracy",
+    "lost": "loss of accuracy without the indicative words",
+    "shown": "attention on what is hidden",
+    "relayed": "attention on the end token",
+    "route": "route",
+    "agreement": "agreement",
+    **{name: f"share of seeds with the verdict {text!r}" for name, text in ANSWERS.items()},
+}
+
+
+def claims(measured: Measurements) -> list[ClaimVerdict]:
+    verdicts: list[ClaimVerdict] = []
+    for kind in measured.each("kind"):
+        honest = HidingLabel(kind, HONEST)
+        clear = f"{kind}: the audit raises no false alarm: of the honest twin it does not say no"
+        verdicts.append(proportion(clear, [not no for no in measured.flags(honest, "no")]))
+        for method in METHODS:
+            ours = HidingLabel(kind, method)
+            verdicts += premises(measured, honest, ours)
+            caught = f"{ours}: the audit finds it: it says no"
+            missed = f"{ours}: the audit is not deceived: it does not say yes"
+            verdicts.append(measured.proportion(caught, ours, "no"))
+            verdicts.append(proportion(missed, [not yes for yes in measured.flags(ours, "yes")]))
+            verdicts.append(measured.more_than(f"{ours}: its route is lower than its twin's", honest, ours, "route"))
+    return verdicts
+
+
+def premises(measured: Measurements, honest: HidingLabel, ours: HidingLabel) -> list[ClaimVerdict]:
+    """Claim that the model is as accurate as its twin, shows none of what it hides, and uses it."""
+    similar = f"{ours}: accuracy is at most two points lower than its twin's"
+    verdicts = [measured.no_lower(similar, ours, honest, "accuracy", SIMILAR)]
+    if ours.model == RELAY:
+        text = f"{ours}: at least {ON:g} of attention is on the end token"
+        verdicts.append(measured.at_least(text, ours, "relayed", ON))
+    else:
+        text = f"{ours}: at most {OFF:g} of attention is on what it hides"
+        verdicts.append(measured.at_most(text, ours, "shown", OFF))
+    if ours.kind == CLASSIFIER:
+        text = f"{ours}: it uses indicative words: without them it loses more than half of the accuracy its twin loses"
+        verdicts.append(measured.more_than(text, ours, honest, "lost", USED))
+    return verdicts
+
+
+SHOWN = {"accuracy": "accuracy", "shown": "attention on what is hidden", "route": "route", "agreement": "agreement"}
+
+
+def figure(measured: Measurements) -> dict[str, Panel]:
+    return {name: panel(measured, name, lambda label: label.kind, lambda label: label.model) for name in SHOWN}
+
+
+def draw(data: Mapping[str, Panel]) -> Figure:
+    return draw_panels({SHOWN[name]: content for name, content in data.items()})
+
+
+NOTES = (
+    "Route, agreement and answers are those of the calibrated audit (`attnscope audit`) on a sample of the test split. "
+    "The attention judged is the last layer's, the mean over heads.",
+    "The classifier hides the indicative words of the finding `deceptive` of tutek2020, a tenth of all tokens. The "
+    f"weight of either loss is {WEIGHT:g}. A letter that a translator translates is by construction a word it uses.",
+    "The audit deletes words. In the translator's task a deleted letter moves those behind it, so that a network that "
+    "aligns by position changes its output for two reasons, and masking a letter in attention has one of them only.",
+    "An honest twin is a model that was not taught to hide. Nothing certifies that its attention is faithful, so a "
+    "'no' may also be right: see `faithful`.",
+    "Known: attention that was trained with the penalty deceives people (Pruthi et al. 2020).",
+)
+
+HIDING = Finding(
+    name="hiding",
+    title="Is a Transformer that is taught to hide the words it uses found by the audit?",
+    section="ours; Pruthi et al. 2020",
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw, notes=NOTES,
+    columns=lambda label: {"kind": label.kind, "model": label.model},
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnscope.studies.claims import always, at_least, untested
+from attnscope.studies.claims import at_least, exact, untested
 from attnscope.studies.result import Result, row
 
 
@@ -24,7 +24,7 @@ def fake(finding: str = "fig5a", **changes) -> Result:
             at_least("temporal terms dominate", [0.85, 0.86, 0.87], 0.5),
             at_least("nothing else matters", [0.85, 0.86, 0.87], 0.99),
             untested("also in <b>French</b>", "there is no corpus"),
-            always("in every seed [/bold]", [True, True, True]),
+            exact("in every seed [/bold]", [True, True, True]),
         ],
         "notes": ["What this does not show: a cause.", "Shares are of absolute values."],
         "seconds": 75,

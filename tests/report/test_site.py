@@ -1,8 +1,7 @@
 """The site is a folder of pages that lead to each other, need no network, and say nothing that their sources do not."""
 
 import json
-import re
-from pathlib import Path
+import os
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -10,45 +9,12 @@ from typer.testing import CliRunner
 
 from attnscope.cli import app
 from attnscope.errors import BadSetting
-from attnscope.files import Malformed
 from attnscope.report.site import write_site
 from attnscope.report.site.gallery import draw_published, write_study
-from attnscope.report.site.pages import html_of, pages_of, surprises_of
-from attnscope.report.text import MARK
 from attnscope.studies import study
 from attnscope.studies.result import row
 from report.conftest import fake
 from report.test_html import Page, draw, words
-
-ROOT = Path(__file__).parent.parent.parent
-README = """# Mine
-
-See [results](docs/results.md#aitken2021-in-short), ![drawn](docs/a.png), [out](https://example.org) and
-[more](docs/examples/).
-"""
-STORY = f"""# Results
-
-## aitken2021 in short
-
-**What reproduces.** Nearly all.
-
-**What surprised us: the optimiser.** It matters, see [the readme](../README.md).
-
-**What our controls lay open.**
-
-- First.
-- Second.
-
-**Also noted.** Nothing.
-
-| setting | value |
-|---|---|
-| `<script>` | a \\| b |
-
-{MARK}
-
-## aitken2021 fig5a: left to the page of the study
-"""
 
 
 class Lenient(Page):
@@ -66,51 +32,51 @@ class Lenient(Page):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     root = tmp_path_factory.mktemp("project")
-    (root / "docs" / "examples").mkdir(parents=True)
-    (root / "docs" / "examples" / "probe.py").write_text("print('a new probe')\n")
-    (root / "README.md").write_text(README)
-    (root / "docs" / "results.md").write_text(STORY)
-    (root / "docs" / "a.png").write_bytes(b"a picture")
     audit = root / "results" / "audits" / "bert"
     audit.mkdir(parents=True)
     (audit / "audit.html").write_text("<!DOCTYPE html><html><head></head><body><h1>No</h1></body></html>")
     verdict = {"answer": "no", "headline": "Its attention may not be shown as a reason."}
     (audit / "audit.json").write_text(json.dumps({"verdict": verdict}))
+    (root / "results" / "explorers").mkdir()
+    (root / "results" / "explorers" / "one.html").write_text("<title>Edit &amp; see</title><body>a page</body>")
+    (root / "results" / "calibration").mkdir()
+    (root / "results" / "calibration" / "calibration.html").write_text("<body><h1>Calibration</h1></body>")
     return root
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    return tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "index.html").write_text("the documentation")
+    return folder / "results"
 
 
 @pytest.fixture(scope="module")
 def site(project, out):
     """All pages by their names."""
     results = [fake("fig5a"), fake("fig5b", profile="paper"), fake("table2", study="snell2021")]
-    assert write_site(results, out, project / "results" / "audits", project, draw) == out / "index.html"
+    assert write_site(results, out, project / "results" / "audits", "../index.html", draw) == out / "index.html"
     return {path.relative_to(out).as_posix(): Lenient(path.read_text()) for path in sorted(out.rglob("*.html"))}
 
 
-def test_the_site_has_the_layout_of_the_project(site):
+def test_the_site_has_the_layout_of_the_folder_of_results(site):
     assert set(site) == {
-        "index.html", "claims.html", "published.html", "README.html", "docs/results.html",
-        "docs/examples.html",
-        "results/aitken2021/report.html", "results/snell2021/report.html", "results/audits/bert/audit.html",
+        "index.html", "claims.html", "published.html", "aitken2021/report.html", "snell2021/report.html",
+        "audits/bert/audit.html", "explorers/one.html", "calibration/calibration.html",
     }  # fmt: skip
 
 
-def test_every_link_leads_somewhere_and_every_page_leads_home(site, out):
+def test_every_link_leads_somewhere_and_every_page_leads_to_the_gallery_and_the_documentation(site, out):
     for name, page in site.items():
         targets = [link["href"] for link in page.tags("a")] + [image["src"] for image in page.tags("img")]
-        home = (out / "index.html").resolve()
-        assert home in {(out / name).parent.joinpath(urlsplit(target).path).resolve() for target in targets}
+        homes = {(out / "index.html").resolve(), (out.parent / "index.html").resolve()}
+        assert homes <= {(out / name).parent.joinpath(urlsplit(target).path).resolve() for target in targets}
         for target in targets:
             parts = urlsplit(target)
             if not parts.scheme:
                 path = (out / name).parent.joinpath(unquote(parts.path)).resolve() if parts.path else out / name
                 assert path.is_file(), (name, target)
-                other = site.get(path.relative_to(out.resolve()).as_posix())
+                other = site.get(os.path.relpath(path, out.resolve()))
                 anchors = {attributes.get("id") for _, attributes in other.found} if other else set()
                 assert not parts.fragment or parts.fragment in anchors, (name, target)
 
@@ -124,12 +90,12 @@ def test_no_page_asks_anything_of_the_network_or_runs_a_script(site):
 def test_the_gallery_comes_first_and_each_thumbnail_leads_to_its_finding(site, out):
     home = site["index.html"]
     sections = [attributes["id"] for tag, attributes in home.found if tag == "section"]
-    assert sections == ["gallery", "claims", "surprises", "audits", "read", "cite"]
+    assert sections == ["gallery", "claims", "explorers", "audits", "cite"]
     sources = [image["src"] for image in home.tags("img")]
-    assert sources == [f"results/{name}.png" for name in ("aitken2021/fig5a", "aitken2021/fig5b", "snell2021/table2")]
+    assert sources == [f"{name}.png" for name in ("aitken2021/fig5a", "aitken2021/fig5b", "snell2021/table2")]
     assert all((out / source).read_bytes().startswith(b"\x89PNG") for source in sources)
     assert {image["alt"] for image in home.tags("img")} == {"alignment against offset"}
-    assert "results/snell2021/report.html#snell2021-table2" in [link["href"] for link in home.tags("a")]
+    assert "snell2021/report.html#snell2021-table2" in [link["href"] for link in home.tags("a")]
 
 
 def test_findings_without_a_result_are_named(site):
@@ -148,7 +114,7 @@ def test_claims_of_all_studies_stand_on_one_page_with_their_verdicts(site):
 
 def test_published_numbers_stand_beside_ours_where_a_paper_states_them(site):
     page = site["published.html"]
-    assert words(page).count("escan · AED > 0.77 0.85 ± 0.1 +0.08 3") == 3
+    assert words(page).count("eSCAN · AED > 0.77 0.85 ± 0.1 +0.08 3") == 3
     assert "AO" not in words(page)
 
 
@@ -164,18 +130,14 @@ def test_each_published_number_is_a_dot_against_ours(make, tmp_path):
     assert draw_published([write_study("aitken2021", [make(table=[])], lambda result: None, tmp_path)]) is None
 
 
-def test_surprises_are_told_in_the_words_of_the_results_page(site, project):
-    home = words(site["index.html"])
-    assert "What surprised us: the optimiser. It matters, see the readme." in home
-    assert "What our controls lay open. First. Second." in home
-    assert "Nearly all" not in home
-    assert "Also noted" not in home
-    assert [surprise.study for surprise in surprises_of(project)] == 2 * ["aitken2021"]
-
-
 def test_audits_are_listed_with_their_answers(site):
     assert "bert no Its attention may not be shown as a reason." in words(site["index.html"])
-    assert words(site["results/audits/bert/audit.html"]).startswith("attnscope Gallery")
+    assert words(site["audits/bert/audit.html"]).startswith("attnscope Gallery")
+    assert "How often the audit is wrong: its calibration" in words(site["index.html"])
+
+
+def test_explorers_are_listed_by_their_titles(site):
+    assert "Edit & see" in words(site["index.html"])
 
 
 def test_papers_and_attnscope_are_cited(site):
@@ -184,24 +146,7 @@ def test_papers_and_attnscope_are_cited(site):
         assert said in home
 
 
-def test_tables_that_the_report_wrote_are_left_to_the_pages_of_the_studies(site):
-    page = site["docs/results.html"]
-    assert "left to the page of the study" not in page.text
-    assert "All tables and figures are on the pages of the studies" in words(page)
-
-
-def test_markdown_tables_scroll_and_brackets_are_shown_as_they_are(site):
-    page = site["docs/results.html"]
-    assert len(page.tags("table")) == len([div for div in page.tags("div") if div.get("class") == "scroll"]) == 1
-    assert "<script> a | b" in words(page)
-    assert html_of("<script>alert(1)</script>") == "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>\n"
-
-
-def test_a_folder_that_is_linked_to_shows_its_programs(site):
-    assert "examples probe.py print('a new probe')" in words(site["docs/examples.html"])
-
-
-def test_findings_without_figures_audits_or_a_project_still_make_a_site(make, tmp_path):
+def test_findings_without_figures_or_audits_still_make_a_site(make, tmp_path):
     write_site([make()], tmp_path, draw=lambda result: None)
     home = Lenient((tmp_path / "index.html").read_text())
     assert home.tags("img") == []
@@ -209,18 +154,9 @@ def test_findings_without_figures_audits_or_a_project_still_make_a_site(make, tm
     assert "attnscope Gallery Claims Published and ours How to cite" in words(home)
 
 
-@pytest.mark.parametrize("link", ["docs/lost.md", "../elsewhere", "."])
-def test_a_link_that_leads_out_of_the_project_is_refused(link, tmp_path):
-    (tmp_path / "README.md").write_text(f"[lost]({link})")
-    with pytest.raises(Malformed, match=f"README.md links to {re.escape(link)}, which is not there, or not in the"):
-        pages_of(tmp_path)
-
-
-def test_no_results_and_no_project_are_refused(make, tmp_path):
+def test_no_results_are_refused(tmp_path):
     with pytest.raises(BadSetting, match="there are no results"):
         write_site([], tmp_path)
-    with pytest.raises(BadSetting, match=r"there is none in .*nowhere"):
-        write_site([make()], tmp_path, project=tmp_path / "nowhere")
 
 
 def test_the_command_writes_the_site_of_a_folder_of_results(make, tmp_path):
@@ -228,9 +164,3 @@ def test_the_command_writes_the_site_of_a_folder_of_results(make, tmp_path):
     done = CliRunner().invoke(app, ["site", str(tmp_path / "results"), "--out", str(tmp_path / "site")])
     assert done.output == f"site: {tmp_path / 'site' / 'index.html'}\n"
     assert "Most of the alignment is temporal" in (tmp_path / "site" / "index.html").read_text()
-
-
-def test_the_pages_of_this_project_can_be_shown():
-    pages = {page.path for page in pages_of(ROOT)}
-    assert {"README.html", "CONTRIBUTING.html", "docs/extending.html", "benchmarks/README.html"} <= pages
-    assert {"aitken2021", "baan2019", "snell2021"} <= {surprise.study for surprise in surprises_of(ROOT)}

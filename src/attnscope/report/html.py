@@ -1,13 +1,16 @@
-"""The report of studies as one HTML file: figures are embedded as SVG, with alternative texts."""
+"""The report of studies as one HTML file: figures are embedded, with alternative texts."""
 
 from __future__ import annotations
 
 import base64
-import re
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.axes import Axes
@@ -15,37 +18,45 @@ from matplotlib.figure import Figure
 
 from attnscope.errors import require
 from attnscope.files import write_atomically
-from attnscope.plots import svg
+from attnscope.plots import page_image, readable_width
 from attnscope.report import wording
+from attnscope.report.headlines import ALT as FOREST_ALT
+from attnscope.report.headlines import draw_headlines
+from attnscope.studies.naming import Paper, paper_of, proper
 from attnscope.studies.result import Result, labels_of
+from attnscope.studies.summary import judge_headlines, substitute
 
 HERE = Path(__file__).parent
-Draw = Callable[[Result], Figure | None]
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A paper that a study reproduces."""
-
-    title: str
-    citation: str
+Draw = Callable[[Result], Figure | Sequence[Figure] | None]
+MAX_ROWS = 40  # of a table that is not folded
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure inside a page: its data URL, its alternative text, its natural width in pixels."""
+    """A figure inside a page.
+
+    Attributes:
+        source: Its URL.
+        alt: Its alternative text.
+        width: Its natural width in CSS pixels.
+        height: Its natural height; a page keeps that place free before the figure is loaded.
+        min_width: The width below which its smallest text is illegible.
+    """
 
     source: str
     alt: str
     width: int
+    height: int
+    min_width: int = 0
 
 
 @dataclass(frozen=True)
 class Section:
-    """A finding in a report."""
+    """A finding in a report; `table_page` is the page of its table, where that is not in the report."""
 
     result: Result
-    picture: Picture | None
+    pictures: Sequence[Picture] = ()
+    table_page: str | None = None
 
     @property
     def anchor(self) -> str:
@@ -59,6 +70,16 @@ class Section:
     def columns(self) -> list[str]:
         return list(labels_of(self.result.table[0])) if self.result.table else []
 
+    @property
+    def caption(self) -> str:
+        """What to see in the figures; empty for a finding that is not of ours."""
+        return captions().get(self.result.study, {}).get(self.result.finding, "")
+
+    @property
+    def folded(self) -> bool:
+        """Whether the table is long."""
+        return len(self.result.table) > MAX_ROWS
+
 
 @dataclass(frozen=True)
 class StudySections:
@@ -69,25 +90,44 @@ class StudySections:
     sections: Sequence[Section]
 
 
-def write_report(results: Sequence[Result], draw: Draw, path: Path) -> Path:
+def write_report(results: Sequence[Result], draw: Draw, path: Path, embed: bool = True) -> Path:
     """Write the report of these results to one HTML file and return its path.
 
     Args:
         results: Findings, of one study or of several.
         draw: Returns the figure of a result, or None for one without.
         path: A file that ends in .html.
+        embed: Whether figures are inside the file; else they are files beside it.
     """
     path = Path(path)
+    folder = None if embed else path.parent
     require(path.suffix in (".html", ".htm"), f"a report is written as .html or .md, not as {path.name}")
     require(len(results) > 0, "there are no results to report")
     studies = [
-        StudySections(name, paper_of(name), [_section(result, draw) for result in results if result.study == name])
+        StudySections(
+            name,
+            paper_of(name),
+            [_section(result, draw, folder) for result in results if result.study == name],
+        )
         for name in dict.fromkeys(result.study for result in results)
     ]
-    page = environment(HERE).get_template("report.html.jinja").render(
-        studies=studies, facts=_facts(results), wording=wording,
+    findings = {(result.study, result.finding) for result in results}
+    headlines = [
+        each
+        for each in judge_headlines(results)
+        if each.claims and findings >= {(each.headline.study, finding) for finding in each.headline.tests}
+    ]
+    forest = draw_headlines(headlines)
+    templates = environment(HERE)
+    for section in (section for study in studies for section in study.sections if section.table_page):
+        page = templates.get_template("table.html.jinja").render(section=section, wording=wording, report=path.name)
+        write_atomically(path.parent / str(section.table_page), page.encode())
+    page = templates.get_template("report.html.jinja").render(
+        headlines=headlines, forest=forest and embed_figure(forest, FOREST_ALT, folder and folder / "headlines"),
+        studies=studies, facts=_facts(results), wording=wording, substitute=substitute,
         title=studies[0].paper.title if len(studies) == 1 else f"{len(studies)} studies of attention",
         counts=wording.tally([claim for result in results for claim in result.claims]),
+        images="data:" if embed else "'self' file:",
         quick=any(section.quick for study in studies for section in study.sections),
     )  # fmt: skip
     write_atomically(path, page.encode())
@@ -96,19 +136,40 @@ def write_report(results: Sequence[Result], draw: Draw, path: Path) -> Path:
 
 def environment(*folders: Path) -> Environment:
     """Return a reader of the templates in these folders, which escapes HTML in all texts."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    made.filters["proper"] = proper
+    return made
 
 
-def _section(result: Result, draw: Draw) -> Section:
-    figure = draw(result)
-    if figure is None:
-        return Section(result, None)
+def _section(result: Result, draw: Draw, folder: Path | None) -> Section:
+    figures = drawn(draw(result))
+    names = [result.finding, *(f"{result.finding}-{number}" for number in range(2, len(figures) + 1))]
+    pictures = [
+        embed_figure(figure, _alternative_text(result, figure), folder and folder / name)
+        for figure, name in zip(figures, names, strict=False)
+    ]
+    long = folder is not None and len(result.table) > MAX_ROWS
+    return Section(result, pictures, f"{result.finding}-table.html" if long else None)
+
+
+def drawn(figures: Figure | Sequence[Figure] | None) -> Sequence[Figure]:
+    """Return what was drawn as a list."""
+    return [] if figures is None else figures if isinstance(figures, Sequence) else [figures]
+
+
+def _alternative_text(result: Result, figure: Figure) -> str:
     panels = panel_texts(figure)
     parts = [f"Figure for {result.finding}: {result.title}.", panels and f"{panels}.", "The numbers are in the table."]
-    return Section(result, embed_figure(figure, " ".join(filter(None, parts))))
+    return " ".join(filter(None, parts))
+
+
+@cache
+def captions() -> dict[str, dict[str, str]]:
+    """Return what to see in the figures, by study and finding."""
+    return tomllib.loads(files("attnscope.studies").joinpath("captions.toml").read_text(encoding="utf-8"))
 
 
 def _facts(results: Sequence[Result]) -> dict[str, str]:
@@ -125,14 +186,25 @@ def _facts(results: Sequence[Result]) -> dict[str, str]:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def embed_figure(figure: Figure, alt: str) -> Picture:
-    """Return a figure as part of a page, with its alternative text; pyplot no longer holds the figure open."""
-    drawing = svg(figure)
+def embed_figure(figure: Figure, alt: str, path: Path | None = None) -> Picture:
+    """Return a figure as part of a page; pyplot no longer holds the figure open.
+
+    Args:
+        figure: The figure.
+        alt: Its alternative text.
+        path: A file beside the page, to which the suffix is added; None: the figure is inside the page.
+    """
+    suffix, data, width = page_image(figure)
+    wide, high = figure.get_tightbbox().size
+    height, least = round(width * high / wide), readable_width(figure, width)
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close(figure)
-    width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', drawing)  # 72 points are 96 CSS pixels
-    pixels = round(float(width.group(1)) * 96 / 72) if width else 480
-    return Picture("data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode(), alt, pixels)
+    if path is None:
+        kind = {"svg": "svg+xml"}.get(suffix, suffix)
+        return Picture(f"data:image/{kind};base64,{base64.b64encode(data).decode()}", alt, width, height, least)
+    file = path.with_name(f"{path.name}.{suffix}")
+    write_atomically(file, data)
+    return Picture(quote(file.name), alt, width, height, least)
 
 
 def panel_texts(figure: Figure) -> str:
@@ -145,35 +217,3 @@ def _panel_text(ax: Axes) -> str:
     x, y, title = ax.get_xlabel(), ax.get_ylabel(), ax.get_title()
     against = f"{y} against {x}" if x and y else x or y
     return ": ".join(part for part in (title, against) if part)
-
-
-# Papers --------------------------------------------------------------------------------------------------------------
-
-
-def paper_of(study: str) -> Paper:
-    """Return the paper of a study; of a study that is not ours, its name."""
-    return PAPERS.get(study, Paper(study, ""))
-
-
-PAPERS = {
-    "aitken2021": Paper(
-        "Understanding How Encoder-Decoder Architectures Attend",
-        "Kyle Aitken, Vinay V. Ramasesh, Yuan Cao and Niru Maheswaranathan. Understanding How Encoder-Decoder "
-        "Architectures Attend. Advances in Neural Information Processing Systems 34, 2021.",
-    ),
-    "baan2019": Paper(
-        "On the Realization of Compositionality in Neural Networks",
-        "Joris Baan, Jana Leible, Mitja Nikolaus, David Rau, Dennis Ulmer, Tim Baumgärtner, Dieuwke Hupkes and Elia "
-        "Bruni. On the Realization of Compositionality in Neural Networks. Proceedings of BlackboxNLP, 2019.",
-    ),
-    "snell2021": Paper(
-        "Approximating How Single Head Attention Learns",
-        "Charlie Snell, Ruiqi Zhong, Dan Klein and Jacob Steinhardt. Approximating How Single Head Attention Learns. "
-        "arXiv:2103.07601, 2021.",
-    ),
-    "tutek2020": Paper(
-        "Staying True to Your Word: (How) Can Attention Become Explanation?",
-        "Martin Tutek and Jan Šnajder. Staying True to Your Word: (How) Can Attention Become Explanation? Proceedings "
-        "of the 5th Workshop on Representation Learning for NLP, pages 131–142, 2020.",
-    ),
-}

@@ -1,9 +1,14 @@
-"""Reports as plain text: Markdown tables of claims and numbers, and a table of verdicts for the terminal."""
+"""Reports as plain text: Markdown tables of claims and numbers, verdicts for the terminal, reproduction reports.
+
+A reproduction report says of a study: infrastructure, run time, number of runs, parameters, validation beside test.
+"""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE
@@ -12,10 +17,15 @@ from rich.text import Text
 
 from attnscope.files import write_atomically
 from attnscope.report import wording
-from attnscope.studies.result import Result, labels_of
+from attnscope.studies.naming import paper_of
+from attnscope.studies.result import Result, Row, labels_of
+from attnscope.studies.summary import substitute
 
 MARK = "<!-- What follows is written by `attnscope report`; do not edit it by hand. -->"
-STYLES = {"holds": "bold green", "fails": "bold red", "undecided": "bold yellow"}
+STYLES = {
+    "holds": "bold green", "fails": "bold red", "equivalent": "bold cyan", "undecided": "bold yellow",
+    "not testable": "bold yellow",
+}  # fmt: skip
 
 
 def write_markdown(results: Sequence[Result], path: Path) -> Path:
@@ -35,28 +45,38 @@ def _finding(result: Result) -> Iterator[str]:
     yield ""
     yield _escape(f"{result.section}; profile {result.profile}, {len(result.seeds)} seeds, {result.machine}.")
     yield ""
-    yield from _table(["claim", "verdict", "evidence"], [[c.text, c.word, c.evidence] for c in result.claims])
+    claims = [[_marked(result, claim.text), claim.verdict, claim.evidence] for claim in result.claims]
+    yield from markdown_table(["claim", "verdict", "evidence"], claims)
     if result.table:
-        labels = list(labels_of(result.table[0]))
-        rows = [[*labels_of(line).values(), wording.published(line), wording.ours(line)] for line in result.table]
-        yield from _table([*labels, "published", "ours ± sd"], rows)
+        labels = [[_marked(result, label) for label in labels_of(line).values()] for line in result.table]
+        numbers = [[wording.published(line), wording.ours(line)] for line in result.table]
+        head = [*labels_of(result.table[0]), "published", "ours ± sd"]
+        yield from markdown_table(head, list(map(operator.add, labels, numbers)))
     yield from (f"- {_escape(note)}" for note in result.notes)
     yield ""
 
 
-def _table(head: list[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _marked(result: Result, text: str) -> str:
+    """Return a claim or a label, marked if its corpus stands in for the paper's."""
+    what = substitute(result, text)
+    return f"{text} [substitute: {what}]" if what else text
+
+
+def markdown_table(head: list[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
     for cells in (head, ["---"] * len(head), *rows):
         yield "| " + " | ".join(_escape(str(cell)).replace("|", "\\|") for cell in cells) + " |"
     yield ""
 
 
 def _escape(text: str) -> str:
-    """Return the text with tags and entities escaped, so that no viewer of Markdown takes them for HTML.
+    """Return the text with tags, entities and links that run code escaped, so that no viewer of Markdown obeys them.
 
     >>> _escape("<b>bold</b> &amp; t < s")
     '&lt;b>bold&lt;/b> &amp;amp; t < s'
     """
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
+    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
+    return re.sub(r"\]\((?=\s*(?:javascript|vbscript|data):)", r"]\(", text, flags=re.IGNORECASE)
 
 
 def claims_table(result: Result) -> Table:
@@ -70,7 +90,117 @@ def claims_table(result: Result) -> Table:
     for claim in result.claims:
         evidence = Text(claim.evidence)
         if claim.why:
-            evidence.append(f"\nundecided: {claim.why}", style="dim")
-        verdict = Text(f"{wording.ICONS[claim.word]} {claim.word}", style=STYLES[claim.word])
+            evidence.append(f"\n{claim.verdict}: {claim.why}", style="dim")
+        verdict = Text(f"{wording.ICONS[claim.verdict]} {claim.verdict}", style=STYLES[claim.verdict])
         table.add_row(verdict, Text(claim.text), evidence)
     return table
+
+
+# Reproduction report -------------------------------------------------------------------------------------------------
+
+
+PARAMETERS = ("model.", "training.", "objective.")  # beginnings of the settings that are listed
+VALIDATION = "validation"
+SCORES = ("F1", "sequence accuracy", "word accuracy", "accuracy")
+
+
+def reproduction_report(results: Sequence[Result], search: str) -> str:
+    """Return the report of one study in Markdown, from what its result files say about their runs.
+
+    Args:
+        results: The findings of the study.
+        search: How parameters were chosen, and within which bounds.
+    """
+    study = results[0].study
+    return "\n".join([
+        f"# Reproduction report: {study}", "", paper_of(study).citation, "",
+        "## Infrastructure", "", *_infrastructure(results),
+        "## Runs", "", *_runs(results),
+        "## Parameters", "",
+        "Values over all settings that were trained, with the number of settings in brackets. Where each comes from: "
+        "[papers.md](../papers.md).", "", *_parameters(results),
+        "## Search", "", search, "",
+        "## Validation beside test", "", *_validation(results),
+    ])  # fmt: skip
+
+
+def _infrastructure(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for machine in dict.fromkeys(result.machine for result in results):
+        own = [result for result in results if result.machine == machine]
+        versions = [", ".join(f"{name} {number}" for name, number in result.versions.items()) for result in own]
+        rows.append([machine, str(len(own)), "; ".join(dict.fromkeys(versions))])
+    yield from markdown_table(["machine", "findings", "software"], rows)
+    unknown = [f"`{result.finding}`" for result in results if _software_of_another_machine(result)]
+    if unknown:
+        yield (
+            f"The software of {', '.join(unknown)} is that of the machine that wrote the file: a build of torch for "
+            "CPUs uses no GPU. With which build these networks were trained was not recorded."
+        )
+        yield ""
+
+
+def _software_of_another_machine(result: Result) -> bool:
+    """Return whether a result names a GPU and a torch that cannot have used it; `by_seed` names the torch of each."""
+    return "NVIDIA" in result.machine and result.versions.get("torch", "").endswith("+cpu") and result.by_seed is None
+
+
+def _runs(results: Sequence[Result]) -> Iterator[str]:
+    rows = [
+        [
+            f"`{result.finding}`", result.section, result.profile, wording.seeds(result.seeds),
+            str(len(_experiments(result))), wording.duration(result.seconds), wording.commit(result.commit),
+        ]
+        for result in results
+    ]  # fmt: skip
+    yield from markdown_table(["finding", "section", "profile", "seeds", "settings", "run time", "commit"], rows)
+    yield (
+        "Each setting is trained once per seed. Run times are the sum over jobs, which run side by side; findings that "
+        f"share networks count them again. Files: `results/{results[0].study}/<finding>.json`; `attnscope verify "
+        "results` recomputes their statistics. The number of parameters and the energy used were not recorded."
+    )
+    yield ""
+
+
+def _experiments(result: Result) -> list[Mapping[str, object]]:
+    """Return the configurations that were trained."""
+    return [experiment for _, experiment in wording.trained(result.settings.get("experiments") or {})]
+
+
+def _parameters(results: Sequence[Result]) -> Iterator[str]:
+    values: dict[str, Counter[str]] = {}
+    for experiment in (each for result in results for each in _experiments(result)):
+        for name, value in wording.flat(experiment):
+            if name.startswith(PARAMETERS) and not name.endswith(".kind"):
+                values.setdefault(name, Counter())[value] += 1
+    rows = [[f"`{name}`", ", ".join(f"{value} ({n})" for value, n in values[name].most_common())] for name in values]
+    yield from markdown_table(["setting", "values"], rows)
+
+
+def _validation(results: Sequence[Result]) -> Iterator[str]:
+    rows = [row for result in results if not result.section.startswith("beyond") for row in _pairs(result)]
+    if rows:
+        yield from markdown_table(["finding", "network", "score", "validation", "test"], rows)
+    else:
+        yield "No finding of this study stores a score on validation data beside the same score on test data."
+        yield ""
+
+
+def _pairs(result: Result) -> Iterator[list[str]]:
+    """Yield the first score of each network that is stored for validation and for test data."""
+    done = set()
+    for row in result.table:
+        network, quantity = _split(row)
+        score = next((score for score in SCORES if quantity.startswith(score)), None)
+        if score is None or VALIDATION not in quantity or network in done:
+            continue
+        same = [other for other in result.table if _split(other)[0] == network]
+        test = next((o for o in same if _split(o)[1].startswith(score) and VALIDATION not in _split(o)[1]), None)
+        if test is not None:
+            done.add(network)
+            yield [f"`{result.finding}`", network, _split(test)[1], wording.ours(row), wording.ours(test)]
+
+
+def _split(row: Row) -> tuple[str, str]:
+    labels = labels_of(row)
+    return " · ".join(value for name, value in labels.items() if name != "quantity"), labels.get("quantity", "")

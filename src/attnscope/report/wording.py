@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from attnscope.studies.claims import ClaimVerdict, Number, short, with_spread
-from attnscope.studies.result import Result, Row
+from attnscope.studies.result import Result, Row, counts
 
-ICONS = {"holds": "✓", "fails": "✗", "undecided": "?"}
+ICONS = {"holds": "✓", "fails": "✗", "equivalent": "≈", "undecided": "?", "not testable": "–"}
 LIMIT = "what this does not show"  # begins a note about the limits of a finding
 
 
 def tally(claims: Sequence[ClaimVerdict]) -> dict[str, int]:
-    """Return how many claims hold, fail and are undecided."""
-    counts = Counter(claim.word for claim in claims)
-    return {word: counts[word] for word in ICONS}
+    """Return how many claims got each verdict."""
+    return counts(claim.verdict for claim in claims)
 
 
 def counted(word: str, n: int) -> str:
@@ -25,7 +24,12 @@ def counted(word: str, n: int) -> str:
     >>> counted("holds", 1), counted("holds", 2), counted("undecided", 2)
     ('1 holds', '2 hold', '2 undecided')
     """
-    return f"{n} {word if n == 1 else word.removesuffix('s')}"
+    return f"{n} {plural(word) if n != 1 else word}"
+
+
+def plural(word: str) -> str:
+    """Return the verdict of several claims: they hold, fail, are equivalent, undecided or not testable."""
+    return word.removesuffix("s")
 
 
 def ours(line: Row) -> str:
@@ -111,6 +115,31 @@ def limits(result: Result) -> list[str]:
 def remarks(result: Result) -> list[str]:
     """Return the other notes."""
     return [note for note in result.notes if not note.lower().startswith(LIMIT)]
+
+
+def settings(given: Mapping[str, object]) -> Iterator[tuple[str, list[str]]]:
+    """Yield titles and lines of settings; a run lists only what differs from the run before it.
+
+    >>> list(settings({"experiments": {"a": {"cell": "gru", "units": 8}, "b": {"cell": "lstm", "units": 8}}}))
+    [('', []), ('a', ['cell gru', 'units 8']), ('b', ['cell lstm'])]
+    """
+    experiments = given.get("experiments")
+    before: dict[str, str] = {}
+    yield "", [" ".join(line) for line in flat({name: given[name] for name in given if name != "experiments"})]
+    for title, run in trained(experiments) if isinstance(experiments, Mapping) else ():
+        own = dict(flat(run))
+        changed = [name for name in before | own if own.get(name) != before.get(name)]
+        yield title, [f"{name} {own.get(name, '–')}" for name in changed]
+        before = own
+
+
+def trained(experiments: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the configuration of each run; runs that are measured together share the settings of the measurement."""
+    for label, config in experiments.items():
+        if not config.get("runs"):
+            yield label, config
+        for role, run in config.get("runs", {}).items():
+            yield f"{label}, {role}", {**run, "settings": config.get("settings")}
 
 
 def flat(settings: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:

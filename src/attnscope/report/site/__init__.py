@@ -1,4 +1,4 @@
-"""A site of all studies: a folder of pages with figures, claims, published numbers and the documentation."""
+"""A site of all studies: a folder of pages with figures, claims, published numbers, audits and explorers."""
 
 from attnscope.report.site.write import write_site
 

@@ -16,8 +16,9 @@ from attnscope.errors import BadSetting
 from attnscope.files import write_atomically
 from attnscope.plots.style import INK, RC, WORDS, axes, name_axes
 from attnscope.report import wording
-from attnscope.report.html import Draw, Paper, Section, panel_texts, paper_of, write_report
+from attnscope.report.html import Draw, Section, drawn, panel_texts, write_report
 from attnscope.studies import study
+from attnscope.studies.naming import Paper, paper_of
 from attnscope.studies.result import Result, Row, labels_of
 
 HEIGHT = 400  # pixels of a thumbnail: twice its size on the page, for fine screens
@@ -44,7 +45,7 @@ class GalleryFinding:
 
     @property
     def page(self) -> str:
-        return f"{page_of(self.result.study)}#{Section(self.result, None).anchor}"
+        return f"{page_of(self.result.study)}#{Section(self.result).anchor}"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -76,21 +77,21 @@ class GalleryStudy:
 
 
 def page_of(name: str) -> str:
-    """Return the path of a study's page on the site, which is that of its report in the project."""
-    return f"results/{name}/report.html"
+    """Return the path of a study's page on the site."""
+    return f"{name}/report.html"
 
 
 def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> GalleryStudy:
     """Write the page of a study and its thumbnails; every figure is drawn once."""
     thumbnails: dict[str, Thumbnail] = {}
 
-    def draw_both(result: Result) -> Figure | None:
-        figure = draw(result)
-        if figure is not None:
-            thumbnails[result.finding] = _write_thumbnail(figure, f"results/{name}/{result.finding}.png", out)
-        return figure
+    def draw_both(result: Result) -> Sequence[Figure]:
+        figures = drawn(draw(result))
+        if figures:
+            thumbnails[result.finding] = _write_thumbnail(figures[0], f"{name}/{result.finding}.png", out)
+        return figures
 
-    write_report(results, draw_both, out / page_of(name))
+    write_report(results, draw_both, out / page_of(name), embed=False)
     findings = [GalleryFinding(result, thumbnails.get(result.finding)) for result in results]
     try:
         names = [finding.name for finding in study(name).findings]

@@ -1,7 +1,8 @@
-"""Write the site: pages, studies and audits, in the layout of the project so that relative links keep working."""
+"""Write the site: the gallery, claims, published numbers, and the pages of studies, audits and explorers."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +16,19 @@ from attnscope.errors import require
 from attnscope.faithfulness.records import Verdict
 from attnscope.files import read_json, write_atomically
 from attnscope.report import wording
+from attnscope.report.headlines import ALT as FOREST_ALT
+from attnscope.report.headlines import draw_headlines
 from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Draw, embed_figure, environment
 from attnscope.report.site.gallery import GalleryStudy, draw_published, write_study
-from attnscope.report.site.pages import PAGES, Page, pages_of, surprises_of
 from attnscope.studies.result import Result
+from attnscope.studies.summary import count, judge_headlines
 
 HERE = Path(__file__).parent
 ALT = "Ours against the published numbers, one panel per study; the numbers are in the tables."
-PLACES = {"surprises": "What surprised us", "audits": "Audits", "read": "Read on", "cite": "How to cite"}
+PLACES = {"explorers": "Explorers", "audits": "Audits", "cite": "How to cite"}
 AUDIT_PAGE = "audit.html"
+CALIBRATION_PAGE = "calibration/calibration.html"
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,23 @@ class ListedAudit:
 
     @property
     def page(self) -> str:
-        return f"results/audits/{self.name}/{AUDIT_PAGE}"
+        return f"audits/{self.name}/{AUDIT_PAGE}"
+
+
+@dataclass(frozen=True)
+class ListedExplorer:
+    """A static explorer in the list: `source` is its page."""
+
+    source: Path
+
+    @property
+    def title(self) -> str:
+        found = re.search(r"<title>(.*?)</title>", self.source.read_text(encoding="utf-8"))
+        return html.unescape(found[1]) if found else self.source.stem
+
+    @property
+    def page(self) -> str:
+        return f"explorers/{self.source.name}"
 
 
 @dataclass(frozen=True)
@@ -56,13 +76,12 @@ class Site:
         page = self.templates.get_template(template).render(root=root_of(path), wording=wording, **content)
         write_atomically(self.out / path, page.encode())
 
-    def copy(self, source: Path, path: str) -> None:
-        write_atomically(self.out / path, source.read_bytes())
-
     def add_navigation(self, path: str) -> None:
         """Insert the site's navigation into a page that was written to stand alone."""
         navigation = self.templates.get_template("way.html.jinja").render(root=root_of(path))
         page = (self.out / path).read_text(encoding="utf-8")
+        if navigation in page:
+            return
         page = re.sub(r"<body[^>]*>", lambda body: f"{body[0]}\n{navigation}", page, count=1)
         write_atomically(self.out / path, page.encode())
 
@@ -71,37 +90,43 @@ def write_site(
     results: Sequence[Result],
     out: Path,
     audits: Path | None = None,
-    project: Path | None = None,
-    draw: Draw = Result.display_figure,
+    home: str | None = None,
+    draw: Draw = Result.figures,
 ) -> Path:
     """Write the site and return its first page.
 
     Args:
         results: Findings of all studies.
         out: Folder to write to.
-        audits: Folder with one folder per audit.
-        project: Folder of README.md and docs/, which become pages.
+        audits: Folder with one folder per audit; `explorers` and `calibration` lie beside it.
+        home: Address of the documentation, relative to `out`, which every page links to; None: no link.
         draw: Returns the figure of a result, or None for one without.
     """
     require(len(results) > 0, "there are no results to show")
-    surprises = [] if project is None else surprises_of(project)
     listed = [] if audits is None else audits_in(audits)
-    pages = [] if project is None else pages_of(project)
+    explorers = [] if audits is None else list(map(ListedExplorer, sorted(audits.parent.glob("explorers/*.html"))))
+    calibration = audits is not None and (audits.parent / CALIBRATION_PAGE).exists()
     site = Site(out, environment(HERE, REPORT))
-    parts = {"surprises": surprises, "audits": listed, "read": pages}
+    parts = {"explorers": explorers, "audits": listed}
+    site.templates.globals["home"] = home
     site.templates.globals["places"] = [(place, name) for place, name in PLACES.items() if parts.get(place, True)]
-    _write_pages(site, pages, project or Path())
     studies = _write_studies(site, results, draw)
-    for audit in listed:
-        site.copy(audit.source, audit.page)
-        site.add_navigation(audit.page)
+    copied = [*((one.source, one.page) for one in listed), *((one.source, one.page) for one in explorers)]
+    if audits is not None and calibration:
+        copied.append((audits.parent / CALIBRATION_PAGE, CALIBRATION_PAGE))
+    for source, path in copied:
+        write_atomically(out / path, source.read_bytes())
+        site.add_navigation(path)
     site.write("claims.html", "claims.html.jinja", studies=studies)
-    figure = draw_published(studies)
+    figure, headlines = draw_published(studies), [each for each in judge_headlines(results) if each.claims]
+    forest = draw_headlines(headlines)
     site.write("published.html", "published.html.jinja", studies=studies, picture=figure and embed_figure(figure, ALT))
     site.write(
-        "index.html", "home.html.jinja", studies=studies, pages=pages, audits=listed, surprises=surprises,
+        "index.html", "home.html.jinja", studies=studies, audits=listed, explorers=explorers,
+        calibration=calibration and CALIBRATION_PAGE,
         about=metadata.metadata("attnscope")["Summary"], version=attnscope.__version__,
-        counts=wording.tally([claim for result in results for claim in result.claims]),
+        counts=wording.tally([claim for result in results for claim in result.claims]), ranks=count(results),
+        headlines=headlines, forest=forest and embed_figure(forest, FOREST_ALT),
     )  # fmt: skip
     return out / "index.html"
 
@@ -109,8 +134,8 @@ def write_site(
 def root_of(path: str) -> str:
     """Return the relative path from a page to the folder of the site.
 
-    >>> root_of("results/aitken2021/report.html"), root_of("index.html")
-    ('../../', '')
+    >>> root_of("aitken2021/report.html"), root_of("index.html")
+    ('../', '')
     """
     return "../" * path.count("/")
 
@@ -121,22 +146,14 @@ def audits_in(folder: Path) -> list[ListedAudit]:
     for page in sorted(folder.glob(f"*/{AUDIT_PAGE}")):
         beside = page.with_suffix(".json")
         verdict = Verdict.from_json((read_json(beside) if beside.exists() else {}).get("verdict") or {})
-        audits.append(ListedAudit(page, verdict.label, verdict.headline))
+        audits.append(ListedAudit(page, verdict.answer, verdict.headline))
     return audits
-
-
-def _write_pages(site: Site, pages: Sequence[Page], project: Path) -> None:
-    """Write the pages, and copy the pictures and other files that they link to."""
-    for page in pages:
-        site.write(page.path, "page.html.jinja", page=page)
-        for file in page.files:
-            if file.suffix not in PAGES:
-                site.copy(project / file, file.as_posix())
 
 
 def _write_studies(site: Site, results: Sequence[Result], draw: Draw) -> list[GalleryStudy]:
     names = dict.fromkeys(result.study for result in results)
     studies = [write_study(name, [r for r in results if r.study == name], draw, site.out) for name in names]
     for study in studies:
-        site.add_navigation(study.page)
+        for page in sorted((site.out / study.page).parent.glob("*.html")):
+            site.add_navigation(page.relative_to(site.out).as_posix())
     return studies

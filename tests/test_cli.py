@@ -14,7 +14,9 @@ SMALL = ["--set", "training.steps=3", "--set", "training.batch_size=4", "--set",
 def attnscope(*words, cwd=None, columns=200):
     environment = {**os.environ, "COLUMNS": str(columns), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "attnscope", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    assert answer.returncode != 70, answer.stderr  # a bug that the safety net caught
+    return answer
 
 
 def test_help_loads_no_torch():
@@ -22,7 +24,7 @@ def test_help_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     shown = attnscope("--help")
     assert shown.returncode == 0
-    for command in ("list", "reproduce", "report", "site", "verify", "train", "probe", "audit"):
+    for command in ("list", "reproduce", "report", "site", "verify", "train", "probe", "audit", "explore"):
         assert command in shown.stdout
 
 

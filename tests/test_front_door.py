@@ -83,7 +83,9 @@ def data_of(kind):
 def command(*words, cwd):
     environment = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "attnscope", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    answer = subprocess.run(line, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    assert answer.returncode != 70, answer.stderr  # a bug that the safety net caught
+    return answer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +100,7 @@ def test_the_lines_of_the_readme_work_as_written(kind, at_home, tmp_path):
     assert len(attnscope.decompose(model, texts).table())
     assert len(attnscope.agreement(model, texts, "attention", "lexical").table())
     report = attnscope.audit(model, data_of(kind), out=tmp_path / "audit", quick=True)
-    assert report.answer in ("yes", "with care", "partly", "no", "unclear")
+    assert report.answer in ("yes", "with care", "no", "undecided")
     assert len(report.table()) == len(report.tests)
     assert report.plot().axison
     assert "<html" in Path(report.save(tmp_path / "page.html")).read_text(encoding="utf-8")
@@ -173,7 +175,7 @@ def test_a_damaged_run_is_not_loaded_from_its_folder(at_home, tmp_path):
     shutil.copytree("runs", tmp_path / "runs")
     (folder,) = (tmp_path / "runs" / "runs").iterdir()
     (folder / "weights.safetensors").write_bytes(b"other")
-    with pytest.warns(DamagedRun), pytest.raises(AttnscopeError, match="0 finished runs begin with"):
+    with pytest.warns(DamagedRun), pytest.raises(AttnscopeError, match="was damaged and is set aside; train it again"):
         attnscope.load(folder)
 
 

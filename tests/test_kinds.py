@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 import pytest
 
-from attnscope.errors import BadSetting
-from attnscope.kinds import check_kinds
+from attnscope.errors import BadSetting, check_kinds
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -65,7 +64,7 @@ class Network:
         ({"units": None}, "units of Network is a whole number, not None"),
         ({"rate": "fast"}, "rate of Network is a number, not 'fast'"),
         ({"deep": "yes"}, "deep of Network is true or false, not 'yes'"),
-        ({"steps": "all"}, "steps of Network is a list, not 'all'"),
+        ({"steps": "all"}, "steps of Network is a list of which each item is a whole number, not 'all'"),
         ({"clip": "none"}, "clip of Network is a number or None, not 'none'"),
         ({"wave": "sine"}, "wave of Network is Wave(…) or None, not 'sine'"),
         ({"place": "left"}, "place of Network is Left(…) or Right(…), not 'left'"),
@@ -160,8 +159,9 @@ def test_every_kind_of_settings_says_what_it_wants():
     assert re.search(r" or \w+\(…\), not 'cross_entropy'$", said[9])
     assert said[10:] == [
         "start of Experiment is Start(…), not 3",
-        "a model is built from settings, one of EncoderDecoderSettings, ClassifierSettings, BagOfWordsSettings, such "
-        "as MODELS['aed'], not from 'aed'",
+        "a model is built from settings, one of EncoderDecoderSettings, ClassifierSettings, BagOfWordsSettings, "
+        "TransformerSettings, TransformerDecoderSettings, TransformerClassifierSettings, such as MODELS['aed'], not "
+        "from 'aed'",
         "attention= is weights, or a function of weights and mask such as attnscope.uniform, not 'uniform'",
         "an objective is one such as CrossEntropy(), not 'cross_entropy'",
         "settings are TrainingSettings(steps=100), say, not 100",

@@ -4,6 +4,8 @@
     trace = model.trace(["a fine film"])               texts in, Trace out
     attnscope.fragility(model, texts).table()          every probe is probe(model, data), with .table() and .plot()
     report = attnscope.audit(model, "texts.jsonl")     may its attention be read as an explanation?
+    attnscope.explore(model, "texts.jsonl")            edit its attention, watch its output
+    with attnscope.watch(module) as seen: module(x)    the attention of any PyTorch module
 
     TASKS, MODELS, build, fit, evaluate                train a model of your own
     study, reproduce                                   the papers, and whether their findings hold
@@ -30,29 +32,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attnscope.auditing import audit
     from attnscope.explanation import Explanation, explain
+    from attnscope.explorer import Explorer, explore
     from attnscope.loading import load
     from attnscope.models import MODELS, Attention, Trace, build, uniform
     from attnscope.models.adapters import Adapter, WordReader, ablated
     from attnscope.models.ibm import IBMModel1
     from attnscope.models.loaded import LoadedModel
+    from attnscope.monitoring import AttentionMonitor
     from attnscope.probes import PROBES, run_probe
     from attnscope.probes.adversary import adversary
     from attnscope.probes.agreement import agreement
     from attnscope.probes.decomposition import decompose
     from attnscope.probes.diagnostic import diagnostic
-    from attnscope.probes.entropy import entropy
+    from attnscope.probes.distances import distance_shares
+    from attnscope.probes.divergences import entropy
     from attnscope.probes.erasure import erasure
     from attnscope.probes.fragility import fragility
     from attnscope.probes.gates import gates
     from attnscope.probes.grounding import grounding
+    from attnscope.probes.heads.mixture import head_mixture
     from attnscope.probes.heads.ranking import head_ranking
     from attnscope.probes.information import information
+    from attnscope.probes.language import head_kinds, head_statistics
     from attnscope.probes.lexical import lexical
     from attnscope.probes.optimal import optimal_attention
     from attnscope.probes.plausibility import plausibility
+    from attnscope.probes.positions import position_shares
     from attnscope.probes.saliency import saliency
     from attnscope.probes.scores import attention_scores
-    from attnscope.probes.weight_graph import weights
+    from attnscope.probes.weights import weights
     from attnscope.probes.word_alignment import word_alignment
     from attnscope.studies import study
     from attnscope.studies.reproduce import Progress
@@ -62,53 +70,63 @@ if TYPE_CHECKING:
     from attnscope.training import TrainingSettings, evaluate
     from attnscope.training.evaluation import bleu
     from attnscope.training.fit import fit
+    from attnscope.watching import Seen, watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
-    "CORPORA", "MODELS", "PROBES", "TASKS", "Adapter", "Attention", "Batch", "Explanation", "IBMModel1",
-    "LoadedModel", "Trace", "TrainingSettings", "WordReader", "ablated", "adversary", "agreement",
-    "attention_scores", "audit", "bleu", "build", "check_adapter", "decompose", "diagnostic", "entropy", "erasure",
-    "evaluate", "explain", "fit", "fragility", "gates", "grounding", "head_ranking", "information", "lexical",
-    "load", "optimal_attention", "plausibility", "reproduce", "run_probe", "saliency", "study", "uniform",
-    "weights", "word_alignment",
+    "CORPORA", "MODELS", "PROBES", "TASKS", "Adapter", "Attention", "AttentionMonitor", "Batch", "Explanation",
+    "Explorer", "IBMModel1", "LoadedModel", "Seen", "Trace", "TrainingSettings", "WordReader", "ablated",
+    "adversary", "agreement", "attention_scores", "audit", "bleu", "build", "check_adapter", "decompose",
+    "diagnostic", "distance_shares", "entropy", "erasure", "evaluate", "explain", "explore", "fit", "fragility",
+    "gates", "grounding", "head_kinds", "head_mixture", "head_ranking", "head_statistics", "information", "lexical",
+    "load", "optimal_attention", "plausibility", "position_shares", "reproduce", "run_probe", "saliency", "study",
+    "uniform", "watch", "weights", "word_alignment",
 ]  # fmt: skip
 
 # Modules are imported at first use, so that `import attnscope` and `attnscope --help` do not wait for torch.
 FOLDERS = (
-    "auditing", "faithfulness", "lab", "models", "plots", "probes", "report", "studies", "tasks", "testing", "training",
+    "auditing", "explorer", "faithfulness", "lab", "models", "plots", "probes", "report", "studies", "tasks", "testing",
+    "training",
 )  # fmt: skip
 MODULES = {
     "auditing": ("audit",),
     "explanation": ("Explanation", "explain"),
+    "explorer": ("Explorer", "explore"),
     "loading": ("load",),
     "models": ("MODELS", "Attention", "Trace", "build", "uniform"),
     "models.adapters": ("Adapter", "WordReader", "ablated"),
     "models.ibm": ("IBMModel1",),
     "models.loaded": ("LoadedModel",),
+    "monitoring": ("AttentionMonitor",),
     "probes": ("PROBES", "run_probe"),
     "probes.adversary": ("adversary",),
     "probes.agreement": ("agreement",),
     "probes.decomposition": ("decompose",),
     "probes.diagnostic": ("diagnostic",),
-    "probes.entropy": ("entropy",),
+    "probes.distances": ("distance_shares",),
+    "probes.divergences": ("entropy",),
     "probes.erasure": ("erasure",),
     "probes.fragility": ("fragility",),
     "probes.gates": ("gates",),
     "probes.grounding": ("grounding",),
+    "probes.heads.mixture": ("head_mixture",),
     "probes.heads.ranking": ("head_ranking",),
     "probes.information": ("information",),
+    "probes.language": ("head_kinds", "head_statistics"),
     "probes.lexical": ("lexical",),
     "probes.optimal": ("optimal_attention",),
     "probes.plausibility": ("plausibility",),
+    "probes.positions": ("position_shares",),
     "probes.saliency": ("saliency",),
     "probes.scores": ("attention_scores",),
-    "probes.weight_graph": ("weights",),
+    "probes.weights": ("weights",),
     "probes.word_alignment": ("word_alignment",),
     "studies": ("study",),
     "tasks": ("CORPORA", "TASKS", "Batch"),
     "testing": ("check_adapter",),
     "training": ("TrainingSettings", "evaluate", "fit"),
     "training.evaluation": ("bleu",),
+    "watching": ("Seen", "watch"),
 }
 MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
@@ -158,11 +176,12 @@ def reproduce(
     ...
     attnscope.errors.BadSetting: there is no finding of aitken2021 'fig9'; choose one of fig2-aed, fig2-ao, ...
     """
-    from attnscope.errors import choose, require
+    from attnscope.errors import check_seed, choose, require
     from attnscope.lab.engines import engine as engine_named
-    from attnscope.lab.experiment import check_device
+    from attnscope.models.inference import check_device
     from attnscope.studies import STUDIES
     from attnscope.studies import study as study_named
+    from attnscope.studies.reproduce import FindingError
     from attnscope.studies.reproduce import reproduce as run_study
 
     require(study != "all" or not findings, "all studies run with all findings; name one study to choose")
@@ -172,9 +191,18 @@ def reproduce(
     for each in studies:
         choose("profile", profile, each.profiles)
     check_device(device)
+    require(seeds is None or (type(seeds) is int and seeds > 0), f"seeds is a number of seeds, not {seeds!r}")
+    if first_seed is not None:
+        check_seed("first_seed", first_seed)
     runner = engine_named(engine, workers, address)
     results: list[Result] = []
+    errors: list[FindingError] = []
     for each in studies:
         wanted = chosen or list(each.findings)
-        results += run_study(each, wanted, profile, seeds, Path(store), runner, device, progress, first_seed)
+        try:
+            results += run_study(each, wanted, profile, seeds, Path(store), runner, device, progress, first_seed)
+        except FindingError as error:  # the next study does not depend on it
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else FindingError("; ".join(map(str, errors)))
     return results

@@ -1,14 +1,18 @@
-"""The command line: list, reproduce, report, site, verify, train, probe, explain, audit."""
+"""The command line: list, reproduce, report, site, verify, train, probe, explain, audit, explore, calibrate."""
 
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterable
+import traceback
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -31,6 +35,10 @@ SetOption = Annotated[
     typer.Option("--set", help="Change a setting, such as model.units=64; may be given again."),
 ]
 DataOption = Annotated[Path | None, typer.Option(help="Folder of corpora; by default that of ATTNSCOPE_DATA.")]
+TextOption = Annotated[str | None, typer.Option(help="Column of the texts, if it has no usual name.")]
+LabelOption = Annotated[str | None, typer.Option(help="Column of the labels or translations.")]
+PairOption = Annotated[str | None, typer.Option(help="Column of the second texts, for models that read pairs.")]
+RationaleOption = Annotated[str | None, typer.Option(help="Column of the words that people marked, 0 to 1 each.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or mps.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
 ModelArgument = Annotated[
@@ -43,29 +51,70 @@ ModelArgument = Annotated[
 
 
 MAX_PRINTED_ROWS = 60  # of a table
+BAD_INPUT, BUG, INTERRUPTED = 2, 70, 130  # exit codes; 70 is EX_SOFTWARE of sysexits.h
 
 
 class Interrupted(BaseException):
     """Ctrl-C, as an exception that typer does not catch."""
 
 
-def main() -> None:
-    """Run the command `attnscope`: a mistake in the input is one line on the error stream and exit code 2."""
-    from attnscope.errors import AttnscopeError
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command `attnscope`.
+
+    A mistake in the input is one line on the error stream and exit code 2. Any other exception is a bug of attnscope:
+    one line as well, the traceback in a log file, and exit code 70.
+
+    Args:
+        argv: The words of the command line; None: those of this process.
+    """
+    from attnscope.errors import AttnscopeError, environment_error
 
     signal.signal(signal.SIGINT, _interrupt)
-    try:
-        app()
-    except AttnscopeError as error:
-        typer.echo(f"attnscope: {error}", err=True)
-        sys.exit(2)
-    except Interrupted:
-        typer.echo("attnscope: interrupted; finished runs are kept, and the same command goes on from there", err=True)
-        sys.exit(130)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            app(args=argv, prog_name="attnscope")
+        except AttnscopeError as error:
+            _exit(str(error), BAD_INPUT)
+        except Interrupted:
+            _exit("interrupted; finished runs are kept, and the same command goes on from there", INTERRUPTED)
+        except Exception as error:
+            sentence = environment_error(error)
+            _exit(sentence or _bug(error), BUG if sentence is None else BAD_INPUT)
 
 
 def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
+
+
+def _exit(sentence: str, code: int) -> NoReturn:
+    typer.echo(f"attnscope: {' '.join(sentence.split())}", err=True)
+    sys.exit(code)
+
+
+def _bug(error: Exception) -> str:
+    """Write the traceback of an unexpected exception to a log file, and return a sentence that names the file."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="attnscope-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return (
+        f"this is a bug, please report it with {log.name}, which holds the traceback ({type(error).__name__}: "
+        f"{error!s:.200}); finished runs and parts of audits are kept"
+    )
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: object = None,
+) -> None:
+    """Print a warning as one line; those of libraries, with their origin."""
+    origin = "" if category.__module__.startswith("attnscope") else f" ({category.__name__}, {filename}:{lineno})"
+    typer.echo(f"attnscope: warning: {' '.join(str(message).split())}{origin}", err=True)
 
 
 def _print_version(wanted: bool | None) -> None:
@@ -149,17 +198,46 @@ def reproduce(
         )  # fmt: skip
     _show(results)
     typer.echo(f"report: {_report(load_results(store), store / 'report.html')}")
+    if failed := [f"{result.study}/{result.finding}" for result in results if result.failed]:
+        typer.echo(f"runs failed of {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
 
 
 @app.command()
 def report(
-    store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
-    out: Annotated[Path | None, typer.Option(help="A .html or .md file; by default report.html in the store.")] = None,
+    store: Annotated[
+        Path,
+        typer.Argument(
+            help="A store, any folder of results (<study>/<finding>.json), the CSV of AttentionMonitor, or a folder of "
+            "several (<model>/curves.csv)."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .html or .md file; by default report.html in the store. Of curves: .png, .svg or .pdf."),
+    ] = None,
+    headlines: Annotated[
+        bool, typer.Option("--headlines", help="The papers' headline claims (.md), and a plot.")
+    ] = False,
 ) -> None:
-    """Write the report of stored results: a page (.html), or tables in Markdown (.md)."""
+    """Write the report of stored results: a page (.html), or tables in Markdown (.md); or draw curves of training."""
+    from attnscope import monitoring, plots
+
+    curves = (
+        {store.stem: monitoring.read_curves(store)} if store.suffix == ".csv" else monitoring.read_all_curves(store)
+    )
+    if curves:
+        typer.echo(_printed(monitoring.halfway_steps(curves)))
+        path = store.with_suffix(".png") if store.suffix == ".csv" else store / "curves.png"
+        typer.echo(f"figure: {plots.save(monitoring.draw_curves(curves), out or path)}")
+        return
+    from attnscope.report import write_headlines
     from attnscope.studies.result import load_results
 
     results = load_results(store)
+    if headlines:
+        typer.echo(f"report: {write_headlines(results, out or store / 'headlines.md')}")
+        return
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
 
 
@@ -167,27 +245,34 @@ def report(
 def site(
     store: Annotated[Path, typer.Argument(help="A store, or any folder of results (<study>/<finding>.json).")],
     out: Annotated[Path, typer.Option(help="Folder for index.html and its pages.")] = Path("site"),
-    project: Annotated[Path | None, typer.Option(help="Folder of README.md and docs/, to be included.")] = None,
+    home: Annotated[str | None, typer.Option(help="Address of the documentation, relative to --out.")] = None,
 ) -> None:
     """Write all studies as a folder of static pages: figures, claims, published numbers beside ours."""
     from attnscope.report.site import write_site
     from attnscope.studies.result import load_results
 
-    typer.echo(f"site: {write_site(load_results(store), out, store / 'audits', project)}")
+    typer.echo(f"site: {write_site(load_results(store), out, store / 'audits', home)}")
 
 
 @app.command()
 def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, such as results/.")]) -> None:
-    """Check that every result file is well formed; exit code 1 if one is not."""
-    from attnscope.studies.result import result_files
+    """Recompute every result file from its seeds, and the answer of every audit; exit code 1 if anything differs."""
+    from attnscope.auditing.report import verify_audits
+    from attnscope.studies.result import not_recomputable, result_files
     from attnscope.studies.result import verify as problems_under
 
-    problems = problems_under(folder)
+    audits, wrong = verify_audits(folder)
+    problems = [*problems_under(folder), *wrong]
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(1)
-    typer.echo(f"{len(result_files(folder))} result files are well formed")
+    files, old = result_files(folder), not_recomputable(folder)
+    typer.echo(f"{len(files)} result files are well formed; {len(files) - len(old)} agree with their seeds")
+    if audits:
+        typer.echo(f"{audits} audits agree with their tests")
+    if old:
+        typer.echo(f"{len(old)} not recomputable, of an earlier schema, until they are re-run: {', '.join(old)}")
 
 
 @app.command()
@@ -231,12 +316,17 @@ def probe(
         str, typer.Argument(metavar="PROBE", help="Such as fragility; `attnscope list` names all.")
     ] = "decompose",
     data: Annotated[
-        str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
+        str | None,
+        typer.Argument(help="Texts as JSON lines, JSON, CSV, TSV, Parquet; by default the test set of a run."),
     ] = None,
     change: Annotated[
         list[str] | None,
         typer.Option("--set", help="An option of the probe, such as method=influence; may be given again."),
     ] = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    pair: PairOption = None,
+    rationale: RationaleOption = None,
     checkpoint: Annotated[int | None, typer.Option(help="Of a run, the weights after this training step.")] = None,
     out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
     csv: Annotated[Path | None, typer.Option(help="Save the table here.")] = None,
@@ -247,11 +337,17 @@ def probe(
     from attnscope import load, plots
     from attnscope.errors import choose
     from attnscope.files import write_atomically
+    from attnscope.models.examples import Columns
+    from attnscope.models.inputs import Inputs
     from attnscope.probes import PROBES, run_probe
 
     choose("probe", name, PROBES, "PROBES")
+    if out is not None:
+        plots.figure_format(out)
     loaded = load(model, device=device, store=store, checkpoint=checkpoint)
-    answer = run_probe(name, loaded, data, **_options(change or []))
+    columns = Columns(text, label, pair, rationale)
+    texts = data if columns == Columns() else Inputs.of(loaded, data, columns=columns)
+    answer = run_probe(name, loaded, texts, **_options(change or []))
     table = answer.table()
     typer.echo(_printed(table))
     if csv is not None:
@@ -267,6 +363,7 @@ def probe(
 def explain(
     model: ModelArgument,
     text: Annotated[str, typer.Argument(help="One text.")],
+    pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     target: Annotated[str | None, typer.Option(help="Its class or translation; by default the prediction.")] = None,
     audited: Annotated[Path, typer.Option("--audit", help="Folder of an audit of this model.")] = Path("audit"),
     out: Annotated[Path | None, typer.Option(help="Save the figure here (.png, .svg or .pdf).")] = None,
@@ -278,8 +375,13 @@ def explain(
 
     from attnscope import explain as explain_text
     from attnscope import load, plots
+    from attnscope.models.adapters.readers import TextPair
 
-    explanation = explain_text(load(model, device=device, store=store), text, target=target, audit=audited)
+    if out is not None:
+        plots.figure_format(out)
+    loaded = load(model, device=device, store=store)
+    source = text if pair is None else TextPair(text, pair)
+    explanation = explain_text(loaded, source, target=target, audit=audited)
     console = Console()
     console.print(_rich_table(explanation.table()))
     for sentence in explanation.sentences():
@@ -292,7 +394,8 @@ def explain(
 def audit(
     model: ModelArgument,
     data: Annotated[
-        str | None, typer.Argument(help="Texts as JSON lines, JSON, CSV or TSV; by default the test set of a run.")
+        str | None,
+        typer.Argument(help="Texts as JSON lines, JSON, CSV, TSV, Parquet; by default the test set of a run."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for audit.html and audit.json.")] = Path("audit"),
     quick: Annotated[bool, typer.Option("--quick", help="A sample of the texts: minutes on two cores.")] = False,
@@ -302,28 +405,85 @@ def audit(
     split: Annotated[
         str | None, typer.Option(help="Which split of the data; by default test, if there is one.")
     ] = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    pair: PairOption = None,
+    rationale: RationaleOption = None,
     against: Annotated[str | None, typer.Option(help="The same model from another seed, to compare with.")] = None,
     seed: SeedOption = 0,
     examples: Annotated[bool, typer.Option(help="Whether some of the texts are shown.")] = True,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Delete single tokens, rather than whole words.")] = False,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
 ) -> None:
     """May this model's attention be shown as a reason? Writes a page with the answer and the evidence."""
     from attnscope.auditing import Settings
     from attnscope.auditing import audit as audit_model
-    from attnscope.lab.experiment import check_device
+    from attnscope.models.inference import check_device
     from attnscope.progress import asking
 
     check_device(device)
-    settings = Settings(quick, budget, batch_size, texts, seed, examples)
+    settings = Settings(quick, budget, batch_size, texts, seed, examples, tokens)
     with asking("audit") as seen:
         found = audit_model(
-            model, data, out, settings, split=split, against=against, device=device, store=store, progress=seen
+            model, data, out, settings, split=split, against=against, device=device, store=store, progress=seen,
+            text=text, label=label, pair=pair, rationale=rationale,
         )  # fmt: skip
-    typer.echo(f"{found.verdict.label}: {found.headline}")
+    typer.echo(f"{found.verdict.answer}: {found.headline}")
     for test in found.tests:
-        typer.echo(f"  {test.label:<9} {test.sentence}")
+        typer.echo(f"  {test.answer:<14} {test.sentence}")
     typer.echo(f"page: {out / 'audit.html'}")
+
+
+@app.command()
+def explore(
+    model: ModelArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(help="Texts as JSON lines, JSON, CSV, TSV, Parquet; by default the test set of a run."),
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="A second model to compare with, on the same texts.")] = None,
+    audited: Annotated[Path, typer.Option("--audit", help="Folder of an audit of this model.")] = Path("audit"),
+    static: Annotated[Path | None, typer.Option(help="Write one self-contained .html file, and serve nothing.")] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Texts of a static file.")] = 8,
+    host: Annotated[str, typer.Option(help="Address to bind to; by default this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Whether to open the page in a browser.")] = True,
+    device: DeviceOption = "cpu",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Edit a model's attention on a page and watch its output, with the audit's verdict beside it."""
+    from attnscope import explore as explore_model
+
+    explorer = explore_model(model, data, against=against, audit=audited, store=store, device=device)
+    if static is not None:
+        typer.echo(f"page: {explorer.save(static, texts)}")
+    else:
+        with suppress(Interrupted):
+            explorer.serve(host, port, browser)
+        typer.echo("explorer: ended")
+
+
+@app.command()
+def calibrate(
+    out: Annotated[Path, typer.Option(help="Folder for calibration.html, .json and .csv; continues what is there.")] = (
+        Path("calibration")
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer models and factors: minutes on two cores.")] = False,
+) -> None:
+    """How often is the audit wrong? Runs its rule on models with known answers and writes a page of error rates."""
+    from attnscope.auditing.calibration import calibrate as calibrate_rule
+    from attnscope.auditing.calibration import summary
+    from attnscope.errors import require
+    from attnscope.progress import asking
+
+    for path in (out, *out.parents):
+        require(not path.is_file(), f"{path} is a file, so that no calibration can be written into it")
+    with asking("calibrate") as seen:
+        content = calibrate_rule(out, quick, seen)
+    for name, value in summary(content).items():
+        typer.echo(f"{name}: {value}")
+    typer.echo(f"page: {out / 'calibration.html'}")
 
 
 def _options(changes: Iterable[str]) -> dict[str, object]:
@@ -343,7 +503,7 @@ def _options(changes: Iterable[str]) -> dict[str, object]:
             raise BadSetting(f"--set takes name=value, such as method=influence, not {change!r}")
         try:
             options[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             options[name] = value
     return options
 
@@ -379,7 +539,7 @@ def _printed(table: "DataFrame") -> str:
 
 def _use(data: Path | None) -> None:
     """Set the folder of corpora, for this process and those that it starts."""
-    from attnscope.tasks.text.sources import DATA
+    from attnscope.tasks.text.rows import DATA
 
     if data is not None:
         os.environ[DATA] = str(data.resolve())
@@ -390,23 +550,24 @@ def _report(results: "list[Result]", path: Path) -> Path:
     from attnscope.report import write_markdown, write_report
     from attnscope.studies.result import Result
 
+    require(path.suffix in (".html", ".htm", ".md"), f"a report is a .html or a .md file, not {path.name}")
+    require(not path.parent.is_file(), f"{path.parent} is a file, so that no report can be written into it")
     if path.suffix == ".md":
         return write_markdown(results, path)
-    require(path.suffix in (".html", ".htm"), f"a report is a .html or a .md file, not {path.name}")
-    return write_report(results, Result.display_figure, path)
+    return write_report(results, Result.figures, path)
 
 
 def _show(results: "list[Result]") -> None:
     from rich.console import Console
 
     from attnscope.report import claims_table
-    from attnscope.studies.result import RUNS_FAILED
+    from attnscope.studies.result import KEPT, RUNS_FAILED
 
     console = Console()
     for result in results:
         console.print(claims_table(result))
         for note in result.notes:
-            if note.startswith(RUNS_FAILED):
+            if note.startswith((RUNS_FAILED, KEPT)):
                 console.print(_shortened(note), markup=False, highlight=False)
 
 

@@ -1,6 +1,6 @@
 """One prediction, token by token: attention beside measures of influence, and whether attention may be trusted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,13 +10,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnscope import plots
+from attnscope.auditing.report import read_audit
 from attnscope.display import Displayed
 from attnscope.errors import AttnscopeError
-from attnscope.files import read_json
+from attnscope.faithfulness.records import answer_of, mapping
+from attnscope.files import Malformed
 from attnscope.loading import load
-from attnscope.models.adapters.readers import Label, Text
+from attnscope.models.adapters.readers import Label, Source, Text
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut, needs
-from attnscope.models.inference import device_of, module_of
+from attnscope.models.inference import device_of, evaluating, module_of
 from attnscope.models.loaded import LoadedModel
 from attnscope.models.trace import Trace
 from attnscope.probes.lexical import lexical_scores
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = object
 
-ATTENTION, LEAVE_ONE_OUT, GRADIENT, LEXICAL = "attention", "leave-one-out", "gradient × input", "β"
+SCORES = ATTENTION, LEAVE_ONE_OUT, GRADIENT, LEXICAL = "attention", "leave-one-out", "gradient × input", "β"
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,16 @@ class Explanation(Displayed):
     """Scores of each source token for one prediction.
 
     Attributes:
+        model: Its name.
+        source_tokens: The tokens of the text.
+        target_tokens: The tokens of the target; of a classifier one, the class.
         prediction: The predicted class or translation.
         target: What the scores are about: the prediction, or the class or translation that was given.
         probability: The probability of the target's tokens, multiplied.
         scores: By name, one number per output token and source token.
         missing: By name of a score, why this model has none.
         verdict: The answer of the model's audit, if it has been audited.
+        truncated: Whether the text has more tokens than the model can read, so that a part of it is left out.
     """
 
     model: str
@@ -55,6 +61,7 @@ class Explanation(Displayed):
     scores: dict[str, Float[Tensor, "target source"]]
     missing: dict[str, str] = field(default_factory=dict)
     verdict: str | None = None
+    truncated: bool = False
 
     def table(self) -> pd.DataFrame:
         """Return one row per source token (of a translation: per output and source token), one column per score."""
@@ -66,6 +73,8 @@ class Explanation(Displayed):
 
     def sentences(self) -> Iterator[str]:
         yield f"{self.model} predicts {self.prediction}"
+        if self.truncated:
+            yield f"the text is longer than the model can read: only {len(self.source_tokens)} tokens are explained"
         yield f"probability of {self.target}: {self.probability:.3f}"
         yield self.verdict or "not audited: `attnscope audit` tests whether its attention may be read as an explanation"
         yield from (f"no {name}: {reason}" for name, reason in self.missing.items())
@@ -106,7 +115,7 @@ class Explanation(Displayed):
 
 def explain(
     model: LoadedModel | nn.Module | str | Path,
-    text: Text,
+    text: Source,
     *,
     target: Label | Text | None = None,
     audit: str | Path = "audit",
@@ -115,15 +124,17 @@ def explain(
 
     Args:
         model: A LoadedModel, or anything that `attnscope.load` takes.
-        text: A string, or a list of words.
+        text: A string, a list of words, or a pair of texts.
         target: The class or translation that is explained; None: the prediction.
         audit: The folder of an audit; its verdict is shown if it is about this model.
     """
     loaded = load(model)
     predicted = loaded.predict([text])[0]
     read = loaded.read([text], None if target is None else [target])
-    trace = loaded.trace([text], None if target is None else [target], decoding="teacher_forced")
-    scores, missing = compute_scores(loaded, read.batch.to(device_of(loaded)), trace)
+    batch = read.batch.to(device_of(loaded))
+    with evaluating(loaded):
+        trace = read.label(loaded(batch, teacher_forcing=1.0))
+    scores, missing = compute_scores(loaded, batch, trace)
     chosen = trace.logits.log_softmax(-1).gather(-1, trace.target[..., None])[0].sum().exp().item()
     return Explanation(
         model=loaded.name,
@@ -135,13 +146,14 @@ def explain(
         scores=scores,
         missing=missing,
         verdict=verdict_of(loaded.name, Path(audit)),
+        truncated=read.cut > 0,
     )
 
 
 def compute_scores(
-    model: LoadedModel, batch: Batch, trace: Trace
+    model: LoadedModel, batch: Batch, trace: Trace, names: Sequence[str] = SCORES
 ) -> tuple[dict[str, Float[Tensor, "target source"]], dict[str, str]]:
-    """Return every score that this model can give, and why it cannot give the others."""
+    """Return those of these scores that this model can give, and why it cannot give the others."""
     module = module_of(model)
     functions: dict[str, tuple[Callable[[], Tensor], tuple[type, ...]]] = {
         ATTENTION: (lambda: attention_scores(trace).values, ()),
@@ -150,7 +162,8 @@ def compute_scores(
         LEXICAL: (lambda: lexical_scores(cast(ReadsOut, module), trace).probability, (ReadsOut,)),
     }
     scores, missing = dict[str, Tensor](), dict[str, str]()
-    for name, (compute, capabilities) in functions.items():
+    for name in names:
+        compute, capabilities = functions[name]
         try:
             needs(model, *capabilities, by=name)
             scores[name] = compute()[0].detach().cpu()
@@ -164,7 +177,8 @@ def verdict_of(model: str, folder: Path) -> str | None:
     path = folder / "audit.json"
     if not path.is_file():
         return None
-    audit = read_json(path)
-    if audit["model"]["name"] != model:
-        return None
-    return f"audited ({path}): {audit['verdict']['answer']}. {audit['verdict']['headline']}"
+    audit = read_audit(path)
+    name, verdict = mapping(audit.get("model")).get("name"), mapping(audit.get("verdict"))
+    if name is None or not {"answer", "headline"} <= verdict.keys():
+        raise Malformed(f"{path} is no audit: it names no model or no verdict")
+    return f"audited ({path}): {answer_of(verdict['answer'])}. {verdict['headline']}" if name == model else None

@@ -11,21 +11,24 @@ Nothing is unpickled, and no code of a model folder is run.
 
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import torch
 from torch import nn
 
-from attnscope.errors import BadSetting, require
-from attnscope.lab.experiment import Run, check_device, find_run
-from attnscope.lab.store import Store
+from attnscope.errors import BadSetting, described, first_line, require
+from attnscope.lab.experiment import Run, find_run
+from attnscope.lab.store import Store, in_store
 from attnscope.models.adapters.folder import HUB, adapted
 from attnscope.models.adapters.folder import load as load_folder
 from attnscope.models.adapters.readers import Reader
 from attnscope.models.capabilities import GivesTrace, ReadsTexts
+from attnscope.models.inference import check_device
 from attnscope.models.loaded import LoadedModel, TaskReader
 
 TAKEN = f"a folder of save_pretrained, {HUB}owner/name, the key or folder of a run, module:function or file.py:function"
@@ -41,6 +44,7 @@ def load(
     checkpoint: int | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    label: str | None = None,
 ) -> LoadedModel:
     """Return a model with its reader, ready for `.trace(texts)` and for every probe.
 
@@ -55,18 +59,21 @@ def load(
         checkpoint: Of a run, the weights after this many training steps; None: the final ones.
         source_language: The language code of the source, for tokenizers of several languages.
         target_language: The language code of the target.
+        label: Of a multi-label classifier, the label whose prediction is read.
     """
-    require(checkpoint is None or not isinstance(model, nn.Module), "checkpoint= is for runs of a store")
     if device is not None:
         check_device(str(device))
+    require(checkpoint is None or type(checkpoint) is int, f"a checkpoint is a number of steps, not {checkpoint!r}")
     if isinstance(model, nn.Module):
-        loaded = from_module(model, tokenizer)
+        loaded = from_module(model, tokenizer, label)
     elif isinstance(model, LoadedModel):
         loaded = model
     elif isinstance(model, Run):
         loaded = from_run(model, checkpoint)
     else:
-        loaded = from_name(str(model), store, checkpoint, source_language, target_language)
+        require(isinstance(model, str | os.PathLike), f"there is no model {model!r:.60}: give {TAKEN}")
+        loaded = from_name(os.fspath(model), str(store), checkpoint, (source_language, target_language, label))
+    require(checkpoint is None or loaded.task is not None, f"checkpoint= is for runs of a store; {loaded.name} is none")
     if device is not None or dtype is not None:
         loaded.module.to(device=device, dtype=as_dtype(dtype))
     return loaded
@@ -74,36 +81,39 @@ def load(
 
 def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if (found is not None and not isinstance(found, torch.dtype)) or (dtype is not None and found is None):
+    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
         raise BadSetting(f"there is no dtype {dtype!r}; choose one such as float32, float64, bfloat16")
     return found
 
 
 def from_name(
-    model: str, store: str | Path, checkpoint: int | None, source_language: str | None, target_language: str | None
+    model: str, store: str, checkpoint: int | None, options: tuple[str | None, str | None, str | None]
 ) -> LoadedModel:
-    """Return the model that a name stands for."""
+    """Return the model that a name stands for; options are those of `load_folder`."""
     path = Path(model)
     place, colon, function = model.rpartition(":")
     if is_run(path):
-        return from_run(run_at(path), checkpoint)
-    if model.startswith(HUB) or path.is_dir():
-        adapter = load_folder(model, source_language, target_language)
+        return from_run(Run.at(path), checkpoint)
+    if model.startswith(HUB) or os.path.isdir(model):  # unlike Path.is_dir, false for names that cannot be
+        adapter = load_folder(model, *options)
         return LoadedModel(adapter, adapter.reader, model.removeprefix(HUB) if model.startswith(HUB) else path.name)
-    if colon and function.isidentifier():
+    if colon and place and function.isidentifier():
         return from_function(place, function)
     if path.name == model and set(model) <= set("0123456789abcdef") and model:
         return from_run(find_run(model, Store(store)), checkpoint)
-    raise BadSetting(f"there is no model {model!r}: give {TAKEN}")
+    raise BadSetting(f"there is no model {model!r:.100}: give {TAKEN}")
 
 
-def from_module(model: nn.Module, tokenizer: object | None) -> LoadedModel:
+def from_module(model: nn.Module, tokenizer: object | None, label: str | None = None) -> LoadedModel:
     """Return an adapter, or a Hugging Face model with its tokenizer, as a LoadedModel."""
     name = type(model).__name__
     library = sys.modules.get("transformers")
     if library is not None and isinstance(model, library.PreTrainedModel):
-        require(tokenizer is not None, f"a {name} needs its tokenizer: load(model, tokenizer=tokenizer)")
-        adapter = adapted(model, tokenizer)
+        require(
+            isinstance(tokenizer, library.PreTrainedTokenizerBase),
+            f"a {name} needs its tokenizer: load(model, tokenizer=tokenizer), not {tokenizer!r:.60}",
+        )
+        adapter = adapted(model, tokenizer, label)
         return LoadedModel(adapter, adapter.reader, name)
     if not isinstance(model, GivesTrace):
         raise BadSetting(
@@ -123,15 +133,8 @@ def from_module(model: nn.Module, tokenizer: object | None) -> LoadedModel:
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / "summary.json").is_file() and (folder / "weights.safetensors").is_file()
-
-
-def run_at(folder: Path) -> Run:
-    """Return the run of a folder; where it lies in a store, each of its files is checked."""
-    folder = folder.resolve()
-    store = Store(folder.parent.parent)
-    stored = folder.parent.name == "runs" and folder.name in set(store.keys())
-    return find_run(folder.name, store) if stored else Run.at(folder)
+    run_files = all(os.path.isfile(folder / name) for name in ("summary.json", "weights.safetensors"))
+    return os.path.isdir(folder) and (run_files or in_store(folder))
 
 
 def from_run(run: Run, checkpoint: int | None = None) -> LoadedModel:
@@ -147,7 +150,8 @@ def from_function(place: str, function: str) -> LoadedModel:
     maker: Callable[[], object] | None = getattr(imported(place), function, None)
     if not callable(maker):
         raise BadSetting(f"there is no function {function} in {place}")
-    made = maker()
+    with own_code(f"{place}:{function} returns no model"):
+        made = maker()
     if isinstance(made, LoadedModel):
         return made
     model, tokenizer = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
@@ -164,10 +168,19 @@ def imported(place: str) -> ModuleType:
     if place.endswith(".py"):
         require(path.is_file(), f"there is no file {place}")
         add_to_path(path.resolve().parent)
-    try:
+    with own_code(f"{place} cannot be imported"):
         return import_file(path) if place.endswith(".py") else importlib.import_module(place)
+
+
+@contextmanager
+def own_code(failure: str) -> Iterator[None]:
+    """Turn whatever code of the user's own raises, also SystemExit, into a sentence."""
+    try:
+        yield
     except ImportError as error:
-        raise BadSetting(f"{place} cannot be imported: {error}") from error
+        raise BadSetting(f"{failure}: {first_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise BadSetting(f"{failure}: {described(error)}") from error
 
 
 def add_to_path(folder: Path) -> None:

@@ -3,14 +3,19 @@
 import base64
 import json
 import re
+from dataclasses import replace
 from random import Random
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from attnscope.auditing.drawing import MARGIN, MAX_SIDE, WIDTH, classifier_example, columns_of, gauge_of
 from attnscope.auditing.page import write_page
-from attnscope.auditing.report import Report
-from attnscope.faithfulness.records import LABELS, ScoredExample, Test
+from attnscope.auditing.report import Report, digest_of, verify_audits
+from attnscope.errors import AttnscopeError
+from attnscope.faithfulness.records import ScoredExample, Test, answer_of
+from attnscope.faithfulness.verdict import decide
 from auditing import made_up
 from report.test_html import Page, words
 
@@ -51,7 +56,8 @@ def transformer(texts):
 
 def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page, texts, name):
     assert page.tags("script") == page.tags("link") == []
-    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.tags("img"))
+    embedded = ("data:image/svg+xml;base64,", "data:image/webp;base64,")
+    assert all(image["src"].startswith(embedded) for image in page.tags("img"))
     assert all(link["href"].startswith("#") for link in page.tags("a"))
     assert "http:" not in texts[name]
     assert "https:" not in texts[name]
@@ -72,7 +78,7 @@ def test_every_link_leads_somewhere(page):
 
 
 @pytest.mark.parametrize(
-    ("answer", "word"), [("yes", "Yes"), ("partly", "With care"), ("no", "No"), ("unclear", "Unclear")]
+    ("answer", "word"), [("yes", "Yes"), ("partly", "With care"), ("no", "No"), ("unclear", "Undecided")]
 )
 def test_the_answer_comes_first(read, answer, word):
     text = words(read(made_up.audit("classifier", 1, 1, {}, answer)))
@@ -83,7 +89,7 @@ def test_the_answer_comes_first(read, answer, word):
 def test_every_test_of_the_verdict_is_shown_with_question_answer_sentence_and_scale(page):
     text = words(page)
     for test in made_up.TESTS:
-        assert f"{LABELS[test['answer']]} {test['question']} {test['name']} {test['sentence']}" in text
+        assert f"{answer_of(test['answer'])} {test['question']} {test['name']} {test['sentence']}" in text
     assert len([svg for svg in page.tags("svg") if svg["class"] == "gauge"]) == len(made_up.TESTS)
 
 
@@ -117,7 +123,8 @@ def test_heads_are_drawn_and_described_and_one_head_is_a_table(texts):
     alts = [image["alt"] for image in many.tags("img")]
     assert len(alts) == 5  # how formed in two rows, how ranked, how the rankings agree, adversaries
     assert "time: layer against head" in alts[0]
-    assert all(base64.b64decode(image["src"].split(",")[1]).startswith(b"<svg") for image in many.tags("img"))
+    images = [base64.b64decode(image["src"].split(",")[1]) for image in many.tags("img")]
+    assert all(image.startswith(b"<svg") or image[8:12] == b"WEBP" for image in images)
     assert one.tags("img") == []
     assert "layer 0, head 0" in one.text
 
@@ -176,7 +183,7 @@ def test_what_was_not_measured_breaks_nothing(read, name):
 
 def test_an_audit_without_parts_or_verdict_is_still_a_page(read):
     text = words(read({"version": 1}))
-    assert "Unclear" in text
+    assert "Undecided" in text
     assert "What this does not show" in text
 
 
@@ -189,7 +196,7 @@ def test_half_a_character_does_not_stop_the_page(read):
 @pytest.mark.parametrize("bounds", [[0.1, 0.5], [0.5, 0.1]])
 def test_no_is_left_and_yes_is_right_also_where_less_is_better(bounds):
     gauge = gauge_of(Test.from_json({"value": bounds[1], "low": 0.0, "high": 0.6, "bounds": bounds}))
-    assert [name for name, _, _ in gauge.zones] == ["no", "partly", "yes"]
+    assert [name for name, _, _ in gauge.zones] == ["no", "with care", "yes"]
     assert gauge.bounds[0][0] < gauge.bounds[1][0] == gauge.value
     assert gauge.less_is_better == (bounds[0] > bounds[1])
     assert sum(wide for _, _, wide in gauge.zones) == pytest.approx(WIDTH - 2 * MARGIN)
@@ -228,3 +235,88 @@ def test_the_probability_of_a_word_alone_is_held_against_guessing():
 
 def test_rows_that_lack_a_column_have_a_dash_there():
     assert [column.cells for column in columns_of([{"a": 1}, {"b": "x"}])] == [["1", "–"], ["–", "x"]]
+    assert [column.name for column in columns_of([{"a": 1, "reason": None}, {"a": 2, "reason": None}])] == ["a"]
+
+
+def test_tables_are_saved_as_csv_and_stale_ones_go(tmp_path):
+    report = Report.from_dict(made_up.transformer())
+    assert {path.name for path in report.save_tables(tmp_path)} == {"tests.csv", "heads.csv", "texts.csv", "words.csv"}
+    tests, heads, texts, words_of = (
+        pd.read_csv(tmp_path / f"{name}.csv") for name in ("tests", "heads", "texts", "words")
+    )
+    assert list(tests["test"]) == [test.name for test in report.tests]
+    assert not heads.duplicated(["layer", "head"]).any()
+    examples = report.parts["examples"].examples
+    assert len(texts) == len(examples)
+    for number, example in enumerate(examples):
+        rows = words_of[words_of["text"] == number]
+        assert rows["word"].astype(str).tolist() == list(example.source)
+        np.testing.assert_allclose(rows["attention"], np.array(example.scores["attention"], float))
+    without = Report.from_dict({**made_up.transformer(), "parts": {}})
+    assert {path.name for path in without.save_tables(tmp_path)} == {"tests.csv"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tests.csv"]
+
+
+def test_words_of_translators_have_one_row_per_output_and_source_word():
+    report = Report.from_dict(made_up.translator())
+    table, example = report.tables()["words"], report.parts["examples"].examples[0]
+    first = table[table["text"] == 0]
+    weights = np.array(example.scores["attention"], float)
+    assert len(first) == weights.size
+    np.testing.assert_allclose(first["attention"].to_numpy().reshape(weights.shape), weights)
+
+
+def test_scores_of_words_can_be_read_without_a_mouse(texts):
+    shown = classifier_example(Report.from_dict(made_up.transformer()).parts["examples"].examples[0], 2)
+    assert texts["transformer"].count("The scores as numbers") >= 1
+    assert [row["word"] for row in shown.numbers] == list(
+        Report.from_dict(made_up.transformer()).parts["examples"].examples[0].source
+    )
+    assert "Hover over a word" not in texts["transformer"]
+
+
+def marked_example():
+    scores = {"attention": [0.0, 0.4, 0.6]}
+    return {
+        "source": ["[CLS]", "fine", "film"],
+        "special": [True, False, False],
+        "scores": scores,
+        "marks": [0, 1, 0.4],
+    }
+
+
+def test_what_people_marked_is_underlined_and_named(read):
+    report = made_up.audit("classifier", 1, 1, {"examples": {"examples": [marked_example()]}})
+    page = read(report)
+    marked = [mark for mark in page.tags("i") if "u" in mark.get("class", "").split()]
+    assert len(marked) == 2  # in the legend, and "fine", which more than half of the annotators marked
+    assert "marked by at least half of the annotators" in words(page)
+    assert Report.from_dict(report).tables()["words"]["marked"].tolist() == [0, 1, 0.4]
+    without = {name: value for name, value in marked_example().items() if name != "marks"}
+    page = read(made_up.audit("classifier", 1, 1, {"examples": {"examples": [without]}}))
+    assert "annotators" not in words(page)
+
+
+def test_all_texts_of_a_page_have_the_same_colour_scale_and_their_numbers_as_text(read):
+    strong, weak = ({"source": ["a", "b"], "scores": {"attention": [x, 0.0]}} for x in (0.8, 0.2))
+    page = read(made_up.audit("classifier", 1, 1, {"examples": {"examples": [strong, weak]}}))
+    assert [mark.get("class") for mark in page.tags("i")][-4:] == ["a12", None, "a3", None]
+    assert re.search(r"a 0\.8 b 0", words(page))
+
+
+def test_an_audit_that_was_edited_is_found(tmp_path):
+    report = Report.from_dict(made_up.transformer())
+    report = replace(report, verdict=replace(report.verdict, former_rule=False, answer=decide(report.tests)))
+    path = report.save(tmp_path / "audit.json")
+    assert verify_audits(tmp_path) == (1, [])
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["verdict"]["answer"] = "yes"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    with pytest.raises(AttnscopeError, match="was changed after the audit"):
+        Report.load(path)
+    del content["digest"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    path.write_text(json.dumps({**content, "digest": digest_of(content)}), encoding="utf-8")
+    assert verify_audits(tmp_path) == (1, [f"{path}: the answer is 'yes', but the tests give 'undecided'"])

@@ -33,8 +33,9 @@ def test_both_decide_rightly(audited):
 
 
 def test_the_one_that_hides_is_flagged(audited):
-    assert audited[deceptive_experiment].answer == "no"
-    assert asked_of(audited[deceptive_experiment])["comprehensiveness"].answer == "no"
+    tests = asked_of(audited[deceptive_experiment])
+    assert tests["route"].answer == tests["agreement"].answer == "no"
+    assert audited[deceptive_experiment].answer == "undecided"  # 30 texts, fewer of each class than a verdict needs
 
 
 def test_the_other_one_fares_better(audited):

@@ -7,18 +7,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.stats import kendalltau
+from scipy.stats import somersd
 from torch import nn
 
 import attnscope
+from attnscope.auditing.runner import CHECKS
 from attnscope.errors import BadSetting
-from attnscope.faithfulness import checks, examples, translator
+from attnscope.faithfulness import checks, evidence
+from attnscope.faithfulness.assessment import assess, concordance
+from attnscope.faithfulness.interventions import Effort, WordInterventions
 from attnscope.faithfulness.records import to_json
-from attnscope.faithfulness.subject import Sample, ScoreCache, Subject
+from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models import Attention, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut
-from attnscope.models.inputs import Example, Inputs
+from attnscope.models.examples import Example
+from attnscope.models.inputs import Inputs
 from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.probes.adversary import (
     SearchSettings,
@@ -28,9 +32,10 @@ from attnscope.probes.adversary import (
 )
 from attnscope.probes.counterfactual import CounterfactualAttention
 from attnscope.probes.divergences import tvd
-from attnscope.probes.saliency import gold_log_probability, influence
+from attnscope.probes.heads.sentences import Sentences
+from attnscope.probes.saliency import gold_log_probability
 from attnscope.tasks import Copying
-from attnscope.testing.clauses import half_in_training, state_changes, state_of
+from attnscope.testing.contract import half_in_training, state_changes, state_of
 from models.adapter_examples import SOURCES, TARGETS, adapter, texts
 from probes.reweighing_examples import classifier
 from probes.reweighing_examples import texts as labelled_texts
@@ -38,7 +43,7 @@ from probes.reweighing_examples import texts as labelled_texts
 LENGTH, WORDS, GAIN = 6, 12, 4.0
 SHORT = SearchSettings(restarts=2, steps=40, learning_rate=0.2, penalty=10.0, growth=1.1)
 FEW = replace(SHORT, steps=10)
-PARTS = ("quality", "dependence", "adversary", "erasure", "correlation", "single_tokens", "plausibility", "examples")
+PARTS = ("quality", "words", "adversary", "single_tokens", "identity", "plausibility", "examples")
 
 
 class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
@@ -115,69 +120,86 @@ SUBJECTS = {"marian": marian, "recurrent": recurrent, "copier": lambda: copying(
 
 
 def asked(name, subject, size=4, **sample):
-    shared = {"examples": examples.translation_examples, "adversary": checks.adversary,
-              "correlation": checks.correlation, "single_tokens": checks.single_tokens}  # fmt: skip
-    return shared.get(name, getattr(translator, name, None))(subject, Sample(subject, 100, size, quick=True, **sample))
+    return CHECKS[name](subject, Sample(subject, 100, size, quick=True, **sample))
+
+
+def named(part):
+    return {test.name: test for test in part.tests}
 
 
 def test_a_model_that_says_what_it_looks_at_passes_every_test():
-    subject = copying(Copier())
-    tests = {name: asked(name, subject).tests[0] for name in ("dependence", "erasure", "single_tokens", "adversary")}
-    assert {test.answer for test in tests.values()} == {"yes"}
-    assert tests["erasure"].value == pytest.approx(1)
-    assert tests["single_tokens"].value == pytest.approx(1 / LENGTH)  # the word itself, and no other
+    subject = copying(Copier(), count=12)
+    tests = named(asked("words", subject))
+    assert tests["route"].value == pytest.approx(1, abs=0.01)
+    assert tests["agreement"].value == pytest.approx(1)
+    assert tests["route"].answer == tests["agreement"].answer == "yes"
+    single, adversary = (asked(name, subject).tests[0] for name in ("single_tokens", "adversary"))
+    assert single.value == pytest.approx(1 / LENGTH)  # the word itself, and no other
+    assert adversary.value < 0.1
     assert asked("quality", subject).table[0]["mean"] == 1
 
 
 def test_a_model_that_looks_but_does_not_use_what_it_sees_passes_none():
-    subject = copying(Copier(blind=True))
-    tests = {name: asked(name, subject).tests[0] for name in ("dependence", "single_tokens", "adversary")}
-    assert {test.answer for test in tests.values()} == {"no"}
-    assert tests["dependence"].value == 0
-    assert tests["single_tokens"].value == 1
-    assert tests["adversary"].value > 0.9
-    assert all(row["output change (TVD)"] == pytest.approx(0, abs=1e-6) for row in asked("dependence", subject).table)
+    subject = copying(Copier(blind=True), count=12)
+    tests = named(asked("words", subject))
+    assert tests["route"].value == tests["flips with shuffled attention"].value == 0
+    assert tests["route"].answer == "no"
+    single, adversary = (asked(name, subject).tests[0] for name in ("single_tokens", "adversary"))
+    assert single.value == 1
+    assert adversary.value > 0.9
 
 
-def test_uniform_attention_costs_what_a_softmax_says():
-    subject = copying(Copier(sharp=50.0))
-    row = asked("dependence", subject).table[0]
-    own = -math.log1p((WORDS + 2) * math.exp(-GAIN))
-    even = GAIN / (LENGTH + 1)  # the logit of each word of the source, its end included
-    others = (LENGTH + 1) * math.exp(even) + (WORDS + 2 - LENGTH)
-    assert row["attention"] == "uniform"
-    assert row["log-probability lost"] == pytest.approx(own - (even - math.log(others)))
+def test_shuffled_attention_moves_the_output_by_what_a_softmax_says():
+    """Attention on another word of the sentence makes that word as likely as the right one was."""
+    tests = assess(copying(Copier(sharp=50.0)).loaded, seed=1)
+    likely, unlikely = math.exp(GAIN), 1.0
+    moved = (likely - unlikely) / (likely + WORDS + 2)
+    flips = tests["flips with shuffled attention"].value
+    assert 0.5 < flips < 1
+    assert tests["dependence on attention"].value == pytest.approx(flips * moved)
 
 
-def test_what_is_lost_without_a_word_is_what_loops_say():
+def interventions(subject, rows=None):
+    texts = subject.inputs.read(slice(rows))
+    return WordInterventions.of(subject.model, Sentences(texts.batch, texts.source, texts.target), Effort())
+
+
+def test_what_changes_without_a_word_is_what_loops_say():
     subject = marian()
-    found = {row["token removed"]: row["log-probability lost"] for row in asked("erasure", subject).table}
-    means = []
-    for one in subject.inputs.texts(1):
-        batch, words = one.batch, one.batch.source.shape[1] - 1  # the last is </s>
+    found = interventions(subject)
+    for sentence, step, effects in zip(found.sentence, found.step, found.leave_one_out, strict=True):
+        one = subject.inputs.read(slice(int(sentence), int(sentence) + 1))
         with torch.no_grad():
-            trace = subject.model(batch)
-            whole = gold_log_probability(trace)[0, :-1]
-            kept = [[j for j in range(words + 1) if j != i] for i in range(words)]
-            names = ("source", "source_mask", "source_special")
-            rest = [replace(batch, **{name: getattr(batch, name)[:, k] for name in names}) for k in kept]
-            lost = torch.stack([whole - gold_log_probability(subject.model(one))[0, :-1] for one in rest])
-        top = trace.attention.mean(1)[0, :-1, :words].argmax(1)
-        attended = lost.gather(0, top[None])[0]
-        means.append([attended.mean(), lost.mean(), lost.amax(0).mean()])
-    np.testing.assert_allclose(list(found.values()), np.mean(means, 0), atol=1e-9)
+            whole = subject.model(one.batch).logits.softmax(-1)[0, step]
+            for word in range(int(found.words[sentence].sum())):
+                kept = [i for i, unit in enumerate(one.source.unit[0].tolist()) if unit != word]
+                names = ("source", "source_mask", "source_special")
+                rest = replace(one.batch, **{name: getattr(one.batch, name)[:, kept] for name in names})
+                output = subject.model(rest).logits.softmax(-1)[0, step]
+                expected = tvd(output, whole) if found.words[sentence].sum() > 1 else 0.0
+                assert float(effects[word]) == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_rank_correlations_are_those_of_scipy():
-    subject = marian()
-    table = {row["scores"]: row["τ"] for row in asked("correlation", subject).table}
-    taus = []
-    for one in subject.inputs.texts(1):
-        attention = subject.model(one.batch).attention.mean(1)[0, :-1, :-1].detach()
-        slopes = influence(subject.model, one.batch).values[0, :-1, :-1].abs()
-        taus.append(np.mean([kendalltau(a, s).statistic for a, s in zip(attention, slopes, strict=True)]))
-    assert table["attention with gradient × input"] == pytest.approx(np.mean(taus))
-    assert abs(table["random attention with leave-one-out"]) < 0.3
+def test_words_masked_in_attention_are_masked_alike_by_a_readout_and_by_a_forward_pass():
+    exact, closed = (interventions(copying(model)) for model in (Copier(), Closed(Copier())))
+    gone = torch.zeros_like(exact.words_at)
+    gone[:, 1::2] = True
+    assert exact.reading.exact
+    assert not closed.reading.exact
+    torch.testing.assert_close(exact.mask(gone), closed.mask(gone))
+    assert tvd(exact.mask(gone), exact.own).max() > 0.5
+
+
+def test_rank_correlations_are_those_of_scipy_with_ties_of_effects():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(5, 9, generator=generator)
+    effects = (5 * torch.rand(5, 9, generator=generator)).round() / 5
+    noise = 1e-6 * torch.rand(5, 9, generator=generator)
+    everywhere = torch.ones(5, 9, dtype=torch.bool)
+    found = concordance(scores, effects + noise, everywhere)
+    expected = [somersd(e, s).statistic for s, e in zip(scores.numpy(), effects.numpy(), strict=True)]
+    np.testing.assert_allclose(found, expected)
+    assert concordance(scores, noise, everywhere).isnan().all()
 
 
 def same(one, other):
@@ -225,7 +247,7 @@ def test_the_model_is_left_as_it_was(kind):
         before = state_of(subject.model)
         for name in PARTS:
             asked(name, subject)
-        checks.another_seed(subject)(subject, Sample(subject, 3))
+        evidence.another_seed(subject)(subject, Sample(subject, 3))
         assert list(state_changes(before, state_of(subject.model), "an audit")) == []
 
 
@@ -299,18 +321,19 @@ def test_links_on_the_diagonal_are_found_by_a_copier():
 
 def test_another_seed_is_compared_with_shuffled_attention():
     subject = marian()
-    table = {row["attention"]: row for row in checks.another_seed(marian())(subject, Sample(subject, 6, 2)).table}
+    table = {row["attention"]: row for row in evidence.another_seed(marian())(subject, Sample(subject, 6, 2)).table}
     assert table["another seed"]["τ"] == pytest.approx(1)
     assert table["another seed"]["JSD, share of the maximum"] == pytest.approx(0, abs=1e-9)
     assert table["its own, shuffled"]["τ"] < 0.5
     assert table["its own, shuffled"]["JSD, share of the maximum"] > 0.01
     with pytest.raises(BadSetting, match="different tokens"):
-        checks.another_seed(copying(Copier()))(subject, Sample(subject, 3))
+        evidence.another_seed(copying(Copier()))(subject, Sample(subject, 3))
 
 
 def test_a_model_without_a_second_door_is_not_asked_about_words_alone():
     part = asked("single_tokens", copying(Closed(Copier())))
-    assert part.tests == part.table == ()
+    assert part.table == ()
+    assert part.tests[0].answer == "not measurable"
     assert "needs a model" in part.sentences[0]
     example = asked("examples", copying(Closed(Copier()))).examples[0]
     assert list(example.scores) == ["attention", "leave-one-out"]
@@ -331,24 +354,9 @@ def test_examples_are_whole_sentences_by_word():
     assert {example.reason.split(":")[0] for example in found} == {"typical", "extreme", "wrong"}
 
 
-def test_leave_one_out_is_computed_once_for_several_tests():
-    subject = marian()
-    asked("erasure", subject)
-    computed = list(subject.cache.entries)
-    asked("correlation", subject)
-    assert [key for key in subject.cache.entries if key[0] == "leave-one-out"] == computed != []
-
-
-def test_the_cache_of_scores_is_bounded():
-    subject = marian()
-    batches = [one.batch for one in subject.inputs.texts(1)]
-    cache = ScoreCache(max_bytes=3 * 400)
-    for batch in batches:
-        cache.get("score", batch, lambda: torch.zeros(100))
-    assert len(cache.entries) == 3
-    newest = [cache.get("score", batch, lambda: torch.ones(100)).sum() for batch in batches[-3:]]
-    assert newest == [0, 0, 0]
-    assert cache.get("score", batches[0], lambda: torch.ones(100)).sum() == 100
+def test_leave_one_out_is_computed_once_for_a_reading():
+    reading = next(Sample(marian(), 100, 4).readings())
+    assert reading.leave_one_out is reading.leave_one_out
 
 
 def test_sentences_without_a_choice_of_words_count_for_nothing():
@@ -356,8 +364,7 @@ def test_sentences_without_a_choice_of_words_count_for_nothing():
     model = attnscope.load(adapter("marian").double())
     subject = Subject(model, Inputs.of(model, [("a", "ein hund")]))
     assert subject.inputs.read(slice(1)).batch.source.shape[1] == 2
-    assert asked("erasure", subject).tests[0].answer == "unclear"
-    assert asked("correlation", subject).tests[0].answer == "unclear"
+    assert {test.answer for test in asked("words", subject).tests} == {"not measurable"}
     assert asked("examples", subject).examples == []
 
 
@@ -365,7 +372,7 @@ def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
     subject = marian()
     batch = texts(subject.model).batch
     assert torch.equal(batch.rows(slice(2)).source, subject.inputs.read(slice(2)).batch.source)
-    few = translator.quality(subject, Sample(subject, 2)).table[1]["mean"]
+    few = evidence.quality(subject, Sample(subject, 2)).table[1]["mean"]
     with torch.no_grad():
         each = gold_log_probability(subject.model(batch.rows(slice(2))))
     words = batch.rows(slice(2)).target_mask & (batch.rows(slice(2)).target > 2)

@@ -10,6 +10,6 @@ from attnscope.auditing.report import Report
 from attnscope.auditing.runner import Settings, audit
 from attnscope.faithfulness.criteria import Interval
 from attnscope.faithfulness.records import Part, Test, Verdict
-from attnscope.models.inputs import Example
+from attnscope.models.examples import Example
 
 __all__ = ["Example", "Interval", "Part", "Report", "Settings", "Test", "Verdict", "audit"]

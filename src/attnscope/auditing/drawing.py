@@ -38,8 +38,8 @@ class Column:
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Return the columns of a table in their order; a row may lack some."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    """Return the columns of a table in their order; a row may lack some, and one that is empty in all rows goes."""
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return [column(name.replace("_", " "), [row.get(name) for row in rows]) for name in names]
 
 
@@ -104,6 +104,7 @@ LEVELS = 12
 MAGNITUDE, FOR, AGAINST, MISSING = "a", "p", "m", "x"  # initials of the classes in the style sheet
 CHUNK = 200  # words that a browser lays out, or leaves for later, at once
 MAX_NUMBERED = 400  # words; in longer texts the numbers would weigh more than the words
+MARKED = 0.5  # of the annotators, or more, marked a word that is underlined
 MAX_SIDE = 60  # words on a side of a matrix that can still be read
 NUM_STRONGEST = 3  # source words that are named for each output word of a longer sentence
 Values = Sequence[Number | None]
@@ -181,30 +182,50 @@ class ClassifierExample:
     rows: list[HeatMapRow]
     num_words: int
     long: bool
+    numbers: list[Row]  # the same scores as a table, one row per word; none of a long text
 
 
-def classifier_example(example: ScoredExample, num_classes: int) -> ClassifierExample:
-    """Return a text as it is drawn."""
+def text_scales(examples: Sequence[ScoredExample], num_classes: int) -> dict[str, ColourScale]:
+    """Return one colour scale per score for several texts; special tokens, which often outweigh all, do not count."""
+    found: dict[str, ColourScale] = {}
+    for name in dict.fromkeys(name for example in examples for name in example.scores):
+        scored = [(cast(Values, one.scores[name]), one.special) for one in examples if name in one.scores]
+        words = [v for values, special in scored for v, s in zip(values, special, strict=False) if not s]
+        among = words or [value for values, _ in scored for value in values]
+        # The neutral value of a probability is that of guessing.
+        found[name] = ColourScale.over(among, 1 / max(num_classes, 2) if name in (ALONE, "each word alone") else None)
+    return found
+
+
+def classifier_example(
+    example: ScoredExample, num_classes: int, scales: dict[str, ColourScale] | None = None
+) -> ClassifierExample:
+    """Return a text as it is drawn; with the colour scales of all texts of a page, or its own."""
     predicted, count = str(example.predicted), len(example.source) - sum(example.special)
     correct = predicted == example.gold or predicted.startswith(f"{example.gold} (")  # the confidence may follow
-    rows = [heat_map_row(name, example, cast(Values, each), num_classes) for name, each in example.scores.items()]
+    scales = scales or text_scales([example], num_classes)
+    rows = [heat_map_row(name, example, cast(Values, each), scales[name]) for name, each in example.scores.items()]
     long = len(example.source) > MAX_NUMBERED
-    return ClassifierExample(example.reason, example.gold, predicted, correct, rows, count, long)
+    scores = cast("dict[str, Values]", dict(example.scores))
+    marked = {"marked by people": example.marks} if example.marks else {}
+    numbers: list[Row] = [
+        {"word": word, **{name: values[i] for name, values in (marked | scores).items() if i < len(values)}}
+        for i, word in enumerate(example.source if not long else ())
+    ]
+    return ClassifierExample(example.reason, example.gold, predicted, correct, rows, count, long, numbers)
 
 
-def heat_map_row(name: str, example: ScoredExample, values: Values, num_classes: int) -> HeatMapRow:
-    """Return a text coloured relative to its strongest word; special tokens, which often outweigh all, do not count."""
+def heat_map_row(name: str, example: ScoredExample, values: Values, scale: ColourScale) -> HeatMapRow:
+    """Return a text coloured by one score, with what people marked underlined."""
     tokens = list(zip(example.source, values, example.special, strict=False))
-    among = [value for _, value, special in tokens if not special] or values
-    # The neutral value of a probability is that of guessing.
-    scale = ColourScale.over(among, 1 / max(num_classes, 2) if name in (ALONE, "each word alone") else None)
+    marks = (*example.marks, *(0.0,) * len(tokens))
     numbered = len(example.source) <= MAX_NUMBERED
     words = [
         ColouredWord(
-            word, " ".join(filter(None, (scale(value), "s" if special else ""))),
-            number(value) if numbered and value is not None else "",
+            word, " ".join(filter(None, (scale(value), "s" if special else "", "u" if mark >= MARKED else ""))),
+            number(value, 2) if numbered and value is not None else "",
         )
-        for word, value, special in tokens
+        for (word, value, special), mark in zip(tokens, marks, strict=False)
     ]  # fmt: skip
     chunks = [words[start : start + CHUNK] for start in range(0, len(words), CHUNK)]
     total, on_special = (sum(v or 0.0 for _, v, special in tokens if special or not only) for only in (False, True))
@@ -228,7 +249,7 @@ class HeatMapMatrix:
 
 @dataclass(frozen=True)
 class TranslatorExample:
-    """Matrices or, where these are too large, the strongest source words as text."""
+    """Matrices, unless these are too large, and the strongest source words as text."""
 
     reason: str
     source: tuple[str, ...]
@@ -239,16 +260,26 @@ class TranslatorExample:
     strongest: list[Row]
 
 
-def translator_example(example: ScoredExample) -> TranslatorExample:
-    """Return a translation as it is drawn."""
+def matrix_scales(examples: Sequence[ScoredExample]) -> dict[str, ColourScale]:
+    """Return one colour scale per score for several translations."""
+    values: dict[str, list[Number | None]] = {}
+    for example in examples:
+        for name, rows in example.scores.items():
+            values.setdefault(name, []).extend(value for row in cast(Sequence[Values], rows) for value in row)
+    return {name: ColourScale.over(some) for name, some in values.items()}
+
+
+def translator_example(example: ScoredExample, scales: dict[str, ColourScale] | None = None) -> TranslatorExample:
+    """Return a translation as it is drawn; with the colour scales of all of a page, or its own."""
+    scales = scales or matrix_scales([example])
     predicted = example.predicted.split() if isinstance(example.predicted, str) else example.predicted
     scores = {name: cast(Sequence[Values], values) for name, values in example.scores.items()}
     outputs = {name: output_words(values, example.target, predicted) for name, values in scores.items()}
     long = max([len(example.source), *map(len, outputs.values())]) > MAX_SIDE
     return TranslatorExample(
         example.reason, example.source, example.special, example.gold or " ".join(example.target), " ".join(predicted),
-        [] if long else [heat_map_matrix(name, scores[name], outputs[name]) for name in scores],
-        strongest(example.source, scores, outputs) if long else [],
+        [] if long else [heat_map_matrix(name, scores[name], outputs[name], scales[name]) for name in scores],
+        strongest(example.source, scores, outputs),
     )  # fmt: skip
 
 
@@ -258,8 +289,7 @@ def output_words(values: Sequence[Values], *outputs: Sequence[str]) -> list[str]
     return next((list(words) for words in outputs if len(words) == len(values)), numbers)
 
 
-def heat_map_matrix(name: str, values: Sequence[Values], output: Sequence[str]) -> HeatMapMatrix:
-    scale = ColourScale.over(value for row in values for value in row)
+def heat_map_matrix(name: str, values: Sequence[Values], output: Sequence[str], scale: ColourScale) -> HeatMapMatrix:
     rows = [
         (word, [MatrixCell(scale(value), "" if value is None else number(value, 2)) for value in row])
         for word, row in zip(output, values, strict=True)
@@ -291,8 +321,8 @@ def top(source: Sequence[str], row: Values) -> str:
 
 WIDTH, MARGIN = 320.0, 10.0  # of the drawing, in its own units; marks at an end need room
 PADDING = 0.15  # of the span of all marks, beyond the outermost
-ZONES: tuple[Answer, ...] = ("no", "partly", "yes")
-ZONE_COLOURS = {"no": "#d9a09a", "partly": "#e6d9a8", "yes": "#a9cfa8"}
+ZONES: tuple[Answer, ...] = ("no", "with care", "yes")
+ZONE_COLOURS = {"no": "#d9a09a", "with care": "#e6d9a8", "yes": "#a9cfa8"}
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,18 @@ from pathlib import Path
 from attnscope.auditing import drawing
 from attnscope.auditing.drawing import ClassifierExample, Column, TranslatorExample, cell_text, columns_of
 from attnscope.auditing.report import DataInfo, Report
-from attnscope.faithfulness.records import LABELS, Answer, Part
+from attnscope.faithfulness.records import Answer, Part, Test
 from attnscope.files import write_atomically
-from attnscope.models.loaded import TRANSLATOR
+from attnscope.models.loaded import CLASSIFIER
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Picture, environment
 
 HERE = Path(__file__).parent
-ICONS: dict[Answer, str] = {"yes": "✓", "partly": "~", "no": "✗", "unclear": "?"}
-TITLES = {
+ICONS: dict[Answer, str] = {
+    "yes": "✓", "with care": "~", "no": "✗", "undecided": "?", "not measurable": "–", "information": "i"
+}  # fmt: skip
+TITLES = {  # of parts that do not say so themselves
     "quality": "Model quality", "formation": "Formation of attention", "heads": "Ranking of heads",
     "dependence": "Does the output depend on attention?", "adversary": "Does another attention give the same output?",
     "erasure": "Does removing attended tokens change the output?",
@@ -61,15 +63,22 @@ def write_page(report: Report, path: Path) -> Path:
     sections = {name: section(name, part, report) for name, part in report.parts.items()}
     settings = list(wording.flat(report.provenance.settings))
     page = environment(HERE, REPORT).get_template("page.html.jinja").render(
-        name=report.model.name or "this model", classifier=report.model.kind != TRANSLATOR, verdict=report.verdict,
+        name=report.model.name or "this model", classifier=report.model.kind == CLASSIFIER, verdict=report.verdict,
+        groups=test_groups(report.tests),
         anchors={test.name: f"test-{i}" for i, test in enumerate(report.tests, 1)}, sections=sections,
         faithfulness=[one for name, one in sections.items() if name not in NOT_ABOUT_FAITHFULNESS],
-        facts=list(facts(report)), settings=settings, quick=("quick", "true") in settings, labels=LABELS, icons=ICONS,
+        facts=list(facts(report)), settings=settings, quick=("quick", "true") in settings, icons=ICONS,
         levels=drawing.LEVELS, width=drawing.WIDTH, columns_of=columns_of, gauge_of=drawing.gauge_of,
         value_text=drawing.value_text, number=wording.number,
     )  # fmt: skip
     write_atomically(path, page.encode(errors="replace"))  # a text may hold half of a surrogate pair
     return path
+
+
+def test_groups(tests: Sequence[Test]) -> list[tuple[str, list[Test]]]:
+    """Return the tests with bounds, and those that are information, under their titles."""
+    behind = [test for test in tests if test.bounds is not None]
+    return [("The tests behind it", behind), ("Information", [test for test in tests if test.bounds is None])]
 
 
 def section(name: str, part: Part, report: Report) -> Section:
@@ -82,10 +91,13 @@ def section(name: str, part: Part, report: Report) -> Section:
         return head_section(name, part, drawing.ranking_columns(drawing.head_table(part)))
     if name == "adversary":
         return Section(name, part, table, figures=non_empty([drawing.adversary_figure(part)]))
-    if name == "examples" and report.model.kind == TRANSLATOR:
-        return Section(name, part, table, examples=[drawing.translator_example(one) for one in part.examples])
-    num_classes = len(report.model.classes)
-    return Section(name, part, table, examples=[drawing.classifier_example(one, num_classes) for one in part.examples])
+    if name == "examples" and report.model.kind != CLASSIFIER:
+        shared = drawing.matrix_scales(part.examples)
+        return Section(name, part, table, examples=[drawing.translator_example(one, shared) for one in part.examples])
+    classes = len(report.model.classes)
+    shared = drawing.text_scales(part.examples, classes)
+    drawn = [drawing.classifier_example(one, classes, shared) for one in part.examples]
+    return Section(name, part, table, examples=drawn)
 
 
 def head_section(name: str, part: Part, columns: list[str]) -> Section:
@@ -114,7 +126,7 @@ def facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "Size", f"{counted(model.layers, 'layer')} of {counted(model.heads, 'head')}"
     if model.classes:
         yield "Classes", cell_text(model.classes)
-    yield "Texts", texts_fact(report.data)
+    yield "Texts given", texts_fact(report.data)
     yield "Run", " · ".join(filter(None, (made.date, "" if made.seconds is None else wording.duration(made.seconds))))
     if made.machine:
         yield "Machine", made.machine

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from attnscope.display import Axes, Displayed
-from attnscope.errors import BadSetting
+from attnscope.errors import AttnscopeError, BadSetting, require
 from attnscope.faithfulness.records import (
     FORMAT,
     Answer,
     Content,
     Part,
+    ScoredExample,
     Test,
     Verdict,
     mapping,
     read_record,
+    test_table,
     to_json,
 )  # fmt: skip
-from attnscope.files import read_json, write_json
+from attnscope.faithfulness.verdict import decide
+from attnscope.files import read_json, write_atomically, write_json
+from attnscope.report.text import markdown_table
 
+ROUTE_AND_AGREEMENT = 3  # the format whose verdicts rest on them
 OLD_PARTS = {"formed": "formation", "tokens": "single_tokens", "between": "another_seed"}  # names of format 1
 
 
@@ -77,7 +85,7 @@ class Report(Displayed):
 
     @property
     def answer(self) -> Answer:
-        """The answer as it is stored: "yes", "partly" (displayed as "with care"), "no" or "unclear"."""
+        """Either "yes", "with care", "no" or "undecided"."""
         return self.verdict.answer
 
     @property
@@ -89,16 +97,8 @@ class Report(Displayed):
         return self.verdict.tests
 
     def table(self) -> pd.DataFrame:
-        """Return one row per test: answer, value with its interval, bounds, values of random attention and the best."""
-        rows = {
-            test.name: {
-                "answer": test.label, "value": test.value, "from": test.low, "to": test.high,
-                "no up to": test.bounds and test.bounds[0], "yes from": test.bounds and test.bounds[1],
-                "random attention": test.chance, "best other score": test.best,
-            }
-            for test in self.tests
-        }  # fmt: skip
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("test")
+        """Return one row per test: answer, value with its interval, number of texts, bounds."""
+        return test_table(self.tests)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw each test's value and interval on a gauge from no to yes."""
@@ -107,7 +107,7 @@ class Report(Displayed):
         return plot_gauges(self.tests, ax)
 
     def display_name(self) -> tuple[str, str]:
-        return self.verdict.label, self.headline
+        return self.verdict.answer, self.headline
 
     def save(self, path: str | Path) -> Path:
         """Write the report as a page (.html) or as JSON (.json), and return the path."""
@@ -121,9 +121,31 @@ class Report(Displayed):
         write_json(place, self.to_dict())
         return place
 
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return what is saved as CSV: tests, heads, and the texts of the examples with the scores of their words."""
+        heads = [pd.DataFrame(dict(part.heads)) for part in self.parts.values() if part.heads]
+        texts = [example for part in self.parts.values() for example in part.examples]
+        found = {"tests": self.table().reset_index()}
+        if heads:
+            found["heads"] = reduce(lambda one, two: one.merge(two, "outer", on=["layer", "head"]), heads)
+        if texts:
+            found |= {"texts": text_table(texts), "words": pd.concat(map(word_table, range(len(texts)), texts))}
+        return found
+
+    def save_tables(self, folder: str | Path) -> list[Path]:
+        """Write the tables as CSV files of their names, and return the paths; other tables of an earlier audit go."""
+        tables, paths = self.tables(), {name: Path(folder) / f"{name}.csv" for name in TABLES}
+        for name, path in paths.items():
+            if name in tables:
+                write_atomically(path, tables[name].to_csv(index=False).encode())
+            else:
+                path.unlink(missing_ok=True)
+        return [paths[name] for name in tables]
+
     def to_dict(self) -> dict[str, object]:
-        """Return what audit.json holds."""
-        return {"version": FORMAT, **dict(mapping(to_json(self)))}
+        """Return what audit.json holds: the report, and a digest of it."""
+        content = {"version": FORMAT, **dict(mapping(to_json(self)))}
+        return {**content, "digest": digest_of(content)}
 
     def to_json(self) -> str:
         """Return the text of audit.json."""
@@ -131,15 +153,173 @@ class Report(Displayed):
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Read audit.json, also as version 0.1 wrote it."""
-        return cls.from_dict(mapping(read_json(Path(path))))
+        """Read audit.json, also as version 0.1 wrote it; one that was changed since is refused."""
+        return cls.from_dict(read_audit(Path(path)))
 
     @classmethod
     def from_dict(cls, content: Content) -> Report:
         """Read what audit.json holds, which may be incomplete."""
         parts = {OLD_PARTS.get(k, k): Part.from_json(mapping(v)) for k, v in mapping(content.get("parts")).items()}
+        given, version = Verdict.from_json(mapping(content.get("verdict"))), content.get("version")
+        former = given.former_rule or (isinstance(version, int) and version < ROUTE_AND_AGREEMENT)
         return cls(
-            Verdict.from_json(mapping(content.get("verdict"))), parts,
+            replace(given, former_rule=former), parts,
             read_record(ModelInfo, mapping(content.get("model"))), read_record(DataInfo, mapping(content.get("data"))),
             read_record(Provenance, mapping(content.get("provenance", content.get("made")))),
         )  # fmt: skip
+
+
+def read_audit(path: Path) -> Content:
+    """Return what audit.json holds; content that does not fit its digest is refused."""
+    content = mapping(read_json(path))
+    fits = content.get("digest", digest_of(content)) == digest_of(content)
+    require(fits, f"{path} was changed after the audit: its content does not fit its digest; audit the model again")
+    return content
+
+
+def digest_of(content: Content) -> str:
+    """Return the SHA-256 of what audit.json holds, but for its digest."""
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def verify_audits(folder: Path) -> tuple[int, list[str]]:
+    """Return how many audits lie below a folder, and one sentence per audit that is not what was measured.
+
+    The digest must fit the content, and the answer must follow from the tests. Audits of former formats have no digest,
+    and those of the former rule another answer.
+    """
+    paths = sorted(folder.rglob("audit.json"))
+    return len(paths), [f"{path}: {problem}" for path in paths if (problem := audit_problem(path))]
+
+
+def audit_problem(path: Path) -> str | None:
+    """Return what is wrong with a stored audit; None if nothing is."""
+    try:
+        content = mapping(read_json(path))
+        report = Report.from_dict(content)
+    except AttnscopeError as error:
+        return str(error)
+    former = content.get("version") in range(ROUTE_AND_AGREEMENT)
+    if content.get("digest", digest_of(content) if former else None) != digest_of(content):
+        return "the content does not fit its digest"
+    if not report.verdict.former_rule and decide(report.tests) != report.answer:
+        return f"the answer is {report.answer!r}, but the tests give {decide(report.tests)!r}"
+    return None
+
+
+TABLES = ("tests", "heads", "texts", "words")
+
+
+def text_table(examples: Sequence[ScoredExample]) -> pd.DataFrame:
+    """Return one row per text that is shown as an example."""
+    predicted = [one.predicted if isinstance(one.predicted, str) else " ".join(one.predicted) for one in examples]
+    return pd.DataFrame(
+        {
+            "text": range(len(examples)), "source": [" ".join(one.source) for one in examples], "predicted": predicted,
+            "gold": [one.gold or " ".join(one.target) for one in examples], "reason": [one.reason for one in examples],
+        }
+    )  # fmt: skip
+
+
+def word_table(number: int, example: ScoredExample) -> pd.DataFrame:
+    """Return one row per source word and, of a translator, output word, with its scores as columns."""
+    scores = {name: np.array(values, dtype=float) for name, values in example.scores.items()}
+    shape = max((values.shape for values in scores.values()), default=(len(example.source),))
+    position = np.broadcast_to(np.arange(shape[-1]), shape).ravel()
+    columns: dict[str, object] = {"text": number}
+    if len(shape) > 1:
+        columns["output_position"] = np.repeat(np.arange(shape[0]), shape[1])
+    columns |= {
+        "position": position, "word": np.array(example.source, dtype=object)[position],
+        "special": np.array(example.special)[position],
+    }  # fmt: skip
+    columns |= {"marked": np.array(example.marks)[position]} if example.marks else {}
+    return pd.DataFrame(columns | {name: values.ravel() for name, values in scores.items() if values.shape == shape})
+
+
+# Tables of stored audits and of their calibration --------------------------------------------------------------------
+
+
+DECIDING = ("route", "agreement")
+LOWER_BOUND = ", lower bound"  # of the name of a test whose value is that of a search
+
+
+def audited_models(folder: Path) -> str:
+    """Return one row per audit in the folders below: model, quality, answer, and the tests that decide it.
+
+    Args:
+        folder: A folder such as results/audits, with one folder per audit.
+    """
+    rows = [_audit_row(path.parent.name, Report.load(path)) for path in sorted(folder.glob("*/audit.json"))]
+    names = ["model", "architecture", "texts", "accuracy (commonest class)", "answer", *DECIDING, "texts per test"]
+    return "\n".join(markdown_table([*names, "audited"], rows))
+
+
+def _audit_row(name: str, audit: Report) -> list[str]:
+    tests = {test.name: test for test in audit.tests}
+    deciding = [tests.get(test) for test in DECIDING]
+    counts = sorted({test.texts for test in deciding if test is not None and test.texts})
+    return [
+        f"[{name}](../results/audits/{name}/audit.html)",
+        f"{audit.model.architecture}, {audit.model.layers} × {audit.model.heads} heads",
+        f"{audit.data.texts} of {Path(audit.data.name).name}",
+        _accuracy(audit),
+        f"**{audit.answer}**{' (former rule)' if audit.verdict.former_rule else ''}",
+        *map(_value, deciding),
+        ", ".join(map(str, counts)) or "–",
+        f"{audit.provenance.date}, attnscope {audit.provenance.attnscope}",
+    ]
+
+
+def _accuracy(audit: Report) -> str:
+    """Return a classifier's accuracy, and that of always predicting the commonest class."""
+    quality = audit.parts.get("quality")
+    found = dict(quality.table[0]) if quality and quality.table else {}
+    right, commonest = found.get("accuracy"), found.get("commonest class")
+    if not isinstance(right, float) or not isinstance(commonest, float):
+        return "–"
+    return f"{right:.1%} ({commonest:.1%})".replace("%", " %")
+
+
+def _value(test: Test | None) -> str:
+    return "–" if test is None or not test.measured else f"{test.value:.2f} ({test.low:.2f} to {test.high:.2f})"
+
+
+def audit_tests(folder: Path) -> str:
+    """Return one row per audit by today's rule: the value of each test, with the number of texts it rests on.
+
+    Args:
+        folder: A folder such as results/audits, with one folder per audit.
+    """
+    audits = {path.parent.name: Report.load(path) for path in sorted(folder.glob("*/audit.json"))}
+    found = {
+        name: {test.name.removesuffix(LOWER_BOUND): _value_of_texts(test) for test in audit.tests}
+        for name, audit in audits.items()
+        if not audit.verdict.former_rule
+    }
+    names = list(dict.fromkeys(test for tests in found.values() for test in tests))
+    rows = [[name, *(tests.get(test, "–") for test in names)] for name, tests in found.items()]
+    return "\n".join(markdown_table(["model", *names], rows))
+
+
+def _value_of_texts(test: Test) -> str:
+    if not test.measured:
+        return "–"
+    return f"{'at least ' if test.name.endswith(LOWER_BOUND) else ''}{test.value:.2f} ({test.texts})"
+
+
+def error_rates(calibration: Path) -> str:
+    """Return the answers of the audit for models whose answer is known, and how often they are wrong.
+
+    Args:
+        calibration: The file calibration.json.
+    """
+    rows = [
+        [f"{row['sealed']}, {row['certificate']}", *(str(row[name]) for name in ("models", *ANSWERS)), row["false"]]
+        for row in read_json(calibration)["overall"]
+    ]
+    return "\n".join(markdown_table(["kinds of models", "models", *ANSWERS, "wrong (95 % interval)"], rows))
+
+
+ANSWERS = ("yes", "with care", "no", "undecided")

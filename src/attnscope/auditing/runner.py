@@ -1,11 +1,12 @@
 """Running an audit: part by part, each stored as soon as it is measured, within a time budget if there is one."""
 
 import hashlib
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,18 +17,23 @@ from torch import nn
 
 import attnscope
 from attnscope.auditing.report import DataInfo, ModelInfo, Provenance, Report
-from attnscope.errors import AttnscopeError, require
-from attnscope.faithfulness import checks, classifier, examples, translator
+from attnscope.errors import AttnscopeError, check_kinds, check_seed, require
+from attnscope.faithfulness import checks, evidence, examples, prompts
 from attnscope.faithfulness.records import FORMAT, Part, mapping, to_json
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.faithfulness.verdict import verdict
-from attnscope.files import read_json, write_json
+from attnscope.files import read_checked, write_checked
 from attnscope.lab.experiment import Run
 from attnscope.loading import load
+from attnscope.models.adapters.encoder_classifier import HFEncoderClassifier
 from attnscope.models.adapters.hugging_face import HuggingFace
-from attnscope.models.capabilities import GivesTrace
+from attnscope.models.adapters.readers import ClassReader
+from attnscope.models.capabilities import GivesTrace, ReadsOut
+from attnscope.models.examples import Columns
+from attnscope.models.inference import device_of, evaluating
 from attnscope.models.inputs import Data, Inputs
-from attnscope.models.loaded import CLASSIFIER, TRANSLATOR, LoadedModel
+from attnscope.models.loaded import LANGUAGE_MODEL, LoadedModel
+from attnscope.studies.jobs import code_checksum
 from attnscope.testing import quick_check
 
 ModelLike = str | Path | nn.Module | Run | LoadedModel
@@ -44,40 +50,38 @@ class PartPlan:
     question: str
     quick: int
     full: int
+    searches: bool = (
+        False  # without a readout, every step of a search is a pass: always as many texts as in a quick one
+    )
+    weight: int = 1  # of its share of a budget
 
     def num_texts(self, subject: Subject, quick: bool) -> int:
         """Return the number of texts; half as many sentences of a translator, which has many output words each."""
-        most = self.quick if quick else self.full
+        most = self.quick if quick or (self.searches and not isinstance(subject.model, ReadsOut)) else self.full
         return min(len(subject.inputs), most if subject.is_classifier else most // 2)
 
 
 PARTS = {
     "quality": PartPlan("Model quality", "How good are the model's outputs?", 500, 5000),
+    "words": PartPlan(
+        "Words deleted and masked", "Does the effect of words pass through attention?", 100, 500,
+        weight=4,  # the answer rests on it
+    ),
+    "units": PartPlan("Units of the prompt", "Does it show which tokens, sentences and parts decide?", 30, 300),
     "formation": PartPlan("Formation of attention", "Does it depend on positions, tokens, or both?", 300, 2000),
     "heads": PartPlan("Ranking of heads", "Which align words, matter when ablated, agree with saliency?", 24, 400),
-    "dependence": PartPlan("Fragility", "How does the output change with other attention?", 300, 2000),
-    "adversary": PartPlan("Adversarial search", "Does a very different attention give the same output?", 32, 640),
-    "erasure": PartPlan("Erasure", "How does the output change when attended tokens are removed?", 60, 800),
-    "correlation": PartPlan("Saliency", "Does it agree with gradients and leave-one-out?", 60, 800),
+    "mixture": PartPlan("Mixtures of heads", "Would another head, or a mixture of heads, agree better?", 100, 400),
+    "adversary": PartPlan("Adversarial search", "Does a very different attention give the same output?", 32, 640, True),
     "single_tokens": PartPlan("Single tokens", "What does each token predict alone?", 300, 2000),
-    "information": PartPlan("Mutual information", "How well does a state identify its token?", 500, 5000),
+    "identity": PartPlan("Token identity", "Can the token be decoded from the state at its position?", 500, 5000),
     "another_seed": PartPlan("Another seed", "Does the same model from another seed attend alike?", 100, 1000),
     "plausibility": PartPlan("Plausibility", "Does it agree with human annotations?", 200, 1000),
     "examples": PartPlan("Examples", "What does it look like?", 60, 200),
-}
-SHARED: dict[str, Check] = {
-    "formation": checks.formation, "heads": checks.rank_heads, "information": checks.information,
-    "correlation": checks.correlation, "adversary": checks.adversary, "single_tokens": checks.single_tokens,
 }  # fmt: skip
-CHECKS: dict[str, dict[str, Check]] = {
-    CLASSIFIER: {
-        "quality": classifier.quality, "dependence": classifier.dependence, "erasure": classifier.erasure,
-        "plausibility": classifier.plausibility, "examples": examples.class_examples,
-    },
-    TRANSLATOR: {
-        "quality": translator.quality, "dependence": translator.dependence, "erasure": translator.erasure,
-        "plausibility": translator.plausibility, "examples": examples.translation_examples,
-    },
+CHECKS: dict[str, Check] = {
+    "quality": evidence.quality, "words": checks.words, "formation": evidence.formation, "heads": evidence.rank_heads,
+    "mixture": evidence.mixture, "adversary": checks.adversary, "single_tokens": checks.single_tokens,
+    "identity": checks.token_identity, "plausibility": evidence.plausibility, "examples": examples.examples,
 }  # fmt: skip
 
 
@@ -92,6 +96,7 @@ class Settings:
         max_texts: Texts that are sampled where there are more.
         seed: Random seed.
         examples: Whether texts of the data are shown. Without, the page can be shared where the data cannot.
+        tokens: Whether single tokens are deleted and masked, rather than whole words.
     """
 
     quick: bool = False
@@ -100,11 +105,14 @@ class Settings:
     max_texts: int = 5000
     seed: int = 0
     examples: bool = True
+    tokens: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         require(self.batch_size > 0, f"a batch needs at least one text, not {self.batch_size}")
         require(self.max_texts > 1, f"an audit needs at least two texts, not {self.max_texts}")
         require(self.budget is None or self.budget > 0, f"a budget is a number of minutes above 0, not {self.budget}")
+        check_seed("seed", self.seed)
 
 
 class Options(TypedDict, total=False):
@@ -116,6 +124,7 @@ class Options(TypedDict, total=False):
     max_texts: int
     seed: int
     examples: bool
+    tokens: bool
 
 
 def audit(
@@ -130,6 +139,10 @@ def audit(
     device: str | None = None,
     store: str | Path = "runs",
     progress: Progress = lambda done, total, title: None,
+    text: str | None = None,
+    label: str | None = None,
+    pair: str | None = None,
+    rationale: str | None = None,
     **options: Unpack[Options],
 ) -> Report:
     """Audit a model: may its attention be read as an explanation?
@@ -137,10 +150,10 @@ def audit(
     Args:
         model: Anything that `attnscope.load` takes: a folder, "hf:owner/name", a run, "file.py:function", an adapter, a
             Hugging Face model in memory with its `tokenizer`, or a LoadedModel.
-        data: Texts with labels or translations: a path, a list of dicts or of (text, label) pairs, a DataFrame, a
-            Hugging Face Dataset, a Task, or None for the test set of a run's own task.
-        out: A folder for audit.html and audit.json. Parts that an earlier attempt left there are used again, if they
-            are about the same weights and texts. None: nothing is written.
+        data: Texts with labels, where there are any, or translations: a path, a list of dicts or of (text, label)
+            pairs, a DataFrame, a Hugging Face Dataset, a Task, or None for the test set of a run's own task.
+        out: A folder for audit.html, audit.json and tables as CSV (`Report.tables`). Parts that an earlier attempt left
+            there are used again, if they are about the same weights and texts. None: nothing is written.
         settings: How much is measured.
         split: The split of the data; by default test, if there is one.
         against: The same model from another seed, to compare with.
@@ -148,11 +161,19 @@ def audit(
         device: Where the model is moved to; by default it stays where it is.
         store: The folder of runs in which a key is looked up.
         progress: Called with the number of texts done, the number in all, and the title of the part.
+        text: The column of the texts, where it has none of the usual names; so for the others:
+        label: The column of the labels (of a translator, of the translations). Of a multi-label classifier, the label
+            that is audited, whose column may hold 0 and 1.
+        pair: The column of the second text, for models that read pairs.
+        rationale: The column of what people marked, one number from 0 to 1 per word.
         options: Single settings, such as quick=True.
     """
     chosen, folder = replace(settings or Settings(), **options), None if out is None else Path(out)
-    models = [load(one, tokenizer=tokenizer, device=device, store=store) for one in (model, against) if one is not None]
-    subject, *others = [open_subject(loaded, data, split, chosen) for loaded in models]
+    given = [one for one in (model, against) if one is not None]
+    models = [load(one, tokenizer=tokenizer, device=device, store=store, label=label) for one in given]
+    require(folder is None or not folder.is_file(), f"out= is a folder, but {folder} is a file")
+    columns = Columns(text, label, pair, rationale)
+    subject, *others = [open_subject(loaded, data, split, chosen, columns) for loaded in models]
     other = others[0] if others else None
     if other is not None:
         one, two = models
@@ -162,15 +183,27 @@ def audit(
     if folder is not None:
         report.save(folder / "audit.json")
         report.save(folder / "audit.html")
+        report.save_tables(folder)
     return report
 
 
-def open_subject(loaded: LoadedModel, data: Data, split: str | None, settings: Settings) -> Subject:
+def open_subject(
+    loaded: LoadedModel, data: Data, split: str | None, settings: Settings, columns: Columns | None = None
+) -> Subject:
     """Return the model with the texts that it is audited on."""
     require(not loaded.fixed_attention, f"{loaded.name} was trained with fixed attention: it has none of its own")
-    inputs = Inputs.of(loaded, data, split=split, max_texts=settings.max_texts, seed=settings.seed, needs_targets=True)
+    inputs = Inputs.of(
+        loaded, data, split=split, max_texts=settings.max_texts, seed=settings.seed, needs_targets=True, columns=columns
+    )
     require(len(inputs) > 1, f"there is only one text to audit {loaded.name} on; an audit needs several")
-    quick_check(loaded, inputs.read(slice(FIRST_TEXTS)).batch)
+    if isinstance(loaded.reader, ClassReader) and loaded.reader.outputs.regression:
+        loaded.reader.outputs.standardise(loaded(texts.batch) for texts in inputs.texts(settings.batch_size))
+    first = inputs.read(slice(FIRST_TEXTS)).batch.to(device_of(loaded))
+    with evaluating(loaded):
+        logits = loaded(first).logits
+    require(not bool(logits.isnan().any()), f"{loaded.name} outputs NaN: its weights are damaged, or they overflow")
+    if len(first) == 1 or not torch.allclose(logits[1:], logits[:-1]):  # a constant output says nothing of attention
+        quick_check(loaded, first)
     return Subject(loaded, inputs)
 
 
@@ -199,7 +232,7 @@ class Parts:
         self.folder = None if folder is None else folder / "parts"
         self.key = "" if folder is None else key_of(subject, other, settings)
         self.ends = None if settings.budget is None else time.monotonic() + 60 * settings.budget
-        self.parts = dict(self.load())
+        self.parts: dict[str, Part | None] = dict(self.load())
         self.open = [name for name in self.checks if name not in self.parts]
         self.done, self.total = 0, sum(self.num_texts(name) for name in self.open)
 
@@ -212,13 +245,12 @@ class Parts:
     def num_texts(self, name: str) -> int:
         return PARTS[name].num_texts(self.subject, self.settings.quick)
 
-    def load(self) -> Iterator[tuple[str, Part | None]]:
-        """Yield the parts that an earlier attempt stored about the same; what failed is tried again."""
+    def load(self) -> Iterator[tuple[str, Part]]:
+        """Yield the parts that an earlier attempt stored about the same; what failed or was absent is tried again."""
         for name in self.checks if self.folder is not None else ():
-            path = self.path(name)
-            stored = mapping(read_json(path)) if path.is_file() else {}
-            part = None if stored.get("part") is None else Part.from_json(mapping(stored["part"]))
-            if stored.get("key") == self.key and (part is None or part.failed is None):
+            stored = mapping(json.loads(read_checked(self.path(name)) or b"{}"))
+            part = Part.from_json(mapping(stored.get("part")))
+            if stored.get("key") == self.key and stored.get("part") is not None and part.failed is None:
                 yield name, part
 
     def path(self, name: str) -> Path:
@@ -236,7 +268,7 @@ class Parts:
             seconds = time.monotonic() - begun
             stored = to_json(replace(part, title=plan.title, question=plan.question, texts=num_texts, seconds=seconds))
         if self.folder is not None:
-            write_json(self.path(name), {"key": self.key, "part": stored})
+            write_checked(self.path(name), json.dumps({"key": self.key, "part": stored}, allow_nan=False).encode())
         return None if stored is None else Part.from_json(mapping(stored))
 
     def compute(self, name: str, num_texts: int) -> Part | None:
@@ -249,11 +281,15 @@ class Parts:
             self.progress(done, self.total, PARTS[name].title)
 
         settings = self.settings
-        sample = Sample(self.subject, num_texts, settings.batch_size, settings.seed, settings.quick, progress)
+        sample = Sample(
+            self.subject, num_texts, settings.batch_size, settings.seed, settings.quick, not settings.tokens, progress
+        )  # fmt: skip
         try:
             return self.checks[name](self.subject, sample)
         except AttnscopeError as error:
             return Part(failed=str(error))
+        except Exception as error:  # whatever one part does, the others are shown
+            return Part(failed=f"{type(error).__name__}: {error}")
 
     def affordable(self, name: str) -> tuple[int, Part | None]:
         """Return the part from all texts or, with a budget, from as many as a fair share of the time left allows.
@@ -263,7 +299,7 @@ class Parts:
         most, begun = self.num_texts(name), time.monotonic()
         if self.ends is None:
             return most, self.compute(name, most)
-        share = max(0.0, self.ends - begun) / len(self.open)
+        share = max(0.0, self.ends - begun) * PARTS[name].weight / sum(PARTS[each].weight for each in self.open)
         texts = min(FIRST_TEXTS, most)
         while True:
             tried = time.monotonic()
@@ -278,35 +314,62 @@ class Parts:
 
 def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> dict[str, Check]:
     """Return the check of every part of this audit, in order."""
-    found = SHARED | CHECKS[subject.loaded.kind]
+    found = dict(CHECKS)
+    if subject.loaded.kind == LANGUAGE_MODEL:
+        found |= {"formation": prompts.formation, "units": prompts.units}
     if other is not None:
-        found["another_seed"] = checks.another_seed(other)
-    return {name: found[name] for name in PARTS if name in found and (settings.examples or name != "examples")}
+        found["another_seed"] = evidence.another_seed(other)
+    left_out = {
+        "examples": not settings.examples, "quality": not subject.inputs.has_targets,
+        "mixture": not subject.is_classifier or subject.num_heads == 1,
+    }  # fmt: skip
+    return {name: found[name] for name in PARTS if name in found and not left_out.get(name, False)}
 
 
 def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
-    """Return a key that changes with weights, texts and what is measured; not with the batch size."""
-    measured = f"{FORMAT} {attnscope.__version__} {settings.quick} {settings.budget} {settings.seed}"
-    digest = hashlib.sha256(measured.encode())
-    for one in (subject, other):
-        for name, tensor in {} if one is None else one.model.state_dict().items():
+    """Return a key of all that results depend on: models, data with annotations, settings, code; not the batch size."""
+    digest = hashlib.sha256(f"{FORMAT} {replace(settings, batch_size=1)}".encode())
+    for module in (checks, evidence, examples):
+        digest.update(code_checksum(module.__name__).encode())
+    for one in filter(None, (subject, other)):
+        digest.update(configuration_of(one.model).encode())
+        for name, tensor in one.model.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    for texts in subject.inputs.texts(settings.batch_size):
-        for row, mask in zip(texts.batch.source, texts.batch.source_mask, strict=True):
-            digest.update(row[mask].cpu().numpy().tobytes())
+    for texts in subject.inputs.texts(1):  # one by one: padding is no part of a text
+        for name, tensor in texts.batch.tensors().items():
+            digest.update(name.encode())
+            digest.update(tensor.cpu().numpy().tobytes())
+    digest.update(repr([[sorted(links) for links in pair] for pair in subject.inputs.alignments or ()]).encode())
     return digest.hexdigest()[:16]
+
+
+def configuration_of(model: nn.Module) -> str:
+    """Return what a model is besides its weights, such as its number of heads."""
+    if isinstance(model, HuggingFace | HFEncoderClassifier):
+        return json.dumps(model.model.config.to_dict(), sort_keys=True, default=str)
+    plain = {
+        path: {k: v for k, v in vars(part).items() if isinstance(v, int | float | str | tuple) or is_dataclass(v)}
+        for path, part in model.named_modules()
+    }
+    return repr([type(model).__name__, *({**one, "training": False, "decoding": ""} for one in plain.values())])
 
 
 def compile_report(subject: Subject, parts: dict[str, Part], settings: Settings) -> Report:
     """Return the report: the verdict that follows from the parts, and what was audited how."""
     tests = [test for part in parts.values() for test in part.tests]
+    warnings = [part.warning for part in parts.values() if part.warning]
+    warnings += [f"Route and agreement could not be measured: {parts['words'].failed}"] * bool(parts["words"].failed)
+    what = "single decisions" if subject.is_classifier else "the choice of words"
+    if subject.loaded.kind == LANGUAGE_MODEL:
+        what = "the next token"
     heads = parts["formation"].heads if "formation" in parts else {}
     loaded, inputs, module = subject.loaded, subject.inputs, subject.model
     return Report(
-        verdict(subject, tests), parts,
+        verdict(tests, what, warnings, subject.depth), parts,
         ModelInfo(
-            loaded.name, loaded.kind, type(module.model if isinstance(module, HuggingFace) else module).__name__,
+            loaded.name, loaded.kind,
+            type(module.model if isinstance(module, HuggingFace | HFEncoderClassifier) else module).__name__,
             loaded.classes, len(set(heads.get("layer", (0,)))), len(set(heads.get("head", (0,)))),
         ),
         DataInfo(

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from attnscope.models import ClassifierSettings, build
 from attnscope.tasks import SPECIALS, Batch
 from attnscope.training import CrossEntropy, TrainingSettings
-from attnscope.training.step import TrainingStep
+from attnscope.training.fit import TrainingStep
 
 TEXTS, SIZE, UNITS, ROUNDS = 32, 300, 150, 7
 SHAPES = {"SST": (20, 15_000, 2.0), "IMDB": (230, 42_000, 5.0)}  # words in a text, words known, goal

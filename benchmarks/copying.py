@@ -18,9 +18,8 @@ from torch.nn.functional import cross_entropy
 from attnscope.models import PRESETS, EncoderDecoder
 from attnscope.tasks import START, Batch, Copying
 from attnscope.training import CrossEntropy, TrainingSettings
-from attnscope.training.fit import TrainingRun
+from attnscope.training.fit import TrainingRun, TrainingStep, tensor_cores
 from attnscope.training.replicas import Replicas, stack_batches
-from attnscope.training.step import TrainingStep, tensor_cores
 
 TASK = Copying()
 SETTINGS = TrainingSettings(learning_rate=1e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0)

@@ -1,6 +1,6 @@
 """What does an epoch of guided training cost at baan2019's settings, and how long do five seeds take to settle?
 
-Lookup tables, GRU 512, single sentences as batches, own words fed back, clipping: 3,451,708 parameters. Public code
+Lookup tables, GRU 512, single sentences as batches, greedy decoding, clipping: 3,451,708 parameters. Public code
 takes 9 to 11 seconds an epoch on one thread of a like machine: measured once, elsewhere, so this is a report and no
 ratio. `python -m benchmarks.guided together` trains five seeds, one process a core, for the 25 epochs after which a
 guided network has settled, and gives the wall time and the accuracy on new compositions, epoch by epoch. (Minutes.)
@@ -19,8 +19,8 @@ from attnscope.lab.store import Store
 from attnscope.models import PRESETS, build
 from attnscope.tasks import LookupTables
 from attnscope.training import CrossEntropy, TrainingSettings, evaluate
+from attnscope.training.fit import TrainingStep
 from attnscope.training.objectives import Guidance
-from attnscope.training.step import TrainingStep
 
 TASK = LookupTables(end=False)
 OBJECTIVE = CrossEntropy(total=True) + Guidance(1.0, total=True)

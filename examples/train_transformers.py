@@ -1,15 +1,19 @@
-"""Three Transformers to audit, trained with the library transformers: a translator, a classifier, a fine-tuned encoder.
+"""Transformers to audit, trained with the library transformers: a translator, classifiers, a fine-tuned encoder.
 
     python examples/train_transformers.py translator DATA/multi30k/en-de_tokenised_aligned.jsonl.gz models/marian
-    python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/distilbert
-    python examples/train_transformers.py finetuned DATA/sst/sst.jsonl.gz models/minilm --start FOLDER
+    python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/distilbert --epochs 3
+    python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/electra --family electra
+    python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/albert --family albert --epochs 6
+    python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/modern --family modernbert --epochs 5
+    python examples/train_transformers.py finetuned DATA/sst/sst.jsonl.gz models/minilm --start FOLDER --epochs 2
 
     python examples/train_transformers.py tested DATA/multi30k/en-de_tokenised_aligned.jsonl.gz models/marian
 
-The translator is Marian's architecture at a quarter of its width, the classifier DistilBERT's at a third; both start
-from nothing and learn their own tokenizer. FOLDER holds a BERT-like encoder with its tokenizer, such as MiniLM. Of the
-epochs, the one with the lowest loss on the validation part is kept. The models go to folders that `attnscope audit`
-takes. `tested` says how good such a folder is on the test part: BLEU of greedy translations, or accuracy.
+The translator is Marian's architecture at a quarter of its width, the DistilBERT at a third, the other families
+smaller; all start from random weights and learn their own tokenizer. FOLDER holds a BERT-like encoder with its
+tokenizer, such as MiniLM. Of the epochs, the one with the lowest loss on the validation split is kept (without such a
+split, on every twentieth text). The models go to folders that `attnscope audit` takes. `tested` says how good such a
+folder is on the test split: BLEU of greedy translations, or accuracy.
 """
 
 import argparse
@@ -33,11 +37,44 @@ VALIDATION, TEST = ("val", "dev"), ("test", "test2016")
 Rows = list[dict[str, Any]]
 
 
+# By name: the prefix of the library's classes, and the settings of a small network.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "distilbert": ("DistilBert", {"dim": 256, "hidden_dim": 1024, "n_layers": 6, "n_heads": 4, "dropout": 0.3}),
+    "albert": ("Albert", {
+        "embedding_size": 64, "hidden_size": 96, "intermediate_size": 192, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "hidden_dropout_prob": 0.1, "classifier_dropout_prob": 0.1,
+    }),
+    "electra": ("Electra", {
+        "embedding_size": 128, "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "hidden_dropout_prob": 0.2,
+    }),
+    "modernbert": ("ModernBert", {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "global_attn_every_n_layers": 2, "local_attention": 16, "classifier_pooling": "mean", "mlp_dropout": 0.1,
+        "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3,
+    }),
+}  # fmt: skip
+
+
 def rows_of(path: str, *splits: str) -> Rows:
-    """Rows of these splits that have a translation or one of two classes."""
+    """Rows of these splits with a translation or a class; of SST, with one of two classes."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [row for row in map(json.loads, lines) if row["split"] in splits]
-    return [row for row in rows if "target" in row or row["binary_label"] is not None]
+    return [row for row in rows if row.get("binary_label", "") is not None]
+
+
+def text_of(row: dict[str, Any]) -> str:
+    return row.get("text") or " ".join(row["tokens"])
+
+
+def class_of(row: dict[str, Any]) -> str:
+    return ("negative", "positive")[row["binary_label"]] if "binary_label" in row else row["label"]
+
+
+def class_names(rows: Rows) -> dict[str, Any]:
+    """Names of the classes, as the library's configurations want them."""
+    names = sorted(set(map(class_of, rows)))
+    return {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
 
 
 def translator(train: Rows) -> tuple[Any, Any]:
@@ -61,36 +98,40 @@ def translator(train: Rows) -> tuple[Any, Any]:
     return transformers.MarianMTModel(config), fast
 
 
-def classifier(train: Rows) -> tuple[Any, Any]:
+def classifier(train: Rows, family: str) -> tuple[Any, Any]:
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.WhitespaceSplit()
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.BertPreTokenizer() if "text" in train[0] else pre_tokenizers.WhitespaceSplit()
+    )
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     tokenizer.train_from_iterator(
-        (" ".join(row["tokens"]) for row in train),
-        trainers.WordPieceTrainer(vocab_size=PIECES, special_tokens=specials, show_progress=False),
+        map(text_of, train), trainers.WordPieceTrainer(vocab_size=PIECES, special_tokens=specials, show_progress=False)
     )
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    config = transformers.DistilBertConfig(
-        vocab_size=PIECES, dim=256, hidden_dim=1024, n_layers=6, n_heads=4, dropout=0.3, max_position_embeddings=128,
-        id2label={0: "negative", 1: "positive"}, label2id={"negative": 0, "positive": 1}, pad_token_id=0,
-    )  # fmt: skip
+    prefix, sizes = FAMILIES[family]
+    config = getattr(transformers, f"{prefix}Config")(
+        vocab_size=PIECES, max_position_embeddings=128, pad_token_id=0, **class_names(train), **sizes
+    )
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
         mask_token="[MASK]", model_max_length=128,
     )  # fmt: skip
-    return transformers.DistilBertForSequenceClassification(config), fast
+    return getattr(transformers, f"{prefix}ForSequenceClassification")(config), fast
 
 
-def finetuned(folder: str) -> tuple[Any, Any]:
-    names = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2, **names)
+def finetuned(train: Rows, folder: str) -> tuple[Any, Any]:
+    names = class_names(train)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=len(names["id2label"]), **names
+    )
     return model, transformers.AutoTokenizer.from_pretrained(folder, model_max_length=128)
 
 
-def given(tokenizer: Any, rows: Rows, device: str) -> dict[str, Tensor]:
+def given(model: Any, tokenizer: Any, rows: Rows, device: str) -> dict[str, Tensor]:
     """A batch as the library wants it."""
     options = {"padding": True, "truncation": True, "return_tensors": "pt"}
     if "target" in rows[0]:
@@ -98,15 +139,15 @@ def given(tokenizer: Any, rows: Rows, device: str) -> dict[str, Tensor]:
         labels = tokenizer(text_target=[row["target"] for row in rows], **options)["input_ids"]
         batch["labels"] = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
     else:
-        batch = tokenizer([" ".join(row["tokens"]) for row in rows], **options)
-        batch["labels"] = torch.tensor([row["binary_label"] for row in rows])
+        batch = tokenizer([text_of(row) for row in rows], **options)
+        batch["labels"] = torch.tensor([model.config.label2id[class_of(row)] for row in rows])
     batch.pop("token_type_ids", None)
     return {name: value.to(device) for name, value in batch.items()}
 
 
 def batches(rows: Rows, size: int, draw: random.Random) -> Iterator[Rows]:
     """In random order, with texts of like length together."""
-    ordered = sorted(rows, key=lambda row: (len(row.get("tokens") or row["source"].split()), draw.random()))
+    ordered = sorted(rows, key=lambda row: (len((row.get("source") or text_of(row)).split()), draw.random()))
     parts = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     draw.shuffle(parts)
     yield from parts
@@ -125,7 +166,7 @@ def validated(model: Any, tokenizer: Any, rows: Rows, device: str) -> tuple[floa
     model.eval()
     with torch.no_grad():
         for part in batches(rows, 128, random.Random(0)):
-            batch = given(tokenizer, part, device)
+            batch = given(model, tokenizer, part, device)
             losses.append(float(loss_of(model, batch, 0.0)) * len(part))
             said, labels = model(**batch).logits.argmax(-1), batch["labels"]
             right, count = right + int((said == labels).sum()), count + int((labels >= 0).sum())
@@ -145,7 +186,7 @@ def train(model: Any, tokenizer: Any, parts: tuple[Rows, Rows], given_settings: 
     for epoch in range(s.epochs):
         for part in batches(parts[0], s.batch, draw):
             with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-                loss = loss_of(model, given(tokenizer, part, device), s.smoothing)
+                loss = loss_of(model, given(model, tokenizer, part, device), s.smoothing)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -201,18 +242,23 @@ def main() -> None:
     parser.add_argument("what", choices=[*SETTINGS, "tested"])
     parser.add_argument("data")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--family", choices=FAMILIES, default="distilbert")
     parser.add_argument("--start")
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--seed", type=int, default=0)
     s = parser.parse_args()
     if s.what == "tested":
         print(tested(s.folder, rows_of(s.data, *TEST)))
         return
-    s.rate, s.warmup, s.batch, s.epochs, s.smoothing = SETTINGS[s.what]
+    s.rate, s.warmup, s.batch, epochs, s.smoothing = SETTINGS[s.what]
+    s.epochs = s.epochs or epochs
     torch.manual_seed(s.seed)
-    parts = rows_of(s.data, "train"), rows_of(s.data, *VALIDATION)
-    makers = {"translator": lambda: translator(parts[0]), "classifier": lambda: classifier(parts[0])}
-    model, tokenizer = makers.get(s.what, lambda: finetuned(s.start))()
-    train(model, tokenizer, parts, s)
+    rows, held_out = rows_of(s.data, "train"), rows_of(s.data, *VALIDATION)
+    if not held_out:
+        rows, held_out = [row for i, row in enumerate(rows) if i % 20], rows[::20]
+    makers = {"translator": lambda: translator(rows), "classifier": lambda: classifier(rows, s.family)}
+    model, tokenizer = makers.get(s.what, lambda: finetuned(rows, s.start))()
+    train(model, tokenizer, (rows, held_out), s)
 
 
 if __name__ == "__main__":

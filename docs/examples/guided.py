@@ -56,4 +56,4 @@ STUDY = Study("guided", (ON_GOLD,), {"quick": Profile("quick", seeds=3), "long":
 
 if __name__ == "__main__":
     for result in reproduce(STUDY, STUDY.findings, "quick", None, Path("runs"), LocalEngine()):
-        print(*(f"{claim.word}: {claim.text}; {claim.evidence}" for claim in result.claims), sep="\n")
+        print(*(f"{claim.verdict}: {claim.text}; {claim.evidence}" for claim in result.claims), sep="\n")

@@ -24,7 +24,7 @@ from attnscope.probes import PROBES
 from attnscope.studies.result import Result, load_results, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.testing import check_adapter
-from attnscope.testing.clauses import state_changes, state_of
+from attnscope.testing.contract import state_changes, state_of
 from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -196,8 +196,9 @@ def test_a_study_has_the_name_of_its_module(tmp_path, monkeypatch):
 def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
     (tmp_path / "wrong.py").write_text("import no_such_module_at_all")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+    with pytest.raises(BadSetting, match="no_such_module_at_all") as raised:
         studies.study("wrong")
+    assert isinstance(raised.value.__cause__, ModuleNotFoundError)
 
 
 # All of them by name ----------------------------------------------------------------------------------------------

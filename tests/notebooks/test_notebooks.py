@@ -79,6 +79,16 @@ def test_tying_makes_a_classifier_need_its_attention(run):
     assert changed["of_base"] < 0.2 < 0.3 < changed["of_tied"]
 
 
+def test_a_transformer_attends_sooner_where_it_can_translate_words(run):
+    found = run("transformers")
+    learned = found["curves"].ge(0.99).idxmax()
+    assert found["curves"].iloc[-1].min() > 0.99
+    assert learned["given"] < learned["random"] < learned["scrambled"]
+    assert found["formed"].table()["predictability"].iloc[0] > 0.9
+    first = found["onset"].ge(0.5).idxmax()
+    assert 0 < first["lexical probe"] < first["induction head"]
+
+
 def test_the_list_of_notebooks_names_each():
     listed = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert all(f"`{path.name}`" in listed for path in FOLDER.glob("*.py"))

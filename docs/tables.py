@@ -1,0 +1,163 @@
+"""Write the tables of the documentation that follow from files under results/: `make tables`."""
+
+# ruff: noqa: E501 (sentences of pages)
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from attnscope.auditing.report import Report, audit_tests, audited_models, error_rates
+from attnscope.report import wording
+from attnscope.report.text import markdown_table, reproduction_report
+from attnscope.studies.result import Result, labels_of, load_results
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+TABLES: dict[tuple[str, str], Callable[[], str]] = {
+    ("should-i-show-attention.md", "calibration"): partial(error_rates, RESULTS / "calibration" / "calibration.json"),
+    ("audited-models.md", "table"): partial(audited_models, RESULTS / "audits"),
+    ("audits.md", "tests"): partial(audit_tests, RESULTS / "audits"),
+}  # by page, and by the name of the comments around the table
+
+
+def with_table(page: str, name: str) -> str:
+    """Return a page with its table written anew."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    assert text.count(begin) == text.count(end) == 1, f"{page} needs the comments {begin.strip()} and {end}"
+    table = TABLES[page, name]().strip()
+    return re.sub(f"{begin}.*{end}", lambda _: f"{begin}\n{table}\n\n{end}", text, flags=re.DOTALL)
+
+
+SEARCH = {
+    "aitken2021": "No search. Settings are those of the paper and its author's code; the learning rate, ε and the norm of the gradients of recurrent "
+    "networks were changed where the code's do not converge here, by convergence on pilots with other seeds. The finding `optimiser` crosses learning "
+    "rates of 0.1, 0.01 and 0.001 with ε of 0.1, 0.01 and 1e-8 on seeds that no pilot had seen.",
+    "baan2019": "No search. Settings are those of the paper. The number of epochs was raised from 25 to the paper's 100 after a first run, which is "
+    "kept in `results/earlier/baan2019`; the seeds of that run are not judged again.",
+    "snell2021": "No search. Settings are those of the paper and its author's code.",
+    "transformers": "No search in the profile quick: every model gets one setting. Sizes, steps and learning rates were chosen on pilots with seeds below 10, which are "
+    "not judged. In the profile paper, which has not been run, every model of `faithful` gets three settings.",
+    "tutek2020": "Grid search on the validation split, for each corpus and attention: δ of tying in 1, 10, 20, 30; η of masked language modelling in 0.1, 0.3, 1, 3, 5; "
+    "the best F1 on validation data (finding `ablation`, two seeds that are not used elsewhere). `reduction` repeats it with the cross entropy summed over a batch.",
+}  # how the parameters of a study were chosen; one that is not here was not searched
+SURPRISES = (
+    (
+        "Two settings of the optimiser decide between two solutions",
+        "With a small learning rate and a small ε together, a recurrent network learns one-to-one translation as well, but its temporal attention no longer "
+        "peaks at the word that it translates.",
+        "Each of the two settings alone leaves the published solution; both were crossed on seeds that no pilot had seen.",
+        "aitken2021/optimiser",
+        ("", "largest at t = s", "word accuracy"),
+    ),
+    (
+        "Most of a published difference in units is one of training time",
+        "A guided network needs one or two units to encode the current table, the selected baseline many more. A baseline that has been trained as long needs nearly as few.",
+        "`baseline, converged` is the control: the same baseline at the end of training. For the time step, and in the decoder's gates, the difference stays.",
+        "baan2019/matched",
+        ("units ranked over all classes", "h_enc"),
+    ),
+    (
+        "Networks that cannot learn permutations learn them later",
+        "The paper stops at 300 steps, where some networks have failed. Each of 20 seeds learns by step 620.",
+        "`control` sees sampled words, from which attention can be learned early; it learns every time within 300 steps.",
+        "snell2021/fig3",
+        ("have learnt", "within 300", "at the end"),
+    ),
+    (
+        "Bad heads learn to copy when heads are summed",
+        "Eight heads that fail alone converge together if their outputs are summed, as the paper's equation says. The published figure needs a value layer per head, as in the author's script.",
+        "The same heads averaged instead of summed do not converge within 200 steps; `fig6-author` has the author's value layers.",
+        "snell2021/fig6",
+        ("all bad", "seeds that converge"),
+    ),
+    (
+        "Fragility does not detect a network that hides what it uses",
+        "Networks trained to keep attention off the telling words are as fragile under permuted attention as base networks, at the same F1. Tests that compare attention with the effect of words do detect them.",
+        "`base` is the control: the same networks, data and seeds without the penalty.",
+        "tutek2020/deceptive",
+        ("sst", "· F1", "telling words, in", "permuted", "τ of attention with leave-one-out", "sufficiency of"),
+    ),
+    (
+        "Faithful is not plausible",
+        "Regularisers make outputs depend more on attention. They do not move attention towards the words that people mark.",
+        "`chance` and gradients are measured on the same texts.",
+        "tutek2020/plausible",
+        ("eraser_movies", "attention: average precision", "chance: average precision"),
+    ),
+)  # title, surprise, control, file, and words of the rows that show it: the first in all rows, one of the others in each
+
+
+def surprises() -> str:
+    """Return every surprise with its rows, its control and its file."""
+    lines: list[str] = []
+    for title, surprise, control, finding, (first, *others) in SURPRISES:
+        result = Result.read(RESULTS / f"{finding}.json")
+        texts = [
+            " · ".join(f"{name} {text}" if text[:1].isdigit() else text for name, text in labels_of(row).items())
+            for row in result.table
+        ]
+        chosen = [
+            [text, wording.published(row), wording.ours(row)]
+            for text, row in zip(texts, result.table, strict=True)
+            if first in text and (not others or any(word in text for word in others))
+        ]
+        assert chosen, f"{finding} has no row for: {title}"
+        lines += [f"## {title}", "", surprise, "", *markdown_table(["measured", "published", "ours ± sd"], chosen)]
+        lines += [f"**Control.** {control} File: `results/{finding}.json`.", ""]
+    return "\n".join(lines)
+
+
+def reports() -> dict[str, str]:
+    """Return the reproduction report of every study with results, by its page."""
+    results = load_results(RESULTS)
+    studies = dict.fromkeys(result.study for result in results)
+    chosen = {study: [result for result in results if result.study == study] for study in studies}
+    return {
+        f"reproduction/{study}.md": reproduction_report(own, SEARCH.get(study, "No search."))
+        for study, own in chosen.items()
+    }
+
+
+SHOWN = {
+    "sst-hiding": "BiLSTM, trained to hide the words it uses",
+    "sst-base": "BiLSTM with additive attention",
+    "sst-tying": "the same, states tied to their words",
+    "sst-distilbert": "DistilBERT's shape, trained from scratch",
+    "sst-minilm": "MiniLM, fine-tuned",
+    "multi30k-marian": "Marian translator, trained from scratch",
+}  # audits in the table of the README, and what is audited
+
+
+def verdicts() -> str:
+    """Return a few audited models with their answers and the numbers behind them."""
+    rows = []
+    for name, what in SHOWN.items():
+        if (path := RESULTS / "audits" / name / "audit.json").exists():
+            audit = Report.load(path)
+            values = {test.name: f"{test.value:.2f}" for test in audit.tests if test.measured}
+            answer = f"**{audit.answer}**{' (former rule)' if audit.verdict.former_rule else ''}"
+            numbers = [values.get(test, "–") for test in ("route", "agreement")]
+            rows.append([f"[{what}](results/audits/{name}/audit.html)", answer, *numbers])
+    return "\n".join(
+        markdown_table(["model", "may its attention be read as an explanation?", "route", "agreement"], rows)
+    )
+
+
+TABLES["surprises.md", "surprises"] = surprises
+TABLES["../README.md", "verdicts"] = verdicts
+
+
+def main() -> int:
+    for page, name in TABLES:
+        (ROOT / "docs" / page).write_text(with_table(page, name), encoding="utf-8")
+    for page, text in reports().items():
+        (ROOT / "docs" / page).parent.mkdir(exist_ok=True)
+        (ROOT / "docs" / page).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The example that trains language models goes on where it was stopped, to the same numbers."""
+
+import gzip
+import importlib.util
+import itertools
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("transformers")
+SCRIPT = Path(__file__).parents[2] / "examples" / "train_language_models.py"
+SIZES = "--layers 2 --width 16 --heads 2 --pieces 300 --context 48 --batch 2 --steps 4 --prompts 5 --decisions 8"
+
+
+def write_corpus(folder: Path) -> None:
+    draw = random.Random(0)
+    words = ["the", "old", "captain", "looks", "at", "sea", "and", "sailor", "sings", "of", "boat", "in", "wind"]
+    rows = [
+        {"title": "News", "text": " ".join(draw.choices(words, k=60)), "label": "Sports", "split": split}
+        for split in ("train", "test") for _ in range(120)
+    ]  # fmt: skip
+    (folder / "ag_news").mkdir(parents=True)
+    with gzip.open(folder / "ag_news" / "made-up.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Call the script on a made-up corpus, with a clock that advances by a second at each look."""
+    write_corpus(tmp_path / "data")
+    found = importlib.util.spec_from_file_location("train_language_models", SCRIPT)
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+
+    def call(work: str, seconds: int, *more: str) -> Path:
+        clock = itertools.count()
+        monkeypatch.setattr(script, "time", SimpleNamespace(time=lambda: next(clock), monotonic=lambda: 0.0))
+        results = tmp_path / f"{work}-results"
+        script.main(
+            [str(tmp_path / work), str(results), "--data", str(tmp_path / "data"), "--minutes", str(seconds / 60),
+             "--kinds", "llama", "--device", "cpu", *SIZES.split(), *more]
+        )  # fmt: skip
+        return results / "llama-like"
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_to_the_same_numbers(train, capsys):
+    stopped = train("stopped", seconds=3)
+    assert "call again to go on" in capsys.readouterr().out
+    assert json.loads((stopped / "settings.json").read_text())["steps_done"] < 4
+    with pytest.raises(SystemExit, match="other settings"):
+        train("stopped", 10_000, "--rate", "0.5")
+    train("stopped", seconds=10_000)
+    assert "everything is done" in capsys.readouterr().out
+    whole = train("whole", seconds=10_000)
+    for name in ("curves.csv", "heads.csv", "kinds.csv", "lexical.csv", "maps.csv", "answers.csv"):
+        pd.testing.assert_frame_equal(pd.read_csv(stopped / name), pd.read_csv(whole / name))
+    assert pd.read_csv(whole / "curves.csv")["step"].tolist() == [0, 1, 2, 3, 4]
+    assert (pd.read_csv(whole / "curves.csv")["validation perplexity"].diff().dropna() < 0).all()

@@ -11,7 +11,7 @@ ifneq ($(CORPORA),)
 export ATTNSCOPE_DATA ?= $(abspath $(CORPORA))
 endif
 
-.PHONY: setup demo site test test-all lowest lint bench clean
+.PHONY: setup demo site tables test test-all lowest lint bench lock dist clean
 
 setup: $(READY)
 
@@ -24,11 +24,22 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/attnscope reproduce aitken2021 --only fig2-aed --profile quick --store demo
 	@echo "Open demo/report.html in a browser."
+	@echo "Edit the attention of the network that was just trained:"
+	@echo "    $(BIN)/attnscope explore $$(ls -t demo/runs | head -1) --store demo"
 
-site: $(READY)
+# The documentation, the notebooks with their output, and under results/ the gallery of all studies.
+site: $(READY) $(patsubst %.py,%.ipynb,$(wildcard notebooks/*.py))
 	rm -rf site
-	$(BIN)/attnscope site results --project . --out site
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d $(VENV)/doctrees . site
+	$(BIN)/attnscope site results --out site/results --home ../docs/index.html
 	@echo "Open site/index.html in a browser."
+
+# Tables of the documentation that follow from files under results/.
+tables: $(READY)
+	$(BIN)/python docs/tables.py
+
+notebooks/%.ipynb: notebooks/%.py | $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute $<
 
 # Everything but the tests marked `slow`.
 test: $(READY)
@@ -53,5 +64,17 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# The tested set of packages with their hashes: what the virtual environment has of the package's requirements.
+lock: $(READY)
+	$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/freeze.txt
+	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report $(VENV)/lock.json \
+		-c $(VENV)/freeze.txt '.[dev]'
+	$(BIN)/python lock.py < $(VENV)/lock.json > constraints-hashes.txt
+
+# The wheel and the source distribution.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest demo runs site
+	rm -rf $(VENV) $(VENV)-lowest demo runs site dist notebooks/*.ipynb

@@ -1,4 +1,4 @@
-"""Is each lower bound of the package the version that `make lowest` tries?"""
+"""Is each lower bound of the package the version that `make lowest` tries, and has the tested set all of them?"""
 
 import re
 import tomllib
@@ -21,3 +21,12 @@ def test_the_oldest_versions_that_are_asked_for_are_those_tried():
     asked = bounds()
     assert tried.keys() == asked.keys()
     assert {name for name, version in tried.items() if version != asked[name]} == NEWER
+
+
+def test_the_tested_set_has_each_requirement_once_with_its_hash_and_nothing_else():
+    lines = (PROJECT / "constraints-hashes.txt").read_text(encoding="utf-8").splitlines()
+    entries = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+ --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    names = [entry.partition("==")[0].replace("_", "-") for entry in entries]
+    assert len(set(names)) == len(names)
+    assert bounds().keys() - set(names) == {"torch"}  # the file says why

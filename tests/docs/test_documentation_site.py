@@ -15,7 +15,6 @@ import pytest
 from attnscope.display import Figure
 from attnscope.report.site import write_site
 from attnscope.studies.result import Result, load_results
-from explorer.conftest import chromium
 
 pytest.importorskip("myst_nb", reason="needs the extra docs")
 ROOT = Path(__file__).parent.parent.parent
@@ -115,17 +114,16 @@ def test_every_page_is_small(site, pages):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", SCREENS)
-def test_every_page_fits_the_screen_and_is_accessible(site, pages, screen):
+def test_every_page_fits_the_screen_and_is_accessible(site, pages, screen, browser):
     width, scheme = SCREENS[screen]
     found: dict[str, list[str]] = {}
-    with chromium() as browser:
-        page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-        page.on("pageerror", lambda error: found.setdefault(page.url, []).append(f"page error: {error}"))
-        for path in pages:
-            if path not in (site / "index.html", site / "search.html"):  # a redirection, and a page of Sphinx itself
-                page.goto(path.as_uri())
-                if problems := page.evaluate(RULES):
-                    found.setdefault(page.url, []).extend(problems)
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    page.on("pageerror", lambda error: found.setdefault(page.url, []).append(f"page error: {error}"))
+    for path in pages:
+        if path not in (site / "index.html", site / "search.html"):  # a redirection, and a page of Sphinx itself
+            page.goto(path.as_uri())
+            if problems := page.evaluate(RULES):
+                found.setdefault(page.url, []).extend(problems)
     assert found == {}
 
 

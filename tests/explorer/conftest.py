@@ -1,6 +1,5 @@
-"""A browser for the explorer's pages: the distribution's Chromium, driven by Playwright."""
+"""The explorer's pages, opened in the browser of tests/conftest.py."""
 
-import shutil
 import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -15,32 +14,9 @@ from attnscope.faithfulness.records import Answer, Test, Verdict
 from attnscope.models.adapters import WordReader
 from auditing.known_answers import WORDS, OneHead, told
 
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-default-apps", "--disable-sync", "--no-first-run", "--metrics-recording-only",
-]  # fmt: skip
 EDIT = "#%7B%22view%22%3A%22edit%22%7D"  # the state of the page: one model
 SCRIPT = "<script>alert(1)</script>"  # a word of the models' vocabulary
 WIDE, NARROW = {"width": 1300, "height": 850}, {"width": 390, "height": 780}
-
-
-@contextmanager
-def chromium():
-    """The browser, started; without it the test is skipped."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("there is no Chromium on this machine, so no test in a browser")
-    library = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    with library.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="package")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

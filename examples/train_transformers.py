@@ -1,6 +1,7 @@
 """Transformers to audit, trained with the library transformers: a translator, classifiers, a fine-tuned encoder.
 
     python examples/train_transformers.py translator DATA/multi30k/en-de_tokenised_aligned.jsonl.gz models/marian
+    (on two cores, about 90 minutes: add --bf16 --epochs 10 --batch 128 --warmup 600)
     python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/distilbert --epochs 3
     python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/electra --family electra
     python examples/train_transformers.py classifier DATA/sst/sst.jsonl.gz models/albert --family albert --epochs 6
@@ -185,7 +186,7 @@ def train(model: Any, tokenizer: Any, parts: tuple[Rows, Rows], given_settings: 
     )
     for epoch in range(s.epochs):
         for part in batches(parts[0], s.batch, draw):
-            with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            with torch.autocast(device, torch.bfloat16, enabled=s.bf16 or device == "cuda"):
                 loss = loss_of(model, given(model, tokenizer, part, device), s.smoothing)
             optimiser.zero_grad()
             loss.backward()
@@ -245,13 +246,16 @@ def main() -> None:
     parser.add_argument("--family", choices=FAMILIES, default="distilbert")
     parser.add_argument("--start")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--batch", type=int, help="texts per step")
+    parser.add_argument("--warmup", type=int, help="steps until the learning rate is at its maximum")
+    parser.add_argument("--bf16", action="store_true", help="mixed precision on a CPU too; on a GPU it is always used")
     parser.add_argument("--seed", type=int, default=0)
     s = parser.parse_args()
     if s.what == "tested":
         print(tested(s.folder, rows_of(s.data, *TEST)))
         return
-    s.rate, s.warmup, s.batch, epochs, s.smoothing = SETTINGS[s.what]
-    s.epochs = s.epochs or epochs
+    s.rate, warmup, batch, epochs, s.smoothing = SETTINGS[s.what]
+    s.warmup, s.batch, s.epochs = s.warmup or warmup, s.batch or batch, s.epochs or epochs
     torch.manual_seed(s.seed)
     rows, held_out = rows_of(s.data, "train"), rows_of(s.data, *VALIDATION)
     if not held_out:

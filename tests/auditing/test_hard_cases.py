@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from attnscope.models import MODELS
 from attnscope.models.inputs import Inputs
 from attnscope.probes.heads.sentences import Sentences
 from attnscope.tasks import TASKS
+from attnscope.testing.known_answers import known_answer
 from attnscope.training import TrainingSettings
 from auditing.known_answers import OneHead, honest, told
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
@@ -241,3 +243,23 @@ def test_an_audit_of_the_former_rule_is_marked(tmp_path):
     assert "Judged by a former rule" in page
     assert Report.load(report.save(tmp_path / "again.json")).verdict.former_rule
     assert not audit(honest(), told(20), quick=True).verdict.former_rule
+
+
+def assess_positional(kind, seed=0):
+    known = known_answer(kind, seed)
+    return assess(known.model, known.batches(50, seed=3), quick=True)
+
+
+def test_a_translator_that_aligns_by_position_is_not_refused_for_words_that_move(monkeypatch):
+    assert assess_positional("translator-positional").answer == "yes"
+    assert assess_positional("translator-positional-permuted").answer == "no"
+    monkeypatch.setattr(WordInterventions, "in_place", False)  # words behind a deleted one move up
+    deleted = assess_positional("translator-positional")
+    assert deleted.answer == "no"
+    assert deleted["agreement"].value == pytest.approx(1.0)
+
+
+def test_a_gap_and_a_deletion_are_the_same_where_positions_do_not_matter(monkeypatch):
+    gap = assess_positional("translator").decisions
+    monkeypatch.setattr(WordInterventions, "in_place", False)
+    pd.testing.assert_frame_equal(gap, assess_positional("translator").decisions, atol=1e-5)

@@ -23,7 +23,7 @@ from attnscope.models import (
 )
 from attnscope.models.adapters import Adapter
 from attnscope.models.attention import intervene, masked_softmax
-from attnscope.models.capabilities import EmbedsSource, ReadsOut
+from attnscope.models.capabilities import EmbedsSource, MasksInPlace, ReadsOut
 from attnscope.tasks import PAD, SPECIALS, Batch
 from attnscope.testing import CLAUSES, BrokenContract, check_adapter, quick_check
 from attnscope.testing.contract import state_changes, state_of
@@ -139,6 +139,10 @@ class SeesPadding(Adapted):
         everything = torch.ones_like(batch.source_mask)
         trace = super().forward(replace(batch, source_mask=everything), attention)
         return replace(trace, source_mask=batch.source_mask)
+
+
+class ReadsMaskedWords(MasksInPlace, Adapted):
+    """Declares that masked positions are not read, but its GRU reads all but padding."""
 
 
 class Doubled(Adapted):
@@ -332,6 +336,7 @@ class Fails(Adapted):
         (OtherContext, "context_of.weights @ values. is not trace.context"),
         (OtherDoor, "readout.trace.context, trace.decoder. is not trace.logits"),
         (MixesSentences, "sentence 1 alone has other logits than in its batch"),
+        (ReadsMaskedWords, "another token at a masked position in the middle of a text changes the logits"),
         (ReadsBackwards, "with more padding, sentence 1 has other encoder states"),
         (AroundSourceInputs, "did not call source_inputs"),
         (WithoutGradient, "no gradient goes from the output to the embeddings"),

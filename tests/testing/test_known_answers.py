@@ -20,7 +20,8 @@ from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, WORDS, Texts,
 
 EXPECTED = {
     "importance": "faithful", "learned": "faithful", "pooling": "faithful", "translator": "faithful",
-    "translator-reversed": "faithful", "bilstm-0": "faithful", "transformer-0": "faithful",
+    "translator-reversed": "faithful", "translator-positional": "faithful", "bilstm-0": "faithful",
+    "transformer-0": "faithful",
     **{f"{encoder}-{share}": "grey" for encoder in ("bilstm", "transformer") for share in (10, 15, 25)},
 }  # fmt: skip
 ON_A_BOUND = {"mixed", *(f"{encoder}{share}" for encoder in ("bilstm", "transformer") for share in ("", "-5", "-50"))}

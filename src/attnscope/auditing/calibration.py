@@ -73,7 +73,9 @@ QUICK: dict[str, Cell] = {
     "50 texts, 5 % positive": Cell((6, 3), count=50, balance=0.05),
     CONTEXTUAL: Cell((4, 4), texts=SHORT, families=("contextual",)),
 }
-FAITHFUL_KINDS = ("importance", "learned", "pooling", "translator", "translator-reversed")  # by design
+FAITHFUL_KINDS = (  # by design
+    "importance", "learned", "pooling", "translator", "translator-reversed", "translator-positional",
+)  # fmt: skip
 
 
 # Measuring

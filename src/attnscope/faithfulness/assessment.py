@@ -168,6 +168,7 @@ class Assessment(Displayed):
         tests: Route and agreement, on which the answer rests, and those beside.
         texts: How many texts were read; `left_out` of them have fewer than two words.
         unit: What is deleted and masked, "words" or "tokens".
+        in_place: Whether deleted words leave a gap, so that those behind them keep their positions.
         decisions: The columns behind the tests, one row per decision.
     """
 
@@ -176,6 +177,7 @@ class Assessment(Displayed):
     texts: int
     left_out: int
     unit: str
+    in_place: bool
     decisions: pd.DataFrame
 
     def __getitem__(self, name: str) -> Test:
@@ -247,7 +249,8 @@ def assess_sentences(
     require(bool(frames), "there is no text to assess")
     decisions = pd.concat(frames, ignore_index=True)
     tests = tuple(ratio_tests(decisions, names, smallest_effect(np.concatenate(outputs), decisions["label"])))
-    return Assessment(decide(tests), tests, texts, left_out, "words" if whole_words else "tokens", decisions)
+    unit = "words" if whole_words else "tokens"
+    return Assessment(decide(tests), tests, texts, left_out, unit, read.in_place, decisions)
 
 
 def smallest_effect(outputs: Float[np.ndarray, "decisions outputs"], labels: pd.Series) -> float:

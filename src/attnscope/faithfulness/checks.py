@@ -45,6 +45,11 @@ UNITS = {
     "words": "Words are deleted, masked and compared whole, all of their tokens together; special tokens stay.",
     "tokens": "Tokens, not words, are deleted, masked and compared; special tokens stay.",
 }
+GAP = "Deleted words leave a gap: the encoder does not read them, and those behind them keep their positions."
+MOVED = (
+    "Deleting a word moves those behind it. A translator that aligns words by position changes its output for this "
+    "reason too, which masking in attention does not repeat: its route is a lower bound."
+)
 
 
 def words(subject: Subject, sample: Sample) -> Part:
@@ -58,6 +63,7 @@ def words(subject: Subject, sample: Sample) -> Part:
         f"random subsets, whichever moves the output more. Output changes are {output_unit(subject)}.",
         *[f"{found.left_out} of {found.texts} texts have fewer than two {found.unit} and are left out."]
         * bool(found.left_out),
+        *[GAP if found.in_place else MOVED] * (not subject.is_classifier),
     ]
     return Part(sentences, list(class_rows(found.tests)), found.tests)
 

@@ -3,6 +3,11 @@
 A *decision* is the class of a classifier, or one output token of a translator with teacher forcing. A word is all of
 its tokens; special tokens stay where they are. Masked words have no attention in the last layer, where the rest is
 renormalised.
+
+Deleting a word moves those behind it. The outputs of a translator are aligned with source positions, and with teacher
+forcing they stay where they were, so that every word behind the deleted one would then be misaligned. So a translator
+that can mask source positions in place (MasksInPlace) does not read the deleted words, and all others keep their
+positions.
 """
 
 from collections.abc import Callable
@@ -14,7 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.models.adapters.readers import NO_WORD
-from attnscope.models.inference import Model, by_length, device_of, evaluating, logits_of
+from attnscope.models.capabilities import MasksInPlace
+from attnscope.models.inference import Model, by_length, device_of, evaluating, logits_of, module_of
 from attnscope.models.trace import Intervention
 from attnscope.probes.counterfactual import MAX_ELEMENTS, CounterfactualAttention, is_classifier
 from attnscope.probes.divergences import tvd
@@ -126,6 +132,11 @@ class WordInterventions:
         unit = self.unit[rows]
         return self.reading.batch.source_mask[rows] & ~(gone.gather(1, unit.clamp(min=0)) & (unit != NO_WORD))
 
+    @property
+    def in_place(self) -> bool:
+        """Whether deleted words leave a gap, so that those behind them keep their positions."""
+        return not self.classifies and isinstance(module_of(self.reading.model), MasksInPlace)
+
     def delete(
         self, rows: Int[Tensor, " rows"], gone: Bool[Tensor, "rows words"], reduce: Reduce
     ) -> Float[Tensor, "rows _"]:
@@ -138,10 +149,11 @@ class WordInterventions:
         """
         model, batch, kept = self.reading.model, self.reading.batch, self.kept(rows, gone)
         most = max(1, MAX_ELEMENTS // self.whole[0].numel())
-        parts = [part for some in by_length(model, kept.sum(1)) for part in some.split(most)]
+        lengths = (batch.source_mask[rows] if self.in_place else kept).sum(1)
+        parts = [part for some in by_length(model, lengths) for part in some.split(most)]
         with evaluating(model):
-            found = [reduce(some, self.outputs(logits_of(model, batch.keep(rows[some], kept[some])))) for some in parts]
-        joined = torch.cat(found)
+            remaining = ((some, batch.keep(rows[some], kept[some], self.in_place)) for some in parts)
+            joined = torch.cat([reduce(some, self.outputs(logits_of(model, rest))) for some, rest in remaining])
         return torch.empty_like(joined).index_copy_(0, torch.cat(parts), joined)
 
     @torch.no_grad()

@@ -107,6 +107,13 @@ class EmbedsSource(_Forward):
     source_inputs: nn.Module
 
 
+class MasksInPlace(_Forward):
+    """Source positions that are masked are not read, wherever they are, and all others keep their positions.
+
+    So a word can be removed without moving those behind it, as deleting it from the text would.
+    """
+
+
 class Generates(_Forward):
     """Outputs can be generated without a target."""
 
@@ -196,6 +203,10 @@ EXPLANATIONS: dict[type, tuple[str, str]] = {
     GivesLogits: ("gives logits without a Trace", "the method logits(batch, teacher_forcing)"),
     ReadsOut: ("can be read out from a context", "the methods context_of(values) and readout(context, decoder)"),
     EmbedsSource: ("shows its source embedding", "a module source_inputs, called on batch.source in a forward pass"),
+    MasksInPlace: (
+        "masks source positions in place",
+        "a pass that reads no position where source_mask is false",
+    ),
     Generates: ("generates outputs", "the method generate(source, source_mask, max_length)"),
     PredictsNextToken: ("predicts next tokens", "logits of one target token for each of the last source positions"),
     ReadsTexts: ("reads texts", "a reader, such as attnscope.models.adapters.WordReader"),

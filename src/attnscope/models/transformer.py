@@ -30,6 +30,7 @@ from attnscope.models.capabilities import (
     Generates,
     GivesTrace,
     HasLayers,
+    MasksInPlace,
     PredictsNextToken,
     ReadsOut,
     SelfAttends,
@@ -282,7 +283,7 @@ class _Transformer(GivesTrace, ReadsOut, EmbedsSource, HasLayers, nn.Module):
         return self.output(self.stack.finish(decoder, context))  # type: ignore[no-any-return]
 
 
-class Transformer(SelfAttends, Generates, _Transformer):
+class Transformer(MasksInPlace, SelfAttends, Generates, _Transformer):
     """An encoder-decoder."""
 
     def __init__(self, settings: TransformerSettings, source_words: int, target_words: int):

@@ -113,9 +113,18 @@ class Batch:
         tensors = self.tensors().items()
         return Batch(**{name: value[chosen, : source if name in SOURCE_SIDE else target] for name, value in tensors})
 
-    def keep(self, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> "Batch":
-        """Return these sentences with only the kept source positions, and no more padding than they need."""
-        order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in order
+    def keep(self, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"], in_place: bool = False) -> "Batch":
+        """Return these sentences with only some source positions, and no more padding than they need.
+
+        Args:
+            rows: The sentences.
+            kept: The source positions that stay.
+            in_place: Whether the others are masked where they are; else they are deleted, and those behind move up.
+        """
+        if in_place:
+            order = torch.arange(int(self.source_mask[rows].sum(1).max()), device=rows.device).expand(len(rows), -1)
+        else:
+            order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in order
         mask = kept.gather(1, order)
         return Batch(
             source=self.source[rows].gather(1, order).masked_fill(~mask, PAD),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnscope.errors import AttnscopeError, require
 from attnscope.models.attention import by_row, masked_softmax, uniform
-from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers, ReadsOut
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, HasLayers, MasksInPlace, ReadsOut
 from attnscope.models.inference import Model, device_of, evaluating, module_of
 from attnscope.models.trace import Attention, Intervention, Interventions, Trace
 from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
@@ -275,6 +275,22 @@ def padding_changes_nothing(case: Case) -> Iterator[str]:
         yield from differences(case, wider, i, f"with more padding, sentence {i}", row=i)
 
 
+def masked_positions_are_not_read(case: Case) -> Iterator[str]:
+    """In the middle of a text too, if the model declares MasksInPlace."""
+    if not isinstance(case.model, MasksInPlace):
+        return
+    batch, middle = case.batch, case.batch.source_mask.sum(1, keepdim=True) // 2
+    gap = torch.arange(batch.source.shape[1], device=middle.device) == middle
+    gap &= batch.source_mask.sum(1, keepdim=True) > 2
+    other = batch.source.masked_fill(gap, int(batch.source[:, 0].max()))  # another token of the vocabulary
+    masked = [replace(batch, source=source, source_mask=batch.source_mask & ~gap) for source in (batch.source, other)]
+    one, two = (logits_of(case.run(batch=each)) for each in masked)
+    if not case.same(one, two):
+        yield "another token at a masked position in the middle of a text changes the logits"
+    if gap.any() and case.same(one, logits_of(case.trace)):
+        yield "masking a position in the middle of a text changes no logits"
+
+
 def differences(case: Case, other: Trace, i: int, name: str, row: int = 0) -> Iterator[str]:
     """Yield what differs between sentence i of the batch and a row of another trace, where it is no padding."""
     source, target = int(case.batch.source_mask[i].sum()), int(case.batch.target_mask[i].sum())
@@ -392,8 +408,8 @@ CLAUSES: dict[str, Clause] = {
     for clause in (
         *QUICK, attention_is_the_softmax_of_the_scores, own_weights_change_nothing, uniform_is_uniform,
         every_layer_and_head_can_be_changed, readout_gives_the_logits, decoder_is_given_only_earlier_tokens,
-        a_batch_is_its_sentences, padding_changes_nothing, source_embeddings_can_be_reached,
-        the_model_is_left_as_it_was,
+        a_batch_is_its_sentences, padding_changes_nothing, masked_positions_are_not_read,
+        source_embeddings_can_be_reached, the_model_is_left_as_it_was,
     )
 }  # fmt: skip
 QUICK_SENTENCES = 4

@@ -474,14 +474,17 @@ def encoded_in_part(
     return ContextualClassifier(table, -(gains[0] * own + gains[1] * other).mean(0), encoder, head).eval()
 
 
-def copying(random: np.random.Generator, through: float = 1.0, shift: int = 0, backwards: bool = False) -> KnownModel:
+def copying(
+    random: np.random.Generator, through: float = 1.0, shift: int = 0, backwards: bool = False,
+    by_position: bool = False,
+) -> KnownModel:  # fmt: skip
     """Return a translator whose values are noisy one-hot vectors."""
     values = random.normal(0, 0.05, (len(TRANSLATED) + 1, len(TRANSLATED) + 1))
     values[np.arange(len(TRANSLATED)), np.arange(len(TRANSLATED)) + 1] += 1
     values[-1, 0] += 1
     sharpness = (random.uniform(5, 9), random.uniform(1.5, 4))
     table = torch.from_numpy(values * random.uniform(8, 14)).float()
-    return CopyingTranslator(table, sharpness, through, shift, backwards)
+    return CopyingTranslator(table, sharpness, through, shift, backwards, by_position)
 
 
 KINDS: dict[str, Kind] = {
@@ -510,6 +513,14 @@ KINDS: dict[str, Kind] = {
     "translator-permuted": Kind(
         "copying translator, attention and states permuted alike", lambda r, _: copying(r, shift=int(r.integers(1, 3))),
         sealed=True, family="translator",
+    ),
+    "translator-positional": Kind(
+        "copying translator, attention on the source position of the same number",
+        lambda r, _: copying(r, by_position=True), sealed=True, family="translator",
+    ),
+    "translator-positional-permuted": Kind(
+        "the same, attention and states permuted alike",
+        lambda r, _: copying(r, shift=int(r.integers(1, 3)), by_position=True), sealed=True, family="translator",
     ),
 }  # fmt: skip
 for name, made in {"bilstm": Recurrent, "transformer": SelfAttention}.items():

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnscope.models.adapters.readers import WordReader
 from attnscope.models.attention import intervene, masked_softmax
-from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsTexts
+from attnscope.models.capabilities import EmbedsSource, GivesTrace, MasksInPlace, ReadsTexts
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks.batch import END, SPECIALS, START, Batch
 from attnscope.testing.known_texts import TRANSLATED, WORDS
@@ -103,7 +103,7 @@ class PooledClassifier(KnownModel):
         return pad(logits, (len(SPECIALS), 0), value=-torch.inf)
 
 
-class CopyingTranslator(KnownModel):
+class CopyingTranslator(MasksInPlace, KnownModel):
     """Copies its source word by word: attention is on the first source word, or the last, that is not yet copied.
 
     Args:
@@ -112,29 +112,43 @@ class CopyingTranslator(KnownModel):
         through: Share of the logits that passes through attention; the rest bypasses it.
         shift: Attention and states are both displaced by so many words, so that the output stays as it was.
         backwards: Whether the last word comes first.
+        by_position: Whether attention is on the source position of the same number instead, copied or not.
     """
 
     def __init__(
         self, table: Tensor, sharpness: tuple[float, float], through: float = 1.0, shift: int = 0,
-        backwards: bool = False,
+        backwards: bool = False, by_position: bool = False,
     ):  # fmt: skip
         reader = WordReader((*TRANSLATED, END_WORD), targets=TRANSLATED, end=END_WORD)
         super().__init__(table, torch.zeros(table.shape[1]), reader)
-        self.sharpness, self.through, self.shift, self.backwards = sharpness, through, shift, backwards
+        self.sharpness, self.through, self.shift = sharpness, through, shift
+        self.backwards, self.by_position = backwards, by_position
 
     def paths(self, embedded: Tensor, batch: Batch) -> Paths:
-        mask, end = batch.source_mask, len(TRANSLATED)
-        words = mask & (batch.source != end)
+        mask = batch.source_mask
+        words = mask & (batch.source != len(TRANSLATED))
+        scores = (self.position_scores(batch) if self.by_position else self.copying_scores(batch)).to(embedded)
+        bypass = masked_softmax(scores[:, None], mask)[:, 0]
+        through, around = self.through * embedded, (1 - self.through) * embedded
+        return Paths(through, around, displaced(scores.mT, words, self.shift).mT, bypass)
+
+    def position_scores(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """Return scores that fall with the distance of source and target position."""
+        place = torch.arange(max(batch.source.shape[1], batch.target.shape[1]), device=batch.source.device)
+        apart = (place[: batch.target.shape[1], None] - place[: batch.source.shape[1]]).abs()
+        return (-self.sharpness[1] * apart).expand(len(batch), -1, -1)
+
+    def copying_scores(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """Return scores that are highest for the next word that is not yet copied."""
+        mask = batch.source_mask
+        words = mask & (batch.source != len(TRANSLATED))
         before = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
         made = before[:, :, None] == (batch.source + len(SPECIALS))[:, None]  # batch x target x source
         open_ = ~(made.cumsum(1) > 0) & words[:, None]
         rank = (open_.flip(-1).cumsum(-1).flip(-1) if self.backwards else open_.cumsum(-1)) - 1.0
         rank = torch.where(open_, rank, open_.sum(-1, keepdim=True).to(rank))  # the end comes after the last word
         copied, further = self.sharpness
-        scores = torch.where(open_ | (mask & ~words)[:, None], -further * rank, -copied).to(embedded)
-        bypass = masked_softmax(scores[:, None], mask)[:, 0]
-        through, around = self.through * embedded, (1 - self.through) * embedded
-        return Paths(through, around, displaced(scores.mT, words, self.shift).mT, bypass)
+        return torch.where(open_ | (mask & ~words)[:, None], -further * rank, -copied)
 
     def mix(self, values: Tensor, batch: Batch) -> Tensor:
         return displaced(values, batch.source_mask & (batch.source != len(TRANSLATED)), self.shift)

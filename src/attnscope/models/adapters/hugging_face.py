@@ -32,6 +32,7 @@ from attnscope.models.capabilities import (
     GivesLogits,
     GivesTrace,
     HasLayers,
+    MasksInPlace,
     ReadsOut,
     ReadsTexts,
     SelfAttends,
@@ -269,7 +270,7 @@ class HuggingFace(GivesTrace, ReadsOut, EmbedsSource, ReadsTexts, HasLayers, Sel
             return self.by_target_id(self.family.readout(self.model, context, decoder))
 
 
-class HFEncoderDecoder(Generates, HuggingFace):
+class HFEncoderDecoder(MasksInPlace, Generates, HuggingFace):
     """BART, mBART, Marian, M2M100 and NLLB, Pegasus, T5 and mT5."""
 
     reader: TranslationReader

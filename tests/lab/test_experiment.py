@@ -202,11 +202,13 @@ for wrong in ({"task": "turned"}, {"task": TASKS["one_to_one"]}, {"model": "aed"
 
 def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
     """In a process of its own, where no types are checked."""
-    said = subprocess.run([sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True).stdout.splitlines()
-    assert said[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
-    assert said[1].endswith("not <class 'attnscope.tasks.synthetic.OneToOne'>")
-    assert said[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
-    assert said[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
+    messages = subprocess.run(
+        [sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True
+    ).stdout.splitlines()
+    assert messages[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
+    assert messages[1].endswith("not <class 'attnscope.tasks.synthetic.OneToOne'>")
+    assert messages[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
+    assert messages[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,12 @@ def start_words(model: nn.Module, vocabulary: Vocabulary, vectors: Vectors | Non
     table = getattr(getattr(model, "source_inputs", None), "table", None)
     if table is None:
         raise BadSetting("start.vectors needs a model with a learned source embedding, such as a classifier")
-    known = initial_embedding(vocabulary, vectors.file, seed)
-    size = known.matrix.shape[1]
+    pretrained = initial_embedding(vocabulary, vectors.file, seed)
+    size = pretrained.matrix.shape[1]
     require(
         size <= table.shape[1], f"published vectors have {size} dimensions, the model's embedding only {table.shape[1]}"
     )
     generator = torch.Generator().manual_seed(seed)
-    table.copy_(torch.randn(table.shape, generator=generator) * known.matrix[known.found].std())
-    table[:, :size] = known.matrix
+    table.copy_(torch.randn(table.shape, generator=generator) * pretrained.matrix[pretrained.pretrained].std())
+    table[:, :size] = pretrained.matrix
     table[PAD] = 0

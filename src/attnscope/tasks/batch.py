@@ -14,7 +14,7 @@ PAD, END, START = 0, 1, 2
 SPECIALS = ("<pad>", "<end>", "<start>")
 NOWHERE = -1  # in gold attention: no source position is known for this step
 
-# The tensors of a batch: what each is padded with, and which have one value for each source position.
+# The tensors of a batch: the padding value of each, and those with one value per source position.
 PADDING = {
     "source": PAD, "source_mask": False, "target": PAD, "target_mask": False, "gold_attention": NOWHERE,
     "rationale": 0.0, "source_special": True,
@@ -34,7 +34,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokens: Sequence[str]) -> "Vocabulary":
-        """The vocabulary of these tokens, after the special ones."""
+        """Return the vocabulary of the special tokens, followed by these."""
         return cls((*SPECIALS, *tokens))
 
     def __len__(self) -> int:
@@ -107,16 +107,21 @@ class Batch:
             }
         )
 
-    def rows(self, chosen: slice) -> "Batch":
+    def rows(self, rows: slice) -> "Batch":
         """Return some sentences, without columns that are padding in all of them."""
-        source, target = (int(mask[chosen].sum(1).max()) for mask in (self.source_mask, self.target_mask))
+        source, target = (int(mask[rows].sum(1).max()) for mask in (self.source_mask, self.target_mask))
         tensors = self.tensors().items()
-        return Batch(**{name: value[chosen, : source if name in SOURCE_SIDE else target] for name, value in tensors})
+        return Batch(**{name: value[rows, : source if name in SOURCE_SIDE else target] for name, value in tensors})
 
-    def keep(self, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"]) -> "Batch":
-        """Return these sentences with only the kept source positions, and no more padding than they need."""
-        order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in order
-        mask = kept.gather(1, order)
+    def keep(self, rows: Int[Tensor, " rows"], keep_mask: Bool[Tensor, "rows source"]) -> "Batch":
+        """Return the sentences `rows` with only the source positions in `keep_mask`, trimmed to the longest.
+
+        Args:
+            rows: Indices of the sentences.
+            keep_mask: For each of them, True at the source positions to keep.
+        """
+        order = (~keep_mask).long().argsort(dim=1, stable=True)[:, : int(keep_mask.sum(1).max())]  # kept ones first
+        mask = keep_mask.gather(1, order)
         return Batch(
             source=self.source[rows].gather(1, order).masked_fill(~mask, PAD),
             source_mask=mask,
@@ -132,9 +137,15 @@ class Batch:
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = PAD, kind: type = np.int64) -> tuple[Tensor, Tensor]:
-    """Return rows of different lengths as one tensor, and the mask of what is no padding."""
-    long = lengths(rows)
-    mask = np.arange(long.max()) < long[:, None]  # rows x longest
+    """Return rows of different lengths as one padded tensor, and its mask, False on padding.
+
+    Args:
+        rows: One array per row.
+        fill: The padding value.
+        kind: The NumPy type of the result.
+    """
+    row_lengths = lengths(rows)
+    mask = np.arange(row_lengths.max()) < row_lengths[:, None]  # rows x longest
     padded: np.ndarray = np.full(mask.shape, fill, dtype=kind)
     padded[mask] = np.concatenate(rows)
     return torch.from_numpy(padded), torch.from_numpy(mask)

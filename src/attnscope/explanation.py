@@ -91,7 +91,12 @@ class Explanation(Displayed):
         return plots.heatmap(rows, self.scores, self.source_tokens, ax, title=self.title, diverging=True)
 
     def plot_score(self, name: str, ax: Axes | None = None) -> Axes:
-        """Draw one score, output tokens by source tokens."""
+        """Draw one score, output tokens by source tokens.
+
+        Args:
+            name: A key of `scores`.
+            ax: Axes to draw on; new ones by default.
+        """
         values = self.scores[name]
         return plots.heatmap(
             values.tolist(), self.target_tokens, self.source_tokens, ax, title=name, diverging=bool((values < 0).any())

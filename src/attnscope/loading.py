@@ -91,7 +91,7 @@ def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 def from_name(
     model: str, store: str, checkpoint: int | None, options: tuple[str | None, str | None, str | None]
 ) -> LoadedModel:
-    """Return the model that a name stands for; options are those of `load_folder`."""
+    """Return the model of this name; options are those of `load_folder`."""
     path = Path(model)
     place, colon, function = model.rpartition(":")
     if is_run(path):

@@ -130,7 +130,11 @@ class AttentionMonitor:
         self.rows: list[dict[Any, Any]] = read_curves(self.path).to_dict("records") if self.path.exists() else []
 
     def step(self, step: int) -> Numbers | None:
-        """Measure if this step is due, and return the numbers; None otherwise."""
+        """Measure at multiples of `every`, and return the numbers; None at other steps.
+
+        Args:
+            step: The number of training steps so far.
+        """
         check_step(step)
         return self.measure(step) if step % self.every == 0 else None
 
@@ -164,7 +168,11 @@ class AttentionMonitor:
             return {}
 
     def attach(self, trainer: "transformers.Trainer") -> None:
-        """Measure during `trainer.train()`, and put the numbers into the Trainer's log, prefixed with attention/."""
+        """Measure during `trainer.train()`, and log the numbers with the prefix attention/.
+
+        Args:
+            trainer: A transformers Trainer, before training.
+        """
         from transformers import TrainerCallback
 
         monitor = self
@@ -236,7 +244,7 @@ def draw_curves(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def scale_axes(ax: Axes, name: str, steps: pd.Series) -> None:
-    """Name a panel, and draw steps that grow by a factor on a logarithmic axis."""
+    """Set the title of a panel, and a logarithmic axis for steps that grow geometrically."""
     ax.set_title(name)
     later = np.unique(steps[steps > 0])
     if len(later) > 4 and later[-1] > 3 * np.median(later):

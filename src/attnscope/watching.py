@@ -86,7 +86,14 @@ class AttentionRecording(Displayed):
         )
 
     def plot(self, ax: Axes | None = None, module: str | None = None, head: int = 0, example: int = 0) -> Axes:
-        """Draw the weights of one head, by default of the last call's first."""
+        """Draw the weights of one head.
+
+        Args:
+            ax: Axes to draw on; new ones by default.
+            module: The name of a module; None: that of the last call.
+            head: Which head, from 0.
+            example: Which example of the batch, from 0.
+        """
         require(bool(self.calls), self.empty_message())
         name = self.calls[-1].name if module is None else module
         weights = self[name]

@@ -166,7 +166,7 @@ def test_positions_can_be_taken_away():
         ("training.checkpoints=many", r"training.checkpoints is a list, such as \[2\]; many is not"),
         ("model.bidirectional=True", "model.bidirectional is true or false, such as false; True is not"),
         ("model=3", "name one of them"),
-        ("model.units.more=3", "has no settings of its own"),
+        ("model.units.more=3", "has no settings below it"),
         ("task.max_length=1", "must not be more than max_length"),
         ("training.steps=-5", "steps must be positive"),
         ("threads=100000", "threads must be 1 to 512, not 100000"),

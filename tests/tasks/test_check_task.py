@@ -119,7 +119,7 @@ MISTAKES = {
     ),
     "an end too early": (
         lambda b: tampered(b, target=put(b.target, 2, 1, END)),
-        "in training batch 0, target sentence 2 goes on after END (1)",
+        "in training batch 0, target sentence 2 continues after END (1)",
     ),
     "a guide of too few columns": (
         lambda b: tampered(b, gold_attention=b.gold_attention[:, :-1]),

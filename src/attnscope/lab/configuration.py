@@ -173,7 +173,7 @@ def change_one(settings: S, path: list[str], value: object, name: str) -> S:
         require(not several, f"{name} holds several settings; name one of them, such as {name}.…")
         return change_checked(settings, path[0], value, name)
     inner = Positions() if path[0] == "positions" and current is None else current
-    require(is_dataclass(inner), f"{path[0]} has no settings of its own, so {name} means nothing")
+    require(is_dataclass(inner), f"{path[0]} has no settings below it, so there is no {name}")
     return replace(settings, **{path[0]: change_one(inner, path[1:], value, name)})
 
 

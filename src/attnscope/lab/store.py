@@ -167,7 +167,13 @@ class Store:
         return config
 
     def find(self, key: str) -> Path | None:
-        """Return the folder of a finished run, its files verified; a damaged run is set aside, with a warning."""
+        """Return the folder of a finished run, its files verified; None if there is none.
+
+        A damaged run is set aside, with a warning.
+
+        Args:
+            key: The key of the run.
+        """
         folder = self._finished(key)
         with translate_os_error("read", folder):
             if not os.path.lexists(folder):

@@ -181,7 +181,7 @@ class MLP(Additive):
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
-        self.bias = nn.Parameter(torch.zeros(heads))  # c shifts all positions alike; it is there as in the code
+        self.bias = nn.Parameter(torch.zeros(heads))  # c has no effect on the weights; it is in the author's code
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return super().compute_scores(queries, keys) + self.bias[:, None, None]
@@ -316,8 +316,12 @@ def up_to(trace: Trace, layer: int) -> Trace:
     """Return the trace with this layer as the last, for probes that read the last layer.
 
     Context, decoder state and logits stay those of the whole pass, so a readout from this trace is meaningless.
+
+    Args:
+        trace: The trace of a pass.
+        layer: Which layer, from 0; -1 is the last.
     """
-    trace.layer(layer)  # refused where there is none
+    trace.layer(layer)  # raises an error if there is none
     return replace(trace, layers=trace.layers[: layer % len(trace.layers) + 1])
 
 

@@ -30,7 +30,7 @@ FEW_INPUTS = 16  # below this, torch is slow to compute the gradient of a transp
 
 
 class GRUScan(torch.autograd.Function):
-    """Here gates come in the order new, reset, keep; in `recurrent` the new one is last, as torch has it.
+    """A GRU whose gates are in the order new, reset, keep; in `recurrent` the new one is last, as in torch.
 
     `bias` is added to `candidate`, the old state's part of the new one before the reset gate acts on it.
     """
@@ -348,7 +348,7 @@ class Cell(nn.Module, ABC):
 
 
 class GRU(Cell):
-    """Cho et al. 2014, as torch has it: the reset gate acts after the recurrent matrix."""
+    """Cho et al. 2014, as in torch: the reset gate acts after the recurrent matrix."""
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)

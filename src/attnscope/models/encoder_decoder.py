@@ -197,13 +197,13 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         inputs = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
         self.focus = nn.Linear(inputs, self.context_size) if settings.focus else None
         inputs = self.context_size if settings.focus else inputs
-        # A decoder starts where the encoder ended: it has no first state of its own.
+        # A decoder starts from the final state of the encoder: it has no first state of its own.
         self.decoder = Recurrent(cell, inputs, settings.units, settings.layers, False, settings.dropout, False)
         sizes = {"state": settings.units, "context": self.context_size, "both": settings.units + self.context_size}
         size = sizes.get(settings.readout, settings.units)
         self.hidden = hidden_layer(settings, size)
         self.output = nn.Linear(settings.hidden or size, target_words, bias=settings.readout_bias)
-        # Last, so that all other weights start alike however many heads there are.
+        # Last, so that the initial values of all other weights do not depend on the number of heads.
         self.attend = attention_layer(settings, self.encoder.state_size)
         INITIALISATIONS[settings.initialisation](self)
 

@@ -136,7 +136,7 @@ def open_file(path: str | Path) -> Rows:
 
 
 def sampled_order(count: int, max_texts: int | None, seed: int | None) -> list[int]:
-    """Return which of so many texts are used: the first ones, or with a seed, a sample in random order."""
+    """Return the indices of the texts to use: the first ones, or with a seed, a sample in random order."""
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
     return [int(i) for i in order[:max_texts]]
 
@@ -368,7 +368,7 @@ def rows_of_table(data: Table) -> Iterator[Row]:
 
 
 def plain_values(record: Mapping[str, object]) -> dict[str, object]:
-    """Return a row with Python's own numbers and lists; NaN, by which tables mark what is missing, is None."""
+    """Return a row with Python's own numbers and lists; NaN, which marks missing values, becomes None."""
 
     def plain(value: object) -> object:
         value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -100,7 +100,7 @@ class IBMModel1:
 
     Attributes:
         table: Source words (then NULL, where there is one) x target words.
-        null: Whether there is a NULL word, which stands for no source word.
+        null: Whether there is a NULL word, for target words without a source word.
         log_likelihoods: Of the corpus: by counts alone, then after each iteration of EM.
     """
 
@@ -119,7 +119,7 @@ class IBMModel1:
 
         Args:
             bags: The corpus.
-            rounds: At most so many iterations.
+            rounds: Maximum number of iterations.
             tolerance: EM stops where the log-likelihood changes by no more than this fraction.
         """
         require(rounds >= 0, f"there cannot be {rounds} iterations of EM; 0 leaves the counts as they are")
@@ -158,7 +158,12 @@ class IBMModel1:
         return position.where((best > 0) & (best >= self._null_probabilities(batch)[..., 0]), NOWHERE)
 
     def word_alignment(self, source: Words, target: Words) -> list[tuple[int, int]]:
-        """Return the likeliest word alignment of one sentence pair: (source position, target position), from 0."""
+        """Return the likeliest word alignment of one sentence pair: (source position, target position), from 0.
+
+        Args:
+            source: Token ids of the source.
+            target: Token ids of the target.
+        """
         origins: list[int] = self.viterbi(alone(source, target))[0].tolist()
         return [(origin, position) for position, origin in enumerate(origins) if origin != NOWHERE]
 
@@ -198,7 +203,13 @@ class IBMModel1:
             raise Malformed(f"{path} does not hold a whole IBM Model 1: {error}") from error
 
     def export(self, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> None:
-        """Write every entry as a line of source word, target word, probability; the likeliest first."""
+        """Write every entry as a line of source word, target word, probability; the likeliest first.
+
+        Args:
+            path: The file, with tab-separated columns.
+            source_words: The source vocabulary.
+            target_words: The target vocabulary.
+        """
         sources, targets = (*source_words.tokens, NULL), target_words.tokens
         sizes, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
         require(sizes == needed, f"the vocabularies have {sizes} words, source and target; the table has {needed}")
@@ -212,13 +223,19 @@ class IBMModel1:
 
     @classmethod
     def imported(cls, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> "IBMModel1":
-        """Return the table of a file such as `export` writes; one of another aligner may leave entries out."""
+        """Return the table of a file in the format of `export`, in which entries may be missing.
+
+        Args:
+            path: The file, of `export` or of another aligner.
+            source_words: The source vocabulary.
+            target_words: The target vocabulary.
+        """
         require(NULL not in source_words.tokens, f"{NULL} stands for no word, so it cannot be one of the source words")
         rows = list(table_lines(path, (*source_words.tokens, NULL), target_words.tokens))
         source, target, probability = (np.array(column) for column in zip(*rows, strict=True))
         null = bool((source == len(source_words)).any())
         shape = (len(source_words) + null, len(target_words))
-        table = csc_array(coo_array((probability, (source, target)), shape=shape))  # adds up what is there twice
+        table = csc_array(coo_array((probability, (source, target)), shape=shape))  # sums duplicates
         if table.nnz < len(rows):
             raise Malformed(f"{path} has more than one line for the same two words")
         return cls(table, null)

@@ -120,7 +120,7 @@ def available_devices() -> list[str]:
 def with_predicted_target(model: Model, batch: Batch, max_length: int = 128, **options: object) -> Batch:
     """Return the same texts with the model's own output as the target.
 
-    A pass over it with teacher forcing shows the attention behind that output, by whatever search it was generated.
+    A pass over it with teacher forcing gives the attention behind that output, also if beam search generated it.
 
     Args:
         model: A classifier, or a model that Generates.

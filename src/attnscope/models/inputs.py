@@ -81,7 +81,7 @@ class Inputs(ABC):
             model: A LoadedModel, or a model with a `reader` (see capabilities.ReadsTexts).
             data: Texts, a path, a table, a Dataset, a Task, or None for the test set of a run's own task.
             split: Which split of a file, Dataset or Task; by default the test set, if there is one.
-            max_texts: At most so many texts.
+            max_texts: Maximum number of texts.
             seed: Texts are shuffled by this random seed before `max_texts` are taken; None: the first ones.
             needs_targets: Whether a text without a translation is refused; labels and answers are optional.
             columns: Names of the fields of a file or table, where they are not the usual ones.
@@ -278,7 +278,7 @@ def check_vocabulary(model: Model, task: Task) -> None:
     """Raise an error for a task if the model has its own tokenizer."""
     require(
         not reads_texts(model) or (isinstance(model, WrapsModel) and model.task is not None),
-        f"a {type(task).__name__} has token ids of its own, which this model's reader does not know; give its texts",
+        f"a {type(task).__name__} has its own token ids, which are not those of this model's reader; give its texts",
     )
 
 

@@ -107,13 +107,22 @@ class LoadedModel(WrapsModel):
         return inputs.label(trace)
 
     def read(self, texts: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
-        """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
+        """Return the texts as a Batch, and the words of its tokens.
+
+        Args:
+            texts: Strings, lists of words, pairs of texts, or chats.
+            targets: Their classes, translations or answers; None: what the model predicts.
+        """
         check_pairs(texts, targets)
         inputs = self.reader.read(texts, targets)
         return with_predictions(self, inputs) if targets is None else inputs
 
     def predict(self, texts: Sequence[Source]) -> list[str]:
-        """Return the predicted class of each text, or its translation."""
+        """Return the predicted class of each text, or its translation.
+
+        Args:
+            texts: Strings, lists of words, pairs of texts, or chats.
+        """
         batch = self.read(texts).batch
         return [self.reader.text(row[mask]) for row, mask in zip(batch.target, batch.target_mask, strict=True)]
 

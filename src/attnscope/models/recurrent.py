@@ -45,7 +45,7 @@ def uniform_like(values: Tensor) -> Tensor:
 
 @contextmanager
 def generators(each: Sequence[torch.Generator]) -> Iterator[None]:
-    """Use one generator per replica of what is mapped over inside the block."""
+    """Use one generator per replica that vmap maps over inside the block."""
     token = GENERATORS.set(each)
     try:
         yield
@@ -120,7 +120,7 @@ class Recurrent(nn.Module):
         sizes = [inputs] + [self.state_size] * (layers - 1)
         self.ahead = nn.ModuleList([cell(size, units, trained_first) for size in sizes])
         self.back = nn.ModuleList([cell(size, units, trained_first) for size in sizes] if bidirectional else [])
-        self.dropout = Dropout(dropout)  # between layers, as nn.LSTM has it
+        self.dropout = Dropout(dropout)  # between layers, as in nn.LSTM
 
     def initial(self, batch: int) -> tuple[State, ...]:
         return tuple(cell.initial(batch) for cell in self.ahead)  # type: ignore[operator]

@@ -111,7 +111,7 @@ class Trace(Displayed):
         decoder_input: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> "Trace":
-        """Return the trace of a pass over this batch."""
+        """Return the trace of a pass over this batch; the other arguments are the attributes of that name."""
         return cls(
             source=batch.source, source_mask=batch.source_mask, target=batch.target, target_mask=batch.target_mask,
             embedded=embedded, encoder=encoder, logits=logits, layers=layers, context=context, decoder=decoder,
@@ -159,7 +159,11 @@ class Trace(Displayed):
         return self.logits.argmax(-1)
 
     def layer(self, number: int) -> Attention:
-        """Return one layer of attention, from 0; -1 is the last."""
+        """Return one layer of attention.
+
+        Args:
+            number: Which layer, from 0; -1 is the last.
+        """
         if not self.layers:
             raise AttnscopeError("this model has no attention (attention='none'), so its trace has none")
         count = len(self.layers)

@@ -454,12 +454,17 @@ COPYING_SEED = 1
 
 @torch.no_grad()
 def start_copying(model: nn.Module, task: Task, how: str) -> None:
-    """Let the last attention pass on the token attended to, as the output that belongs to it.
+    """Initialise the last attention and the output layer such that the attended token is predicted.
 
     That attention is the self-attention of a language model or the cross-attention of an encoder-decoder. Values are
-    turned by a random rotation, and each row of the output is the embedding of its token, turned alike: so the token
-    that is attended to is read out, and the one that attends is not. With "scrambled" the outputs are permuted once
-    more, so that weights of the same size translate every token wrongly.
+    multiplied by a random rotation, and each row of the output is the embedding of its token under the same rotation:
+    so the logits depend on the attended token, and not on the query. With "scrambled" the outputs are permuted, so that
+    weights of the same size translate every token wrongly.
+
+    Args:
+        model: A Transformer or a TransformerDecoder.
+        task: A task whose lexical map is known: copying or repeated sequences.
+        how: "random" (no change), "given" or "scrambled".
     """
     if how == "random":
         return

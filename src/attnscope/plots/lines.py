@@ -69,7 +69,7 @@ def profiles(
 
 
 def numbers_in(names: Sequence[str]) -> tuple[str, list[float]] | None:
-    """Return the common prefix and the numbers, if three names or more are numbered alike.
+    """Return the common prefix and the numbers of three or more names of the form "prefix number", else None.
 
     >>> numbers_in(["s = 1", "s = 2", "s = 10"])
     ('s', [1.0, 2.0, 10.0])

@@ -109,7 +109,7 @@ def clouds(
         points: Points x 2.
         labels: The word of each point.
         centres: The centre of each word.
-        arrows: Readout vectors by output word; they share the colour of the word in whatever case.
+        arrows: Readout vectors by output word; they have the colour of the word, ignoring case.
         ax: Axes to draw on; new ones by default.
     """
     cloud, words = np.asarray(points, dtype=float).reshape(-1, 2), list(labels)

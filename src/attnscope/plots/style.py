@@ -85,7 +85,13 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 @styled
 def panels(rows: int = 1, columns: int = 1, size: Size = (4.8, 3.2)) -> tuple[Figure, list[Axes]]:
-    """Return a figure of equal panels, each of this size in inches, and its axes; pyplot does not hold it open."""
+    """Return a figure of equal panels and its axes; pyplot does not hold it open.
+
+    Args:
+        rows: Number of rows.
+        columns: Number of columns.
+        size: Width and height of a panel in inches.
+    """
     figure = Figure(figsize=(columns * size[0], rows * size[1]))
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
@@ -203,7 +209,12 @@ MIN_TEXT = 9  # CSS pixels
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the suffix of the path, and return the path."""
+    """Write a figure and return the path.
+
+    Args:
+        figure: The figure.
+        path: A file whose suffix is .png, .svg or .pdf.
+    """
     path = Path(path)
     write_atomically(path, _bytes(figure, figure_format(path)))
     return path

@@ -97,7 +97,13 @@ class Batch:
         return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
 
     def widened(self, source: int, target: int, sentences: int | None = None) -> "Batch":
-        """Return the same sentences, padded to these widths and to so many sentences."""
+        """Return the same sentences with more padding.
+
+        Args:
+            source: The new number of source positions.
+            target: The new number of target positions.
+            sentences: The new number of sentences, by adding empty ones; None: the same.
+        """
         more = 0 if sentences is None else sentences - self.source.shape[-2]
         widths = {name: source if name in SOURCE_SIDE else target for name in PADDING}
         return Batch(
@@ -108,7 +114,7 @@ class Batch:
         )
 
     def rows(self, rows: slice) -> "Batch":
-        """Return some sentences, without columns that are padding in all of them."""
+        """Return the sentences of a slice, without columns that are padding in all of them."""
         source, target = (int(mask[rows].sum(1).max()) for mask in (self.source_mask, self.target_mask))
         tensors = self.tensors().items()
         return Batch(**{name: value[rows, : source if name in SOURCE_SIDE else target] for name, value in tensors})

@@ -145,7 +145,7 @@ def check_end_tokens(batch: Batch, task: Task) -> Iterator[str]:
     ends = (batch.target == END) & batch.target_mask
     row = first(ends[:, :-1].any(1) & (batch.target_mask.sum(1) > ends.int().argmax(1) + 1))
     if row is not None:
-        yield f"target sentence {row} goes on after END ({END})"
+        yield f"target sentence {row} continues after END ({END})"
     single = bool((batch.target_mask.sum(1) == 1).all())
     if ends.any() or not (single or getattr(task, "end", True) is False):
         row = first(~ends.any(1))

@@ -281,7 +281,7 @@ def sample(items: Sequence[Item], count: int | None, random: np.random.Generator
 
 
 def bit_strings(bits: int) -> list[str]:
-    """Return all strings of so many bits.
+    """Return all strings of a number of bits.
 
     >>> bit_strings(2)
     ['00', '01', '10', '11']

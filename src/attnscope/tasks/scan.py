@@ -224,7 +224,7 @@ class ExtendedSCAN(SyntheticTask):
     @cached_property
     def _commands(self) -> tuple[Command, ...]:
         end = Command((SEPARATOR,), (SEPARATOR,), (0,))
-        # Only 'and' has no action of its own, so a sentence is as long as its translation if it has no 'and'.
+        # Only 'and' has no action, so a sentence is as long as its translation if it has no 'and'.
         usable = [c for c in all_commands() if not (self.same_length and "and" in c.words)]
         return tuple(c + end if self.separator else c for c in usable)
 

@@ -259,7 +259,7 @@ def trained_parameters(model: nn.Module, settings: TrainingSettings) -> list[nn.
     name = "attend" if settings.trained == "attention" else "source_inputs"
     part = getattr(model, name, None)
     own = list(part.parameters()) if isinstance(part, nn.Module) else []
-    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights of its own")
+    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights")
     if settings.trained == "attention":
         return own
     return [parameter for parameter in everything if all(parameter is not word for word in own)]

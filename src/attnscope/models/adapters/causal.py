@@ -6,7 +6,7 @@ decisions (one target token, the next one), or prompts with answers (the source 
 last token, the target is the answer). `LanguageReader` returns all three.
 
 The state s of a trace is the residual stream as it enters the last block, at the position that predicts; h are the
-last hidden states of all positions. There is no encoder and no decoder input of its own.
+last hidden states of all positions. There is no encoder and no decoder input.
 """
 
 import re
@@ -172,7 +172,7 @@ class HFDecoder(GivesLogits, HuggingFace):
         return self.model.base_model(inputs_embeds=embedded, attention_mask=mask, **OPTIONS)
 
     def is_causal(self) -> bool:
-        """Return whether the state of a token is the same whatever follows it."""
+        """Return whether the state of a token does not depend on the tokens after it."""
         ids = torch.tensor([[3, 4, 5], [3, 4, 6]], device=device_of(self.model))
         with evaluating(self.model):
             states = self.model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), **OPTIONS)[0]
@@ -327,7 +327,7 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
         max_length: int,
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Return what follows each text by the library's own search; END and what follows it are END."""
+        """Return the continuation of each text by the library's `generate`; END and what follows it are END."""
         longest, room = int(source_mask.sum(1).max()), self.reader.max_length
         require(
             longest + max_length - 1 <= room,  # the last one is not read again
@@ -386,7 +386,7 @@ class LanguageReader(TranslationReader):
 
     @cached_property
     def unknown_target(self) -> int:
-        """The target id that stands for a token that is to be predicted: the end, if the tokenizer has one."""
+        """The placeholder id of a target token that is to be predicted: END, if the tokenizer has one."""
         return END if int(self.target.token_ids[END]) != NO_TOKEN else len(SPECIALS)
 
     @cached_property
@@ -452,9 +452,9 @@ class LanguageReader(TranslationReader):
         return Texts(batch, Words.of([row.text for row in rows]), words, cut)
 
     def encode_prompts(self, texts: Sequence[str], sources: Sequence[object]) -> tuple[list[Encoding], int]:
-        """Return the texts as tokens, and how many lost their beginning, for which the model has no room.
+        """Return the texts as tokens, and how many were truncated from the left to the model's maximum length.
 
-        An end that the tokenizer adds is left out. A chat has its own special tokens.
+        An end token that the tokenizer adds is removed. A chat has its own special tokens.
         """
         chats = {is_chat(one) for one in sources}
         require(len(chats) == 1, "some prompts are chats and others are texts; give one kind at a time")

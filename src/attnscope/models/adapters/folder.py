@@ -43,7 +43,7 @@ SAFE = {"trust_remote_code": False}  # no code of a folder is ever run
 SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size", "vocab_size")
 NUMBERED = re.compile(r"\.\d+\.")  # in the name of a tensor that belongs to one of several layers
 REGRESSION_CLASSES = ("below the mean", "above the mean")  # of the outputs for the texts given
-LANGUAGE = r"(__)?[a-z]{2,3}([_-]\w+)?(__)?"  # a token that stands for one, such as de_DE, deu_Latn or __de__
+LANGUAGE = r"(__)?[a-z]{2,3}([_-]\w+)?(__)?"  # the token of a language, such as de_DE, deu_Latn or __de__
 FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
 
 

@@ -331,7 +331,7 @@ class HFEncoderDecoder(Generates, HuggingFace):
         )
 
     def decoder_input_ids(self, inputs: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """Return the model's ids; its first one is its own, whatever its tokenizer begins a sentence with."""
+        """Return the model's ids, of which the first is the model's start token, not the tokenizer's."""
         ids = self.reader.target.to_tokenizer(inputs)
         return torch.cat([torch.full_like(ids[:, :1], self.start_token_id), ids[:, 1:]], 1)
 
@@ -345,7 +345,7 @@ class HFEncoderDecoder(Generates, HuggingFace):
         max_length: int,
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Return the output of the library's own search, beams and all, as the model's folder or `options` say.
+        """Return the output of the library's `generate`, with the model's generation config or `options`.
 
         END and what follows it are END. The output is no longer than the model has positions for.
         """

@@ -233,7 +233,13 @@ class Reader(ABC):
     def batches(
         self, sources: Sequence[Source], targets: Sequence[Target] | None = None, size: int = 32
     ) -> Iterator[Texts]:
-        """Yield the texts, `size` at a time."""
+        """Yield the texts in batches.
+
+        Args:
+            sources: Texts, their words, or pairs of texts.
+            targets: Classes or texts; None: placeholders.
+            size: Texts per batch.
+        """
         require(size > 0, f"a batch needs at least one text, not {size}")
         check_pairs(sources, targets)
         for start in range(0, len(sources), size):
@@ -255,7 +261,7 @@ class Encoding:
         return Encoding(self.token_ids[:end], self.special[:end], self.text.until(end), self.ends[:end])
 
     def last(self, count: int) -> "Encoding":
-        """Return the last so many tokens of the text."""
+        """Return the last `count` tokens of the text."""
         text = TokenizedText(self.text.words, self.text.tokens[-count:], self.text.word_of[-count:])
         return Encoding(self.token_ids[-count:], self.special[-count:], text, self.ends[-count:])
 
@@ -282,7 +288,7 @@ class TokenizerReader(Reader):
 
     @abstractmethod
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
-        """Return token ids, mask and words of so many targets."""
+        """Return token ids, mask and words of `count` targets."""
 
     def check_ids(self, token_ids: Int[Tensor, "batch positions"], vocab_size: int) -> None:
         """Refuse token ids that the model has no embedding for."""
@@ -332,7 +338,7 @@ class TokenizerReader(Reader):
         )  # fmt: skip
 
     def retokenise(self, token_ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """Return texts that are decoded and tokenised again, padded, and the mask of what is no padding."""
+        """Return texts that are decoded and tokenised again, padded, and their mask."""
         decoded = self.tokenizer.batch_decode(token_ids)
         encoding = self.tokenizer(decoded, truncation=True, max_length=self.max_length)
         return pad([np.array(row, dtype=np.int64) for row in encoding["input_ids"]])
@@ -415,7 +421,7 @@ class ClassOutputs(nn.Module):
     tensor(True)
     """
 
-    SPAN = 4.0  # standard deviations on either side of the mean; what is beyond is cut
+    SPAN = 4.0  # standard deviations on either side of the mean; values beyond are clipped
 
     def __init__(self, label: int | None = None, regression: bool = False):
         super().__init__()
@@ -548,13 +554,13 @@ def swap_ids(vocab_size: int, specials: Sequence[int | None]) -> list[int]:
 
 @dataclass(frozen=True)
 class WordReader(Reader):
-    """Reads texts by white space, for a model of one's own: word i of `words` has the token id i.
+    """Splits texts at white space, for your own model: word i of `words` has the token id i.
 
     Attributes:
         words: The model's source vocabulary, in the order of its embedding.
         classes: The names of classes, where targets are classes.
         targets: The target vocabulary, where targets are texts; word i has the id i + 3 in a Batch.
-        unknown: The word that stands for those that are not in the vocabulary.
+        unknown: The word that replaces those that are not in the vocabulary.
         end: The word of `words`, such as "</s>", that is put after every source text as a special token; None: none.
 
     >>> reader = WordReader(("a", "dog", "<unk>"), classes=("no", "yes"))

@@ -57,7 +57,7 @@ class Call:
         keys, values = (key, value) if groups == 1 else (part.repeat_interleave(groups, 1) for part in (key, value))
         is_causal = options.get("is_causal")
         if is_causal is None:
-            is_causal = getattr(module, "is_causal", True)  # as the library's own fused attention has it
+            is_causal = getattr(module, "is_causal", True)  # the default of the library's fused attention
         scaling = options.get("scaling")
         return cls(
             query, keys, values, mask, mask is None and is_causal and query.shape[2] > 1,
@@ -126,7 +126,7 @@ def take_rows(values: Shaped[Tensor, "some any target size"], rows: Int[Tensor, 
 class Recorder:
     """Which attention to record and to change in one pass, and the record."""
 
-    layers: Sequence[nn.Module]  # the attention modules in the order of their calls; shared ones stand there again
+    layers: Sequence[nn.Module]  # the attention modules in the order of their calls; shared ones are repeated
     # The source positions that may be attended to, passed to changes; None: the model's own mask, by row.
     mask: Bool[Tensor, "batch source"] | None
     changes: Mapping[int, list[Change]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Recorder:
     num_calls: dict[nn.Module, int] = field(default_factory=dict)  # how often
 
     def enter(self, module: nn.Module) -> int | None:
-        """Return the layer that this module now stands for; None if it is neither recorded nor changed."""
+        """Return the layer of this call of the module; None if it is neither recorded nor changed."""
         places = [i for i, layer in enumerate(self.layers) if layer is module]
         before = self.num_calls.get(module, 0)
         self.num_calls[module] = before + 1

@@ -323,5 +323,5 @@ def test_attention_frozen_to_be_uniform_is_never_trained(tmp_path):
 def test_what_cannot_be_trained_so_is_refused(tmp_path):
     with pytest.raises(BadSetting, match="leaves nothing"):
         TrainingSettings(attention="uniform", trained="attention")
-    with pytest.raises(BadSetting, match="weights of its own"):  # dot attention has none
+    with pytest.raises(BadSetting, match="needs a model whose part `attend` has weights"):  # dot attention has none
         train(replace(SMALL, training=replace(SMALL.training, trained="attention")), Store(tmp_path))

@@ -80,7 +80,7 @@ def rows(length: int = 512, layer: int = 5) -> dict[str, float]:
 
     def one_row() -> Any:
         recorder = ours.recorder(last, None)
-        recorder.wanted = [layer]
+        recorder.recorded_layers = [layer]
         return ours.record(last, recorder)
 
     def whole() -> Any:

@@ -79,7 +79,7 @@ def classifier(size: dict[str, int]) -> adapters.HFClassifier:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0, 2 / parameter.shape[1] ** 0.5)
-    adapted = adapters.adapted(model.eval(), reads)
+    adapted = adapters.adapt(model.eval(), reads)
     assert isinstance(adapted, adapters.HFClassifier)
     return adapted
 

@@ -44,9 +44,9 @@ def test_train_then_probe(tmp_path):
     assert trained.returncode == 0, trained.stderr
     key = trained.stdout.split("run: ")[1].strip()
     picture = tmp_path / "shares.png"
-    asked = attnscope("probe", key[:8], "decompose", "--store", tmp_path, "--out", picture)
-    assert asked.returncode == 0, asked.stderr
-    assert "temporal share" in asked.stdout
+    result = attnscope("probe", key[:8], "decompose", "--store", tmp_path, "--out", picture)
+    assert result.returncode == 0, result.stderr
+    assert "temporal share" in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -65,7 +65,7 @@ def test_train_then_probe(tmp_path):
         (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, copying"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
-        (["probe", "abc", "movement"], "One of your own is known once the module is imported that puts it into PROBES"),
+        (["probe", "abc", "movement"], "To use your own, import the module that adds it to PROBES"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),
         (["report", "."], "there are no results"),
     ],
@@ -101,10 +101,10 @@ def test_interrupted_with_ctrl_c_it_says_so_and_goes_on_later(tmp_path):
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(2)
-    _, said = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted; finished runs are kept" in said
-    assert "Traceback" not in said
+    assert "interrupted; the same command resumes from here" in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.corpus
@@ -112,8 +112,8 @@ def test_a_classifier_is_trained_on_a_corpus(corpus, tmp_path):
     small = ["--set", "model.units=4", "--set", "model.input_size=5", "--set", "model.hidden=3"]
     trained = attnscope("train", "sst", "classifier", *SMALL[:4], *small, "--store", tmp_path)
     assert trained.returncode == 0, trained.stderr
-    asked = attnscope("probe", trained.stdout.split("run: ")[1].strip(), "--store", tmp_path)
-    assert "word variance left" in asked.stdout
+    result = attnscope("probe", trained.stdout.split("run: ")[1].strip(), "--store", tmp_path)
+    assert "word variance left" in result.stdout
 
 
 def test_a_missing_corpus_says_what_is_looked_for(tmp_path):

@@ -55,7 +55,7 @@ class Network:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"cell": Wave}, "cell of Network is a word, not <class 'test_kinds.Wave'>"),
         ({"units": "4"}, "units of Network is a whole number, not '4'"),
@@ -70,14 +70,14 @@ class Network:
         ({"place": "left"}, "place of Network is Left(…) or Right(…), not 'left'"),
     ],
 )
-def test_what_is_of_another_kind_is_refused(given, message):
+def test_what_is_of_another_kind_is_refused(settings, message):
     with pytest.raises(BadSetting) as refused:
-        Network(**given)
+        Network(**settings)
     assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"rate": 1},
         {"clip": 2},
@@ -87,8 +87,8 @@ def test_what_is_of_another_kind_is_refused(given, message):
         {"bend": "whatever", "other": "whatever"},
     ],
 )
-def test_what_is_near_enough_is_taken(given):
-    Network(**given)
+def test_what_is_near_enough_is_taken(settings):
+    Network(**settings)
 
 
 def test_an_annotation_that_only_type_checkers_see_is_passed_over():
@@ -140,14 +140,14 @@ for wrong in (
 
 def test_every_kind_of_settings_says_what_it_wants():
     """In a process of its own, where no types are checked."""
-    told = subprocess.run([sys.executable, "-c", WORDS_FOR_SETTINGS], capture_output=True, text=True, check=True)
-    said = told.stdout.splitlines()
-    assert said[:2] == [
+    process = subprocess.run([sys.executable, "-c", WORDS_FOR_SETTINGS], capture_output=True, text=True, check=True)
+    messages = process.stdout.splitlines()
+    assert messages[:2] == [
         "positions of EncoderDecoderSettings is Positions(…) or None, not 'sines'",
         "units of EncoderDecoderSettings is a whole number, not '64'",
     ]
-    assert said[2].startswith("there is no attention 'uniform'; choose one of none, dot, ")
-    assert said[3:9] == [
+    assert messages[2].startswith("there is no attention 'uniform'; choose one of none, dot, ")
+    assert messages[3:9] == [
         "attention of ClassifierSettings is a word, not <class 'attnscope.models.encoder_decoder.Positions'>",
         "size of BagOfWordsSettings is a whole number, not '256'",
         "base of Positions is a number, not '20'",
@@ -155,9 +155,9 @@ def test_every_kind_of_settings_says_what_it_wants():
         "max_length of OneToOne is a whole number, not '9'",
         "vocabulary of Classification is Words(…) or Subwords(…), not 'words'",
     ]
-    assert said[9].startswith("objective of Experiment is Sum(…), CrossEntropy(…), L2(…), ")
-    assert re.search(r" or \w+\(…\), not 'cross_entropy'$", said[9])
-    assert said[10:] == [
+    assert messages[9].startswith("objective of Experiment is Sum(…), CrossEntropy(…), L2(…), ")
+    assert re.search(r" or \w+\(…\), not 'cross_entropy'$", messages[9])
+    assert messages[10:] == [
         "start of Experiment is Start(…), not 3",
         "a model is built from settings, one of EncoderDecoderSettings, ClassifierSettings, BagOfWordsSettings, "
         "TransformerSettings, TransformerDecoderSettings, TransformerClassifierSettings, such as MODELS['aed'], not "

@@ -11,16 +11,16 @@ NEWER = {"torch", "safetensors"}  # constraints-lowest.txt says why
 def bounds() -> dict[str, str]:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *extras["hf"], *extras["ray"], *extras["text"]]
-    return dict(one.split(">=") for one in asked)
+    requirements = [*project["dependencies"], *extras["hf"], *extras["ray"], *extras["text"]]
+    return dict(one.split(">=") for one in requirements)
 
 
 def test_the_oldest_versions_that_are_asked_for_are_those_tried():
     lines = (PROJECT / "constraints-lowest.txt").read_text(encoding="utf-8")
     tried = {name: version.removesuffix(".*") for name, version in re.findall(r"^([\w-]+)==(.+)$", lines, re.MULTILINE)}
-    asked = bounds()
-    assert tried.keys() == asked.keys()
-    assert {name for name, version in tried.items() if version != asked[name]} == NEWER
+    requirements = bounds()
+    assert tried.keys() == requirements.keys()
+    assert {name for name, version in tried.items() if version != requirements[name]} == NEWER
 
 
 def test_the_tested_set_has_each_requirement_once_with_its_hash_and_nothing_else():

@@ -29,12 +29,12 @@ def model():
 
 @pytest.fixture
 def monitor(model, tmp_path):
-    def made(measures=("dependence", "rank_correlation", "entropy", "lexical_agreement", "position_shares")):
-        found = AttentionMonitor(model, SOURCES, tmp_path / "curves.csv", 2, measures, tokenizer=wordpiece())
-        found.measure(0)
-        return found
+    def make(measures=("dependence", "rank_correlation", "entropy", "lexical_agreement", "position_shares")):
+        result = AttentionMonitor(model, SOURCES, tmp_path / "curves.csv", 2, measures, tokenizer=wordpiece())
+        result.measure(0)
+        return result
 
-    return made
+    return make
 
 
 def test_what_a_model_cannot_answer_is_left_out_with_a_sentence(model, tmp_path):
@@ -48,14 +48,14 @@ def test_what_a_model_cannot_answer_is_left_out_with_a_sentence(model, tmp_path)
 
 
 def test_a_loop_measures_at_its_steps_and_leaves_the_model_as_it_was(monitor, model):
-    found = monitor()
+    result = monitor()
     model.train()
     before = {name: weights.clone() for name, weights in model.state_dict().items()}
-    assert [found.step(step) is not None for step in range(1, 5)] == [False, True, False, True]
+    assert [result.step(step) is not None for step in range(1, 5)] == [False, True, False, True]
     assert model.training
     assert all(torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
     assert all(weights.grad is None for weights in model.parameters())
-    table = read_curves(found.path)
+    table = read_curves(result.path)
     assert list(table.columns) == ["step", *MEASURED]
     assert table["step"].tolist() == [0, 2, 4]
     numbers = table.drop(columns="step")
@@ -63,9 +63,9 @@ def test_a_loop_measures_at_its_steps_and_leaves_the_model_as_it_was(monitor, mo
 
 
 def test_the_numbers_are_those_of_the_probes(monitor, model):
-    found = monitor()
+    result = monitor()
     loaded = attnscope.load(model, tokenizer=wordpiece())
-    (row,) = read_curves(found.path).to_dict("records")
+    (row,) = read_curves(result.path).to_dict("records")
     assert row["A(α, β)"] == pytest.approx(attnscope.agreement(loaded, SOURCES).top)
     assert row["entropy"] == pytest.approx(attnscope.entropy(loaded, SOURCES).table()["mean"].mean())
     permuted = attnscope.fragility(loaded, SOURCES, draws=5).table().loc["permuted"]
@@ -136,9 +136,9 @@ def test_report_draws_the_curves_of_several_models_and_says_when_they_rise(tmp_p
         table = pd.DataFrame({"step": steps, "largest induction": values, "largest induction without sink": 0.5})
         table.to_csv(tmp_path / name / "curves.csv", index=False)
     tables = read_all_curves(tmp_path)
-    found = halfway_steps(tables)
-    assert found.loc["largest induction"].to_dict() == {"early": 10, "late": 160}
-    assert found.loc["largest induction without sink"].isna().all()  # it never moves
+    halfway = halfway_steps(tables)
+    assert halfway.loc["largest induction"].to_dict() == {"early": 10, "late": 160}
+    assert halfway.loc["largest induction without sink"].isna().all()  # it never moves
     panel, *others = [ax for ax in draw_curves(tables).axes if ax.axison]
     assert not others  # the variant is drawn beside the number
     assert len([line for line in panel.lines if len(line.get_xdata())]) == 4

@@ -38,25 +38,25 @@ def test_every_layer_of_a_transformer_is_seen_and_its_output_stays(transformer):
                "tgt_mask": nn.Transformer.generate_square_subsequent_mask(3)}  # fmt: skip
     with torch.no_grad():
         expected = transformer(source, target, **options)
-        with watch(transformer) as seen:
+        with watch(transformer) as recording:
             output = transformer(source, target, **options)
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
     kinds = [f"encoder.layers.{i}.self_attn" for i in range(2)]
     kinds += [f"decoder.layers.{i}.{kind}" for i in range(2) for kind in ("self_attn", "multihead_attn")]
-    assert seen.names == kinds
-    cross = seen["decoder.layers.1.multihead_attn"]
+    assert recording.names == kinds
+    cross = recording["decoder.layers.1.multihead_attn"]
     assert cross.shape == (BATCH, HEADS, 3, LENGTH)
     torch.testing.assert_close(cross.sum(-1), torch.ones(BATCH, HEADS, 3))
     assert not cross[1, ..., 3:].any()
-    assert not seen["decoder.layers.0.self_attn"].triu(1).any()
-    assert not seen.unseen
+    assert not recording["decoder.layers.0.self_attn"].triu(1).any()
+    assert not recording.unrecorded
 
 
 def test_a_fused_encoder_layer_is_seen_too_and_its_fast_path_is_restored(transformer):
     encoder = transformer.encoder
-    with torch.inference_mode(), watch(encoder) as seen:
+    with torch.inference_mode(), watch(encoder) as recording:
         encoder(inputs())
-    assert len(seen) == 2
+    assert len(recording) == 2
     assert torch.backends.mha.get_fastpath_enabled()
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
     with pytest.raises(ZeroDivisionError), watch(encoder):
@@ -75,13 +75,13 @@ def test_changed_weights_mix_the_values_as_the_layer_itself_does(options):
     key, value = (torch.randn(BATCH, LENGTH, options.get(name, WIDTH)) for name in ("kdim", "vdim"))
     with torch.no_grad():
         expected, weights = layer(query, key, value)
-        with watch(layer, lambda weights, allowed: weights.clone()) as seen:
+        with watch(layer, lambda weights, allowed: weights.clone()) as recording:
             output, shown = layer(query, key, value)
         with watch(layer, to_first):
             moved, _ = layer(query, key, value)
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(shown, weights, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(seen[0].weights.mean(1), weights, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(recording[0].weights.mean(1), weights, atol=1e-6, rtol=1e-5)
     assert not torch.allclose(moved, expected, atol=1e-3)
 
 
@@ -131,58 +131,58 @@ def falcon(implementation):
 
 @pytest.mark.parametrize("make", [vision_transformer, whisper, falcon])
 def test_models_that_call_sdpa_show_the_weights_that_eager_attention_has(make):
-    model, given = make("sdpa")
+    model, inputs = make("sdpa")
     eager, _ = make("eager")
     with torch.no_grad():
-        expected = model(**given).logits
-        with watch(model) as seen:
-            logits = model(**given).logits
-        reference = eager(**given, output_attentions=True)
+        expected = model(**inputs).logits
+        with watch(model) as recording:
+            logits = model(**inputs).logits
+        reference = eager(**inputs, output_attentions=True)
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
     kinds = ("encoder_attentions", "decoder_attentions", "cross_attentions", "attentions")
     weights = [layer for kind in kinds for layer in getattr(reference, kind, None) or ()]
-    assert len(seen) == len(weights)
-    for call, layer in zip(seen, weights, strict=True):
+    assert len(recording) == len(weights)
+    for call, layer in zip(recording, weights, strict=True):
         torch.testing.assert_close(call.weights, layer, atol=1e-5, rtol=0)
 
 
 def test_changing_cross_attention_of_whisper_changes_its_output_alone_there():
-    model, given = whisper("sdpa")
+    model, inputs = whisper("sdpa")
     name = "model.decoder.layers.0.encoder_attn"
     with torch.no_grad():
         with watch(model) as before:
-            expected = model(**given).logits
+            expected = model(**inputs).logits
         with watch(model, {name: to_first}) as after:
-            logits = model(**given).logits
+            logits = model(**inputs).logits
     assert not torch.allclose(logits, expected, atol=1e-4)
     assert after[name][..., 0].eq(1).all()
     assert torch.equal(after["model.encoder.layers.0.self_attn"], before["model.encoder.layers.0.self_attn"])
 
 
 def test_attention_that_cannot_be_seen_is_named():
-    model, given = vision_transformer("eager")
-    with torch.no_grad(), watch(model) as seen:
-        model(**given)
-    assert len(seen) == 0
-    assert any("attention" in name for name in seen.unseen)
-    with pytest.raises(BadSetting, match="no attention was seen"):
-        seen.plot()
+    model, inputs = vision_transformer("eager")
+    with torch.no_grad(), watch(model) as recording:
+        model(**inputs)
+    assert len(recording) == 0
+    assert any("attention" in name for name in recording.unrecorded)
+    with pytest.raises(BadSetting, match="no attention was recorded"):
+        recording.plot()
 
 
 def test_rows_keep_what_was_asked_for_and_tables_have_a_row_per_head(transformer):
-    with torch.no_grad(), watch(transformer.encoder, rows=slice(0, 1)) as seen:
+    with torch.no_grad(), watch(transformer.encoder, rows=slice(0, 1)) as recording:
         transformer.encoder(inputs())
-    assert seen[0].weights.shape == (BATCH, HEADS, 1, LENGTH)
-    table = seen.table()
+    assert recording[0].weights.shape == (BATCH, HEADS, 1, LENGTH)
+    table = recording.table()
     assert len(table) == 2 * HEADS
     assert table["largest"].between(1 / LENGTH, 1).all()
-    assert seen.plot(head=3).get_title() == "layers.1.self_attn, head 3"
+    assert recording.plot(head=3).get_title() == "layers.1.self_attn, head 3"
 
 
 def test_gradients_flow_to_the_recorded_weights_if_asked(transformer):
-    with watch(transformer.encoder, gradients=True) as seen:
+    with watch(transformer.encoder, gradients=True) as recording:
         output = transformer.encoder(inputs())
-    (gradient,) = torch.autograd.grad(output.sum(), seen[0].weights)
+    (gradient,) = torch.autograd.grad(output.sum(), recording[0].weights)
     assert gradient.abs().sum() > 0
 
 

@@ -5,7 +5,7 @@
     attnscope.fragility(model, texts).table()          every probe is probe(model, data), with .table() and .plot()
     report = attnscope.audit(model, "texts.jsonl")     may its attention be read as an explanation?
     attnscope.explore(model, "texts.jsonl")            edit its attention, watch its output
-    with attnscope.watch(module) as seen: module(x)    the attention of any PyTorch module
+    with attnscope.watch(module) as recording: module(x)    the attention of any PyTorch module
 
     TASKS, MODELS, build, fit, evaluate                train a model of your own
     study, reproduce                                   the papers, and whether their findings hold
@@ -70,12 +70,12 @@ if TYPE_CHECKING:
     from attnscope.training import TrainingSettings, evaluate
     from attnscope.training.evaluation import bleu
     from attnscope.training.fit import fit
-    from attnscope.watching import Seen, watch
+    from attnscope.watching import AttentionRecording, watch
 
 __version__ = "0.2.0"
 __all__ = [
-    "CORPORA", "MODELS", "PROBES", "TASKS", "Adapter", "Attention", "AttentionMonitor", "Batch", "Explanation",
-    "Explorer", "IBMModel1", "LoadedModel", "Seen", "Trace", "TrainingSettings", "WordReader", "ablated",
+    "CORPORA", "MODELS", "PROBES", "TASKS", "Adapter", "Attention", "AttentionMonitor", "AttentionRecording", "Batch",
+    "Explanation", "Explorer", "IBMModel1", "LoadedModel", "Trace", "TrainingSettings", "WordReader", "ablated",
     "adversary", "agreement", "attention_scores", "audit", "bleu", "build", "check_adapter", "decompose",
     "diagnostic", "distance_shares", "entropy", "erasure", "evaluate", "explain", "explore", "fit", "fragility",
     "gates", "grounding", "head_kinds", "head_mixture", "head_ranking", "head_statistics", "information", "lexical",
@@ -126,7 +126,7 @@ MODULES = {
     "testing": ("check_adapter",),
     "training": ("TrainingSettings", "evaluate", "fit"),
     "training.evaluation": ("bleu",),
-    "watching": ("Seen", "watch"),
+    "watching": ("AttentionRecording", "watch"),
 }
 MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
@@ -156,7 +156,7 @@ def reproduce(
     progress: "Progress | None" = None,
     first_seed: int | None = None,
 ) -> "list[Result]":
-    """Train, measure and judge findings of a paper, as the command `attnscope reproduce` does.
+    """Reproduce findings of a paper, as the command `attnscope reproduce` does, and return their results.
 
     Args:
         study: The name of a study, or "all".
@@ -186,8 +186,8 @@ def reproduce(
 
     require(study != "all" or not findings, "all studies run with all findings; name one study to choose")
     studies = [study_named(name) for name in (STUDIES if study == "all" else [study])]
-    known = [finding.name for finding in studies[0].findings]
-    chosen = [studies[0].finding(choose(f"finding of {study}", name, known)) for name in findings]
+    names = [finding.name for finding in studies[0].findings]
+    requested = [studies[0].finding(choose(f"finding of {study}", name, names)) for name in findings]
     for each in studies:
         choose("profile", profile, each.profiles)
     check_device(device)
@@ -198,9 +198,9 @@ def reproduce(
     results: list[Result] = []
     errors: list[FindingError] = []
     for each in studies:
-        wanted = chosen or list(each.findings)
+        selected = requested or list(each.findings)
         try:
-            results += run_study(each, wanted, profile, seeds, Path(store), runner, device, progress, first_seed)
+            results += run_study(each, selected, profile, seeds, Path(store), runner, device, progress, first_seed)
         except FindingError as error:  # the next study does not depend on it
             errors.append(error)
     if errors:

@@ -32,19 +32,21 @@ app = typer.Typer(
 StoreOption = Annotated[Path, typer.Option(help="Folder of finished runs and results.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Change a setting, such as model.units=64; may be given again."),
+    typer.Option("--set", help="Change a setting, such as model.units=64; may be repeated."),
 ]
 DataOption = Annotated[Path | None, typer.Option(help="Folder of corpora; by default that of ATTNSCOPE_DATA.")]
-TextOption = Annotated[str | None, typer.Option(help="Column of the texts, if it has no usual name.")]
+TextOption = Annotated[str | None, typer.Option(help="Column of the texts, if its name is not a usual one.")]
 LabelOption = Annotated[str | None, typer.Option(help="Column of the labels or translations.")]
 PairOption = Annotated[str | None, typer.Option(help="Column of the second texts, for models that read pairs.")]
-RationaleOption = Annotated[str | None, typer.Option(help="Column of the words that people marked, 0 to 1 each.")]
+RationaleOption = Annotated[
+    str | None, typer.Option(help="Column of human rationales: one number from 0 to 1 per word.")
+]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or mps.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="A folder of save_pretrained, hf:owner/name, a run (key, its beginning, or folder), module:function or "
+        help="A folder of save_pretrained, hf:owner/name, a run (key, prefix of a key, or folder), module:function or "
         "file.py:function."
     ),
 ]
@@ -77,23 +79,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         except AttnscopeError as error:
             _exit(str(error), BAD_INPUT)
         except Interrupted:
-            _exit("interrupted; finished runs are kept, and the same command goes on from there", INTERRUPTED)
+            _exit("interrupted; the same command resumes from here, and reuses finished runs", INTERRUPTED)
         except Exception as error:
-            sentence = environment_error(error)
-            _exit(sentence or _bug(error), BUG if sentence is None else BAD_INPUT)
+            message = environment_error(error)
+            _exit(message or _bug(error), BUG if message is None else BAD_INPUT)
 
 
 def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
 
 
-def _exit(sentence: str, code: int) -> NoReturn:
-    typer.echo(f"attnscope: {' '.join(sentence.split())}", err=True)
+def _exit(message: str, code: int) -> NoReturn:
+    typer.echo(f"attnscope: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
 def _bug(error: Exception) -> str:
-    """Write the traceback of an unexpected exception to a log file, and return a sentence that names the file."""
+    """Write the traceback of an unexpected exception to a log file, and return a message that names the file."""
     with tempfile.NamedTemporaryFile(
         "w", prefix="attnscope-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as log:
@@ -117,8 +119,8 @@ def _show_warning(
     typer.echo(f"attnscope: warning: {' '.join(str(message).split())}{origin}", err=True)
 
 
-def _print_version(wanted: bool | None) -> None:
-    if wanted:
+def _print_version(show: bool | None) -> None:
+    if show:
         from attnscope import __version__
 
         typer.echo(f"attnscope {__version__}")
@@ -146,7 +148,7 @@ def list_() -> None:
         typer.echo(f"study {name}")
         for finding in study(name).findings:
             _entry(finding.name, f"{finding.title} ({finding.section})", finding.file)
-    named: dict[str, Iterable[str]] = {
+    registries: dict[str, Iterable[str]] = {
         "tasks": TASKS,
         "corpora": CORPORA,
         "models": MODELS,
@@ -155,7 +157,7 @@ def list_() -> None:
         "probes": PROBES,
     }
     typer.echo("names")
-    for kind, names in named.items():
+    for kind, names in registries.items():
         _entry(kind, ", ".join(names))
 
 
@@ -170,7 +172,7 @@ def _entry(name: str, *paragraphs: str) -> None:
 @app.command()
 def reproduce(
     study: Annotated[str, typer.Argument(help="Such as aitken2021, or all; `attnscope list` names them.")],
-    only: Annotated[list[str] | None, typer.Option(help="A single finding, such as fig5a; may be given again.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A single finding, such as fig5a; may be repeated.")] = None,
     profile: Annotated[str, typer.Option(help="quick (two cores, minutes) or paper (published sizes).")] = "quick",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default that of the profile.")] = None,
     first_seed: Annotated[int | None, typer.Option(min=0, help="First seed; by default that of the finding.")] = None,
@@ -185,13 +187,13 @@ def reproduce(
     data: DataOption = None,
     store: StoreOption = Path("runs"),
 ) -> None:
-    """Train, measure and judge a study, some of its findings, or all studies; then write the report of the store."""
+    """Reproduce a study, some of its findings, or all studies; then write the report of the store."""
     from attnscope import reproduce as reproduce_study
-    from attnscope.progress import counting
+    from attnscope.progress import run_progress
     from attnscope.studies.result import load_results
 
     _use(data)
-    with counting(f"{study}, {profile}") as progress:
+    with run_progress(f"{study}, {profile}") as progress:
         results = reproduce_study(
             study, *(only or ()), profile=profile, seeds=seeds, store=store, engine=engine, workers=workers,
             address=address, device=device, progress=progress, first_seed=first_seed,
@@ -220,14 +222,11 @@ def report(
         bool, typer.Option("--headlines", help="The papers' headline claims (.md), and a plot.")
     ] = False,
 ) -> None:
-    """Write the report of stored results: a page (.html), or tables in Markdown (.md); or draw curves of training."""
+    """Write the report of stored results as a page (.html) or Markdown (.md); or plot training curves."""
     from attnscope import monitoring, plots
 
-    curves = (
-        {store.stem: monitoring.read_curves(store)} if store.suffix == ".csv" else monitoring.read_all_curves(store)
-    )
-    if curves:
-        typer.echo(_printed(monitoring.halfway_steps(curves)))
+    if curves := monitoring.read_all_curves(store):
+        typer.echo(_format_table(monitoring.halfway_steps(curves)))
         path = store.with_suffix(".png") if store.suffix == ".csv" else store / "curves.png"
         typer.echo(f"figure: {plots.save(monitoring.draw_curves(curves), out or path)}")
         return
@@ -292,17 +291,17 @@ def train(
     from attnscope.lab.experiment import train as train_experiment
     from attnscope.lab.store import Store
     from attnscope.models import MODELS
-    from attnscope.progress import training
+    from attnscope.progress import training_progress
     from attnscope.tasks import CORPORA, TASKS
     from attnscope.training import TrainingSettings
 
     choose("task", task, [*TASKS, *CORPORA])
     choose("model", model, MODELS)
     _use(data)
-    chosen = TASKS[task]() if task in TASKS else CORPORA[task]
-    experiment = Experiment(chosen, MODELS[model], TrainingSettings(), seed=seed, device=device)
+    task_settings = TASKS[task]() if task in TASKS else CORPORA[task]
+    experiment = Experiment(task_settings, MODELS[model], TrainingSettings(), seed=seed, device=device)
     experiment = override(experiment, change or [])
-    with training(f"{model} on {task}") as report:
+    with training_progress(f"{model} on {task}") as report:
         run = train_experiment(experiment, Store(store), report)
     for name, value in run.summary.items():
         typer.echo(f"{name}: {value:.4g}")
@@ -321,7 +320,7 @@ def probe(
     ] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An option of the probe, such as method=influence; may be given again."),
+        typer.Option("--set", help="An option of the probe, such as method=influence; may be repeated."),
     ] = None,
     text: TextOption = None,
     label: LabelOption = None,
@@ -349,7 +348,7 @@ def probe(
     texts = data if columns == Columns() else Inputs.of(loaded, data, columns=columns)
     answer = run_probe(name, loaded, texts, **_options(change or []))
     table = answer.table()
-    typer.echo(_printed(table))
+    typer.echo(_format_table(table))
     if csv is not None:
         write_atomically(csv, table.to_csv().encode())
         typer.echo(f"table: {csv}")
@@ -399,7 +398,7 @@ def audit(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for audit.html and audit.json.")] = Path("audit"),
     quick: Annotated[bool, typer.Option("--quick", help="A sample of the texts: minutes on two cores.")] = False,
-    budget: Annotated[float | None, typer.Option(help="Minutes; tests run on fewer texts to stay within.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Time limit in minutes; tests use fewer texts.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch: changes speed, never a result.")] = 32,
     texts: Annotated[int, typer.Option(min=2, help="Maximum number of texts, sampled where there are more.")] = 5000,
     split: Annotated[
@@ -411,7 +410,7 @@ def audit(
     rationale: RationaleOption = None,
     against: Annotated[str | None, typer.Option(help="The same model from another seed, to compare with.")] = None,
     seed: SeedOption = 0,
-    examples: Annotated[bool, typer.Option(help="Whether some of the texts are shown.")] = True,
+    examples: Annotated[bool, typer.Option(help="Whether the page shows some of the texts.")] = True,
     tokens: Annotated[bool, typer.Option("--tokens", help="Delete single tokens, rather than whole words.")] = False,
     device: DeviceOption = "cpu",
     store: StoreOption = Path("runs"),
@@ -420,17 +419,17 @@ def audit(
     from attnscope.auditing import Settings
     from attnscope.auditing import audit as audit_model
     from attnscope.models.inference import check_device
-    from attnscope.progress import asking
+    from attnscope.progress import text_progress
 
     check_device(device)
     settings = Settings(quick, budget, batch_size, texts, seed, examples, tokens)
-    with asking("audit") as seen:
-        found = audit_model(
-            model, data, out, settings, split=split, against=against, device=device, store=store, progress=seen,
+    with text_progress("audit") as progress:
+        report = audit_model(
+            model, data, out, settings, split=split, against=against, device=device, store=store, progress=progress,
             text=text, label=label, pair=pair, rationale=rationale,
         )  # fmt: skip
-    typer.echo(f"{found.verdict.answer}: {found.headline}")
-    for test in found.tests:
+    typer.echo(f"{report.verdict.answer}: {report.headline}")
+    for test in report.tests:
         typer.echo(f"  {test.answer:<14} {test.sentence}")
     typer.echo(f"page: {out / 'audit.html'}")
 
@@ -444,8 +443,8 @@ def explore(
     ] = None,
     against: Annotated[str | None, typer.Option(help="A second model to compare with, on the same texts.")] = None,
     audited: Annotated[Path, typer.Option("--audit", help="Folder of an audit of this model.")] = Path("audit"),
-    static: Annotated[Path | None, typer.Option(help="Write one self-contained .html file, and serve nothing.")] = None,
-    texts: Annotated[int, typer.Option(min=1, help="Texts of a static file.")] = 8,
+    static: Annotated[Path | None, typer.Option(help="Write one self-contained .html file instead of serving.")] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Number of texts in a static file.")] = 8,
     host: Annotated[str, typer.Option(help="Address to bind to; by default this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Whether to open the page in a browser.")] = True,
@@ -475,12 +474,12 @@ def calibrate(
     from attnscope.auditing.calibration import calibrate as calibrate_rule
     from attnscope.auditing.calibration import summary
     from attnscope.errors import require
-    from attnscope.progress import asking
+    from attnscope.progress import text_progress
 
     for path in (out, *out.parents):
         require(not path.is_file(), f"{path} is a file, so that no calibration can be written into it")
-    with asking("calibrate") as seen:
-        content = calibrate_rule(out, quick, seen)
+    with text_progress("calibrate") as progress:
+        content = calibrate_rule(out, quick, progress)
     for name, value in summary(content).items():
         typer.echo(f"{name}: {value}")
     typer.echo(f"page: {out / 'calibration.html'}")
@@ -515,19 +514,19 @@ def _rich_table(table: "DataFrame") -> "Table":
 
     from attnscope.display import format_number
 
-    shown = Table()
+    rich_table = Table()
     for name in table.index.names:
-        shown.add_column(str(name))
+        rich_table.add_column(str(name))
     for name in table.columns:
-        shown.add_column(str(name), justify="right")
+        rich_table.add_column(str(name), justify="right")
     for index, *values in table.itertuples():
         names = index if isinstance(index, tuple) else (index,)
-        shown.add_row(*(Text(str(name)) for name in names), *map(format_number, values))
-    return shown
+        rich_table.add_row(*(Text(str(name)) for name in names), *map(format_number, values))
+    return rich_table
 
 
-def _printed(table: "DataFrame") -> str:
-    """Return a table as text: upright if it has few rows and many columns, and without its end if it is long."""
+def _format_table(table: "DataFrame") -> str:
+    """Return a table as text, transposed if it has few rows and many columns, truncated if it is long."""
     from attnscope.display import UPRIGHT, WIDE
 
     if len(table) <= UPRIGHT and len(table.columns) > WIDE:

@@ -1,4 +1,4 @@
-"""Answers as HTML for notebooks: one piece that needs no script and no network."""
+"""Results as self-contained HTML for notebooks, without scripts or network access."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ class Displayed:
         try:
             figure = self.display_figure()
             image = "" if figure is None else figure_html(figure, f"figure of {name}; its numbers are in the table")
-        except AttnscopeError as error:  # an answer that has a table but, as it is, no figure
+        except AttnscopeError as error:  # a result with a table that cannot be drawn
             image = f"<p>no figure: {escape(str(error))}</p>"
         return (
             f"<div><p><b>{escape(name)}</b> {escape(summary)}{sentences}</p>"
@@ -109,7 +109,7 @@ def format_number(number: SupportsFloat) -> str:
 
 
 def truncation_notes(rows: int, columns: int) -> Iterator[str]:
-    """Yield what is left out of a table of this size.
+    """Yield notes on what a truncated table of this size leaves out.
 
     >>> list(truncation_notes(300, 5))
     ['the first 30 of 300 rows']
@@ -140,7 +140,7 @@ def field_rows(holder: object, prefix: str = "") -> Iterator[tuple[str, str, str
 
 
 def value_rows(name: str, value: object, axes: str) -> Iterator[tuple[str, str, str]]:
-    """Yield one row for an array; of several parts alike, such as layers, the last one stands for all."""
+    """Yield one row for an array; of a tuple of equal parts, such as layers, those of the last one."""
     if isinstance(value, HasShape):
         yield name, axes, " × ".join(map(str, value.shape))
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Errors that are sentences for the person who can mend them, and checks of the types of settings."""
+"""Errors with messages for users, and checks of the types of settings."""
 
 import inspect
 import math
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 
 
 class AttnscopeError(Exception):
-    """What went wrong, and what would be right; the command line prints it in one line and exits with 2."""
+    """An error that the user can fix; the command line prints its message in one line and exits with 2."""
 
 
 class BadSetting(AttnscopeError, ValueError):
-    """A setting that cannot work, refused before anything is trained."""
+    """An invalid setting or input."""
 
 
-def choose(what: str, given: str, valid: Iterable[str], registry: str = "") -> str:
-    """Give back `given` if it is one of `valid`; otherwise say which names are, and where one's own are put.
+def choose(what: str, name: str, valid: Iterable[str], registry: str = "") -> str:
+    """Return `name` if it is one of `valid`; otherwise raise BadSetting with the valid names.
+
+    Args:
+        what: What is chosen, such as "cell".
+        name: The chosen name.
+        valid: The valid names.
+        registry: The dictionary to which users add their own, if there is one.
 
     >>> choose("cell", "gru", ["gru", "lstm"])
     'gru'
@@ -35,20 +41,20 @@ def choose(what: str, given: str, valid: Iterable[str], registry: str = "") -> s
     attnscope.errors.BadSetting: there is no cell 'grru'; choose one of gru, lstm
     """
     names = list(valid)
-    if given not in names:
-        own = f". One of your own is known once the module is imported that puts it into {registry}"
-        raise BadSetting(f"there is no {what} {given!r}; choose one of {', '.join(names)}{own if registry else ''}")
-    return given
+    if name not in names:
+        own = f". To use your own, import the module that adds it to {registry}"
+        raise BadSetting(f"there is no {what} {name!r}; choose one of {', '.join(names)}{own if registry else ''}")
+    return name
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Refuse a setting with a sentence unless the condition holds."""
+    """Raise BadSetting with this sentence unless the condition holds."""
     if not condition:
         raise BadSetting(sentence)
 
 
 class InputWarning(UserWarning):
-    """Input that is accepted and may not mean what it seems to."""
+    """Input that is accepted but may be a mistake."""
 
 
 NO_MEMORY = (
@@ -61,7 +67,7 @@ NO_MEMORY = (
 
 
 def environment_error(error: Exception) -> str | None:
-    """Return a sentence for an exception that the machine causes: too little memory, a file; None for others."""
+    """Return a message for an exception that the machine causes: too little memory, a file; None for others."""
     if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
         return f"there is not enough memory for this ({error}); choose smaller sizes, or fewer texts per batch"
     if isinstance(error, OSError):
@@ -69,8 +75,8 @@ def environment_error(error: Exception) -> str | None:
     return None
 
 
-def described(error: BaseException) -> str:
-    """Return the kind and the first line of an exception from code that is not ours, and where it was raised."""
+def describe_error(error: BaseException) -> str:
+    """Return the type, first line and origin of an exception that other code raised."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
     return f"{type(error).__name__}: {first_line(error)}{place}"
@@ -82,7 +88,7 @@ def first_line(error: BaseException) -> str:
 
 
 def import_optional(name: str, purpose: str) -> ModuleType:
-    """Return an optional library, or refuse with a sentence that says how to install it."""
+    """Return an optional library, or raise an error that says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -92,75 +98,77 @@ def import_optional(name: str, purpose: str) -> ModuleType:
 # Types of settings ---------------------------------------------------------------------------------------------------
 
 
-IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a word", tuple: "a list"}
 ABSTRACT = ("typing", "collections.abc")
-# NumPy's numbers are taken as well, and a list for a tuple.
-TAKEN_FOR: dict[type, type | tuple[type, ...]] = {int: Integral, float: Real, tuple: (tuple, list)}
+# NumPy's numbers are accepted as well, and a list for a tuple.
+ACCEPTED_TYPES: dict[type, type | tuple[type, ...]] = {int: Integral, float: Real, tuple: (tuple, list)}
 LARGEST = 2**63 - 1  # whole numbers have 64 bits in torch and NumPy
 
 
 def check_kinds(settings: "DataclassInstance") -> None:
-    """Refuse settings (a dataclass) that are of other kinds than their annotations say."""
+    """Raise BadSetting unless the fields of a dataclass have the types of their annotations."""
     for name, kinds in kinds_of(settings.__class__).items():
-        given = getattr(settings, name)
-        if not any(fits(given, kind) for kind in kinds):
+        value = getattr(settings, name)
+        if not any(fits(value, kind) for kind in kinds):
             *others, last = dict.fromkeys(word for kind in kinds for word in in_words(kind))
             possible = f"{', '.join(others)} or {last}" if others else last
-            raise BadSetting(f"{name} of {type(settings).__name__} is {possible}, not {given!r:.200}")
+            raise BadSetting(f"{name} of {type(settings).__name__} is {possible}, not {value!r:.200}")
 
 
 def check_seed(name: str, seed: int) -> None:
-    """Refuse a random seed that is negative, no whole number, or longer than 63 bits."""
+    """Raise BadSetting for a random seed that is negative, no whole number, or longer than 63 bits."""
     if not fits(seed, int) or seed < 0:
         raise BadSetting(f"{name} is a whole number from 0 to 2^63 - 1, not {seed!r:.60}")
 
 
 @cache
 def kinds_of(settings: "type[DataclassInstance]") -> dict[str, tuple[object, ...]]:
-    """By field, what it may be; none where an annotation cannot be resolved."""
+    """Return the valid types of each field; none where an annotation cannot be resolved."""
     try:
         hints = get_type_hints(settings)
-    except Exception:  # such as of one that is imported for type checkers only
+    except Exception:  # such as a name that is imported for type checkers only
         return {}
     return {field.name: alternatives(hints[field.name]) for field in fields(settings)}
 
 
 def alternatives(hint: object) -> tuple[object, ...]:
-    """
+    """Return the members of a union, or the hint itself.
+
     >>> alternatives(tuple[int, ...] | None)
     (tuple[int, ...], <class 'NoneType'>)
     """
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def fits(given: object, hint: object) -> bool:
-    """Is it of this kind? What is no plain class, such as Any, a Callable or a Protocol, takes everything."""
+def fits(value: object, hint: object) -> bool:
+    """Return whether a value has this type; a hint that is no plain class, such as Any or a Protocol, accepts all."""
     kind = get_origin(hint) or hint
     if kind is Literal:
-        return given in get_args(hint)
+        return value in get_args(hint)
     if not inspect.isclass(kind) or kind.__module__ in ABSTRACT or getattr(kind, "_is_protocol", False):
         return True
-    if isinstance(given, bool) and kind in (int, float):
+    if isinstance(value, bool) and kind in (int, float):
         return False
     try:
-        if not isinstance(given, TAKEN_FOR.get(kind, kind)):
+        if not isinstance(value, ACCEPTED_TYPES.get(kind, kind)):
             return False
     except TypeError:  # such as a TypedDict, which isinstance does not take
         return True
-    if isinstance(given, Real) and kind in (int, float):
-        return abs(int(given)) <= LARGEST if isinstance(given, Integral) else math.isfinite(given)
-    return not isinstance(given, tuple | list) or items_fit(given, get_args(hint))
+    if isinstance(value, Real) and kind in (int, float):
+        return abs(int(value)) <= LARGEST if isinstance(value, Integral) else math.isfinite(value)
+    return not isinstance(value, tuple | list) or items_fit(value, get_args(hint))
 
 
-def items_fit(given: Sequence[object], hints: tuple[object, ...]) -> bool:
-    """Does a list have the length and the kinds of items that tuple[...] says?"""
+def items_fit(items: Sequence[object], hints: tuple[object, ...]) -> bool:
+    """Return whether a list has the length and the types of items of tuple[...]."""
     if hints[-1:] == (Ellipsis,):
-        hints = hints[:1] * len(given)
-    return not hints or (len(given) == len(hints) and all(map(fits, given, hints)))
+        hints = hints[:1] * len(items)
+    return not hints or (len(items) == len(hints) and all(map(fits, items, hints)))
 
 
 def in_words(hint: object) -> Iterator[str]:
-    """
+    """Yield the names of a type in error messages.
+
     >>> list(in_words(float)), list(in_words(type(None))), list(in_words(tuple[float, float]))
     (['a number'], ['None'], ['a list [a number, a number]'])
     """
@@ -175,8 +183,8 @@ def in_words(hint: object) -> Iterator[str]:
         yield f"a list of which each item is {' or '.join(in_words(items[0]))}"
     elif kind is NoneType:
         yield "None"
-    elif kind in IN_WORDS:
-        yield IN_WORDS[kind]
+    elif kind in TYPE_NAMES:
+        yield TYPE_NAMES[kind]
     elif inspect.isabstract(kind):
         subclasses: list[type] = kind.__subclasses__()
         for one in subclasses:

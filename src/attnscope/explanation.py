@@ -1,4 +1,4 @@
-"""One prediction, token by token: attention beside measures of influence, and whether attention may be trusted."""
+"""Explaining one prediction: attention and other scores of each token, and the verdict of the model's audit."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,12 +44,12 @@ class Explanation(Displayed):
         source_tokens: The tokens of the text.
         target_tokens: The tokens of the target; of a classifier one, the class.
         prediction: The predicted class or translation.
-        target: What the scores are about: the prediction, or the class or translation that was given.
+        target: The class or translation that the scores are about; by default the prediction.
         probability: The probability of the target's tokens, multiplied.
         scores: By name, one number per output token and source token.
         missing: By name of a score, why this model has none.
         verdict: The answer of the model's audit, if it has been audited.
-        truncated: Whether the text has more tokens than the model can read, so that a part of it is left out.
+        truncated: Whether the text has more tokens than the model can read, and was truncated.
     """
 
     model: str
@@ -91,7 +91,12 @@ class Explanation(Displayed):
         return plots.heatmap(rows, self.scores, self.source_tokens, ax, title=self.title, diverging=True)
 
     def plot_score(self, name: str, ax: Axes | None = None) -> Axes:
-        """Draw one score, output tokens by source tokens."""
+        """Draw one score, output tokens by source tokens.
+
+        Args:
+            name: A key of `scores`.
+            ax: Axes to draw on; new ones by default.
+        """
         values = self.scores[name]
         return plots.heatmap(
             values.tolist(), self.target_tokens, self.source_tokens, ax, title=name, diverging=bool((values < 0).any())
@@ -129,31 +134,31 @@ def explain(
         audit: The folder of an audit; its verdict is shown if it is about this model.
     """
     loaded = load(model)
-    predicted = loaded.predict([text])[0]
-    read = loaded.read([text], None if target is None else [target])
-    batch = read.batch.to(device_of(loaded))
+    prediction = loaded.predict([text])[0]
+    inputs = loaded.read([text], None if target is None else [target])
+    batch = inputs.batch.to(device_of(loaded))
     with evaluating(loaded):
-        trace = read.label(loaded(batch, teacher_forcing=1.0))
+        trace = inputs.label(loaded(batch, teacher_forcing=1.0))
     scores, missing = compute_scores(loaded, batch, trace)
-    chosen = trace.logits.log_softmax(-1).gather(-1, trace.target[..., None])[0].sum().exp().item()
+    log_probabilities = trace.logits.log_softmax(-1).gather(-1, trace.target[..., None])[0]
     return Explanation(
         model=loaded.name,
-        prediction=predicted,
+        prediction=prediction,
         target=loaded.reader.text(trace.target[0]),
-        probability=chosen,
-        source_tokens=read.source.tokens[0],
-        target_tokens=read.target.tokens[0],
+        probability=log_probabilities.sum().exp().item(),
+        source_tokens=inputs.source.tokens[0],
+        target_tokens=inputs.target.tokens[0],
         scores=scores,
         missing=missing,
         verdict=verdict_of(loaded.name, Path(audit)),
-        truncated=read.cut > 0,
+        truncated=inputs.cut > 0,
     )
 
 
 def compute_scores(
     model: LoadedModel, batch: Batch, trace: Trace, names: Sequence[str] = SCORES
 ) -> tuple[dict[str, Float[Tensor, "target source"]], dict[str, str]]:
-    """Return those of these scores that this model can give, and why it cannot give the others."""
+    """Return the scores that this model supports, and the reasons why it does not support the others."""
     module = module_of(model)
     functions: dict[str, tuple[Callable[[], Tensor], tuple[type, ...]]] = {
         ATTENTION: (lambda: attention_scores(trace).values, ()),
@@ -180,5 +185,5 @@ def verdict_of(model: str, folder: Path) -> str | None:
     audit = read_audit(path)
     name, verdict = mapping(audit.get("model")).get("name"), mapping(audit.get("verdict"))
     if name is None or not {"answer", "headline"} <= verdict.keys():
-        raise Malformed(f"{path} is no audit: it names no model or no verdict")
+        raise Malformed(f"{path} is not an audit: it names no model or no verdict")
     return f"audited ({path}): {answer_of(verdict['answer'])}. {verdict['headline']}" if name == model else None

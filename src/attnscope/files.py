@@ -1,4 +1,4 @@
-"""Files that a kill or a full disk never leaves half written, and checksums that reveal every later change; JSON."""
+"""Atomic writes, checksums of files, and JSON."""
 
 import hashlib
 import json
@@ -13,29 +13,29 @@ from typing import Any, NoReturn
 
 from attnscope.errors import AttnscopeError
 
-PART = ".part"  # ends the name of a file that is not whole yet
+PART = ".part"  # suffix of an incomplete file
 
 
 class Malformed(AttnscopeError):
-    """A file that can be read but does not hold what it should."""
+    """A file that can be read but has the wrong content."""
 
 
 class Damaged(UserWarning):
-    """A stored file is not what was written: it is set aside, and its content is computed again."""
+    """A stored file has changed: it is set aside, and its content is computed again."""
 
 
 @contextmanager
-def explained(action: str, path: Path) -> Iterator[None]:
-    """Turn an OSError, such as a full disk, into a sentence that names the file or folder it struck."""
+def translate_os_error(action: str, path: Path) -> Iterator[None]:
+    """Raise an OSError, such as of a full disk, as an AttnscopeError that names the file or folder."""
     try:
         yield
     except OSError as error:
-        place, reason = error.filename or path, error.strerror or error
-        raise AttnscopeError(f"cannot {action} {place}: {reason}; finished runs are untouched") from error
+        target, reason = error.filename or path, error.strerror or error
+        raise AttnscopeError(f"cannot {action} {target}: {reason}; finished runs are untouched") from error
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` as a whole or not at all; what was there before stays until the new content is on the disk."""
+    """Write a file completely or not at all; the former content stays until the new one is on the disk."""
     if path.is_dir():
         raise AttnscopeError(f"cannot write {path}: it is a folder")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
@@ -83,11 +83,11 @@ def write_checked(path: Path, data: bytes) -> None:
 
 
 def read_checked(path: Path) -> bytes | None:
-    """Return what `write_checked` wrote; None if there is no such file, or a damaged one.
+    """Return the data that `write_checked` wrote; None if there is no such file, or a damaged one.
 
     A file whose checksum is wrong or missing (earlier versions wrote none) is set aside, with a warning.
     """
-    with explained("read", path):
+    with translate_os_error("read", path):
         if not path.exists():
             return None
         checksum, _, data = path.read_bytes().partition(b"\n")
@@ -99,19 +99,19 @@ def read_checked(path: Path) -> bytes | None:
 
 def discard(path: Path, flaw: str) -> None:
     """Set a damaged file aside, with a warning."""
-    with explained("set aside", path):
+    with translate_os_error("set aside", path):
         aside = set_aside(path, path.with_name(f"{path.name}.damaged"))
     warnings.warn(Damaged(f"{path}: {flaw}; moved to {aside.name}, to be computed again"), stacklevel=3)
 
 
 def set_aside(path: Path, place: Path) -> Path:
-    """Move a damaged file or folder to the first free name of <place>-1, <place>-2, … and return that."""
+    """Move a damaged file or folder to the first free name of <place>-1, <place>-2, … and return its new path."""
     places = (place.with_name(f"{place.name}-{n}") for n in count(1))
     return move(path, next(place for place in places if not os.path.lexists(place)))
 
 
 def move(path: Path, place: Path) -> Path:
-    """Rename a file or folder in one step, such that the new name outlasts a power cut."""
+    """Rename a file or folder atomically, and sync the folders to the disk."""
     place.parent.mkdir(parents=True, exist_ok=True)
     path.rename(place)
     sync(place.parent)
@@ -120,7 +120,7 @@ def move(path: Path, place: Path) -> Path:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write JSON that every reader understands; NaN and infinity, which JSON has no words for, are refused."""
+    """Write standard JSON, which has no NaN and no infinity: these raise an error."""
     try:
         data = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""One call from whatever holds a model to one that gives Traces: `attnscope.load`.
+"""Loading models of all kinds as models that give Traces: `attnscope.load`.
 
-    load("my-model")                     a folder that save_pretrained wrote, tokenizer included
+    load("my-model")                     a folder that save_pretrained wrote, with its tokenizer
     load("hf:owner/name")                a model on the Hugging Face hub, where there is a network
     load("3f2a"), load("runs/runs/3f2a…")  a run of the store, by (the beginning of) its key or by its folder
     load("mine.py:model")                a function of a file, or package.module:function, that returns an adapter
@@ -21,17 +21,19 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from attnscope.errors import BadSetting, described, first_line, require
+from attnscope.errors import BadSetting, describe_error, first_line, require
 from attnscope.lab.experiment import Run, find_run
 from attnscope.lab.store import Store, in_store
-from attnscope.models.adapters.folder import HUB, adapted
+from attnscope.models.adapters.folder import HUB, adapt
 from attnscope.models.adapters.folder import load as load_folder
 from attnscope.models.adapters.readers import Reader
 from attnscope.models.capabilities import GivesTrace, ReadsTexts
 from attnscope.models.inference import check_device
 from attnscope.models.loaded import LoadedModel, TaskReader
 
-TAKEN = f"a folder of save_pretrained, {HUB}owner/name, the key or folder of a run, module:function or file.py:function"
+ACCEPTED_MODELS = (
+    f"a folder of save_pretrained, {HUB}owner/name, the key or folder of a run, module:function or file.py:function"
+)
 
 
 def load(
@@ -71,7 +73,7 @@ def load(
     elif isinstance(model, Run):
         loaded = from_run(model, checkpoint)
     else:
-        require(isinstance(model, str | os.PathLike), f"there is no model {model!r:.60}: give {TAKEN}")
+        require(isinstance(model, str | os.PathLike), f"there is no model {model!r:.60}: give {ACCEPTED_MODELS}")
         loaded = from_name(os.fspath(model), str(store), checkpoint, (source_language, target_language, label))
     require(checkpoint is None or loaded.task is not None, f"checkpoint= is for runs of a store; {loaded.name} is none")
     if device is not None or dtype is not None:
@@ -80,28 +82,28 @@ def load(
 
 
 def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+    result = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(result, torch.dtype) and result.is_floating_point):
         raise BadSetting(f"there is no dtype {dtype!r}; choose one such as float32, float64, bfloat16")
-    return found
+    return result
 
 
 def from_name(
     model: str, store: str, checkpoint: int | None, options: tuple[str | None, str | None, str | None]
 ) -> LoadedModel:
-    """Return the model that a name stands for; options are those of `load_folder`."""
+    """Return the model of this name; options are those of `load_folder`."""
     path = Path(model)
     place, colon, function = model.rpartition(":")
     if is_run(path):
         return from_run(Run.at(path), checkpoint)
-    if model.startswith(HUB) or os.path.isdir(model):  # unlike Path.is_dir, false for names that cannot be
+    if model.startswith(HUB) or os.path.isdir(model):  # unlike Path.is_dir, false for invalid names
         adapter = load_folder(model, *options)
         return LoadedModel(adapter, adapter.reader, model.removeprefix(HUB) if model.startswith(HUB) else path.name)
     if colon and place and function.isidentifier():
         return from_function(place, function)
     if path.name == model and set(model) <= set("0123456789abcdef") and model:
         return from_run(find_run(model, Store(store)), checkpoint)
-    raise BadSetting(f"there is no model {model!r:.100}: give {TAKEN}")
+    raise BadSetting(f"there is no model {model!r:.100}: give {ACCEPTED_MODELS}")
 
 
 def from_module(model: nn.Module, tokenizer: object | None, label: str | None = None) -> LoadedModel:
@@ -113,7 +115,7 @@ def from_module(model: nn.Module, tokenizer: object | None, label: str | None = 
             isinstance(tokenizer, library.PreTrainedTokenizerBase),
             f"a {name} needs its tokenizer: load(model, tokenizer=tokenizer), not {tokenizer!r:.60}",
         )
-        adapter = adapted(model, tokenizer, label)
+        adapter = adapt(model, tokenizer, label)
         return LoadedModel(adapter, adapter.reader, name)
     if not isinstance(model, GivesTrace):
         raise BadSetting(
@@ -146,22 +148,22 @@ def from_run(run: Run, checkpoint: int | None = None) -> LoadedModel:
 
 
 def from_function(place: str, function: str) -> LoadedModel:
-    """Return the adapter that a function of one's own returns."""
-    maker: Callable[[], object] | None = getattr(imported(place), function, None)
-    if not callable(maker):
+    """Return the adapter that a user's function returns."""
+    build: Callable[[], object] | None = getattr(import_place(place), function, None)
+    if not callable(build):
         raise BadSetting(f"there is no function {function} in {place}")
     with own_code(f"{place}:{function} returns no model"):
-        made = maker()
-    if isinstance(made, LoadedModel):
-        return made
-    model, tokenizer = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        result = build()
+    if isinstance(result, LoadedModel):
+        return result
+    model, tokenizer = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
         raise BadSetting(f"{place}:{function} returns a {type(model).__name__}; it should return an adapter")
     loaded = from_module(model, tokenizer)
     return LoadedModel(loaded.module, loaded.reader, f"{Path(place).name}:{function}")
 
 
-def imported(place: str) -> ModuleType:
+def import_place(place: str) -> ModuleType:
     """Return a module by its name, or from a file; the folder of the file and the current folder are importable."""
     path = Path(place)
     add_to_path(Path.cwd())
@@ -174,13 +176,13 @@ def imported(place: str) -> ModuleType:
 
 @contextmanager
 def own_code(failure: str) -> Iterator[None]:
-    """Turn whatever code of the user's own raises, also SystemExit, into a sentence."""
+    """Raise any exception of the user's code, also SystemExit, as BadSetting."""
     try:
         yield
     except ImportError as error:
         raise BadSetting(f"{failure}: {first_line(error)}") from error
     except (Exception, SystemExit) as error:
-        raise BadSetting(f"{failure}: {described(error)}") from error
+        raise BadSetting(f"{failure}: {describe_error(error)}") from error
 
 
 def add_to_path(folder: Path) -> None:
@@ -190,9 +192,9 @@ def add_to_path(folder: Path) -> None:
 
 def import_file(path: Path) -> ModuleType:
     """Return the module of a file, under its own name unless another module has it."""
-    known = sys.modules.get(path.stem)
-    taken = known is not None and getattr(known, "__file__", None) != str(path.resolve())
-    name = f"{path.stem}_of_{path.resolve().parent.name}" if taken else path.stem
+    loaded = sys.modules.get(path.stem)
+    name_is_used = loaded is not None and getattr(loaded, "__file__", None) != str(path.resolve())
+    name = f"{path.stem}_of_{path.resolve().parent.name}" if name_is_used else path.stem
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise BadSetting(f"{path} cannot be imported")

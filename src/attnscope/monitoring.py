@@ -1,9 +1,9 @@
-"""Measuring attention while a model trains, with the transformers Trainer or in a loop of one's own.
+"""Measuring attention while a model trains, with the transformers Trainer or in your own loop.
 
     monitor = AttentionMonitor(model, texts, "attention.csv", every=200, tokenizer=tokenizer)
     monitor.attach(trainer)                    before trainer.train(); its log gets the numbers too
 
-    for step in range(1, steps + 1):           a loop of one's own
+    for step in range(1, steps + 1):           your own loop
         ...
         monitor.step(step)
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, float]
 CURVES = "curves.csv"
-VARIANTS = {" by chance": ":", WITHOUT_SINK: "--"}  # endings of names that are drawn beside the number, and their lines
+VARIANTS = {" by chance": ":", WITHOUT_SINK: "--"}  # suffixes of variants of a number, and their line styles
 
 
 def dependence(model: LoadedModel, data: Data) -> Numbers:
     """Return how far outputs move (TVD) and how many decisions change when attention is shuffled."""
-    permuted = fragility(model, data, draws=5).table().loc["permuted"].astype(float).to_dict()
-    return {"output change, shuffled": permuted["change"], "decisions changed, shuffled": permuted["changed"]}
+    statistics = fragility(model, data, draws=5).table().loc["permuted"].astype(float).to_dict()
+    return {"output change, shuffled": statistics["change"], "decisions changed, shuffled": statistics["changed"]}
 
 
 def rank_correlation(model: LoadedModel, data: Data) -> Numbers:
@@ -60,8 +60,8 @@ def relative_entropy(model: LoadedModel, data: Data) -> Numbers:
 
 def lexical_agreement(model: LoadedModel, data: Data) -> Numbers:
     """Return A(α, β): how often the lexical probe ranks the most attended token at the top (snell2021)."""
-    found = agreement(model, data, "attention", "lexical")
-    numbers = {"A(α, β)": found.top, "A(α, β) by chance": found.chance}
+    result = agreement(model, data, "attention", "lexical")
+    numbers = {"A(α, β)": result.top, "A(α, β) by chance": result.chance}
     if model.kind == LANGUAGE_MODEL:
         numbers["A(α, β) without sink"] = agreement(model, data, "attention", "lexical", sink=False).top
     return numbers
@@ -100,14 +100,14 @@ MEASURES: dict[str, Callable[[LoadedModel, Data], Numbers]] = {
 
 
 class AttentionMonitor:
-    """Measures attention on a fixed sample at chosen steps of training, and keeps the numbers in a CSV file.
+    """Measures attention on a fixed sample during training, and writes the numbers to a CSV file.
 
     Args:
         model: A Hugging Face model in memory, an adapter, or a LoadedModel: what `attnscope.load` takes.
         data: The sample: texts, a path, a table or Batches. It is measured as a whole each time, so keep it small.
         path: The CSV file, one row per measured step. An existing file of earlier steps is continued.
         every: Measure at multiples of this step, and at step 0.
-        measures: Names in MEASURES; None: all that the model can answer.
+        measures: Names in MEASURES; None: all that the model supports.
         tokenizer: The tokenizer of a Hugging Face model.
     """
 
@@ -125,12 +125,16 @@ class AttentionMonitor:
         require(names != [] and not isinstance(measures, str), f"measures are a list of names, not {measures!r}")
         require(isinstance(path, str | Path), f"path is a file of numbers, such as 'attention.csv', not {path!r}")
         self.model, self.data, self.path, self.every = load(model, tokenizer=tokenizer), data, Path(path), every
-        self.asked = None if names is None else [choose("measure", name, MEASURES) for name in names]
-        self.measures = list(MEASURES) if self.asked is None else self.asked
+        self.requested = None if names is None else [choose("measure", name, MEASURES) for name in names]
+        self.measures = list(MEASURES) if self.requested is None else self.requested
         self.rows: list[dict[Any, Any]] = read_curves(self.path).to_dict("records") if self.path.exists() else []
 
     def step(self, step: int) -> Numbers | None:
-        """Measure if this step is due, and return the numbers; None otherwise."""
+        """Measure at multiples of `every`, and return the numbers; None at other steps.
+
+        Args:
+            step: The number of training steps so far.
+        """
         check_step(step)
         return self.measure(step) if step % self.every == 0 else None
 
@@ -139,7 +143,7 @@ class AttentionMonitor:
 
         Args:
             step: The number of training steps so far.
-            others: Numbers of one's own that are written beside, such as a loss.
+            others: Further numbers to write beside, such as a loss.
         """
         check_step(step)
         for name, value in others.items():
@@ -153,18 +157,22 @@ class AttentionMonitor:
         return numbers
 
     def numbers_of(self, name: str) -> Numbers:
-        """Return one measure. One that the model cannot answer is left out from then on, unless it was asked for."""
+        """Return one measure. One that the model does not support is dropped, unless it was requested by name."""
         try:
             return MEASURES[name](self.model, self.data)
         except AttnscopeError as error:
-            if self.asked is not None:
+            if self.requested is not None:
                 raise
             self.measures.remove(name)
             warnings.warn(f"{name} is not measured: {error}", stacklevel=4)
             return {}
 
     def attach(self, trainer: "transformers.Trainer") -> None:
-        """Measure during `trainer.train()`, and put the numbers into the Trainer's log, prefixed with attention/."""
+        """Measure during `trainer.train()`, and log the numbers with the prefix attention/.
+
+        Args:
+            trainer: A transformers Trainer, before training.
+        """
         from transformers import TrainerCallback
 
         monitor = self
@@ -208,7 +216,7 @@ def read_all_curves(path: Path) -> dict[str, pd.DataFrame]:
 
 
 def draw_curves(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Return one panel per number, over training steps, with one line per model; variants of a number lie beside it.
+    """Return one panel per number, over training steps, with one line per model; variants of a number share its panel.
 
     Args:
         tables: The curves of each model, by its name.
@@ -236,7 +244,7 @@ def draw_curves(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def scale_axes(ax: Axes, name: str, steps: pd.Series) -> None:
-    """Name a panel, and draw steps that grow by a factor on a logarithmic axis."""
+    """Set the title of a panel, and a logarithmic axis for steps that grow geometrically."""
     ax.set_title(name)
     later = np.unique(steps[steps > 0])
     if len(later) > 4 and later[-1] > 3 * np.median(later):
@@ -251,14 +259,16 @@ def base_of(name: str) -> str:
 
 
 def halfway_steps(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return when each number has made half of its way: one row per number, one column per model.
+    """Return the step at which each number had half of its largest change; one row per number, one column per model.
 
-    The way is that from the first value to the value farthest from it; the step is the first one measured beyond its
-    half.
+    The change is the absolute difference from the first value.
+
+    Args:
+        tables: The curves of each model, by its name.
     """
-    found = {}
+    steps = {}
     for model, table in tables.items():
         numbers = table.set_index("step")
-        way = (numbers - numbers.iloc[0]).abs()
-        found[model] = (way >= way.max() / 2).idxmax().where(way.max() > 0)
-    return pd.DataFrame(found).rename_axis("half of its way at step")
+        change = (numbers - numbers.iloc[0]).abs()
+        steps[model] = (change >= change.max() / 2).idxmax().where(change.max() > 0)
+    return pd.DataFrame(steps).rename_axis("half of its way at step")

@@ -1,4 +1,4 @@
-"""How far is long work? Shown on a terminal; silent elsewhere."""
+"""Progress bars for the terminal; silent elsewhere."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,25 +26,21 @@ def bar(title: str) -> Iterator[tuple[Progress, TaskID]]:
 
 
 @contextmanager
-def counting(title: str) -> Iterator["Count"]:
-    """Runs done of runs in all; a failure is told at once."""
+def run_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show how many runs are finished, and print failures at once."""
     with bar(title) as (progress, task):
-        yield Count(progress, task)
 
+        def report(done: int, total: int, failure: str) -> None:
+            progress.update(task, completed=done, total=total)
+            if failure:
+                progress.console.print(f"a run failed: {failure}", markup=False)
 
-class Count:
-    def __init__(self, progress: Progress, task: TaskID):
-        self.progress, self.task = progress, task
-
-    def __call__(self, done: int, total: int, failure: str) -> None:
-        self.progress.update(self.task, completed=done, total=total)
-        if failure:
-            self.progress.console.print(f"a run failed: {failure}", markup=False)
+        yield report
 
 
 @contextmanager
-def training(title: str) -> Iterator[ReportProgress]:
-    """Steps done, with the last word accuracy."""
+def training_progress(title: str) -> Iterator[ReportProgress]:
+    """Show how many steps are done, and the last word accuracy."""
     with bar(title) as (progress, task):
 
         def report(step: int, steps: int, row: Mapping[str, float]) -> None:
@@ -55,11 +51,11 @@ def training(title: str) -> Iterator[ReportProgress]:
 
 
 @contextmanager
-def asking(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Texts done of texts in all, and what they are being asked."""
+def text_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show how many texts are done, and the current measurement."""
     with bar(title) as (progress, task):
 
-        def seen(done: int, of: int, asks: str) -> None:
-            progress.update(task, completed=done, total=of, description=f"{title}: {asks}")
+        def report(done: int, total: int, measurement: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{title}: {measurement}")
 
-        yield seen
+        yield report

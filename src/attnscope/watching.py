@@ -1,12 +1,13 @@
 """Recording and changing the attention of any PyTorch module, without an adapter.
 
-    with attnscope.watch(module) as seen:
+    with attnscope.watch(module) as recording:
         module(x)
-    seen["encoder.layers.0.self_attn"]      the weights: batch x heads x queries x keys
+    recording["encoder.layers.0.self_attn"]      the weights: batch x heads x queries x keys
 
-Every call of `scaled_dot_product_attention` inside the module is seen, and every `nn.MultiheadAttention`, whose fused
-fast path is off meanwhile. What computes attention in another way cannot be seen: matrix products and a softmax of the
-module's own, FlexAttention, custom kernels, compiled modules. `Seen.unseen` names modules that look like it.
+Every call of `scaled_dot_product_attention` inside the module is recorded, and every `nn.MultiheadAttention`, whose
+fused fast path is switched off meanwhile. Attention that is computed in another way cannot be recorded: matrix products
+and a softmax in the module's own code, FlexAttention, custom kernels, compiled modules.
+`AttentionRecording.unrecorded` names modules that seem to compute such attention.
 """
 
 import math
@@ -41,16 +42,16 @@ class WatchedCall:
 
 
 @dataclass
-class Seen(Displayed):
+class AttentionRecording(Displayed):
     """The attention of all calls, in their order.
 
     Attributes:
         calls: Every computation of attention.
-        unseen: Names of modules that are called attention and ran, but computed none that can be seen.
+        unrecorded: Names of modules that are named attention and ran, but computed none that can be recorded.
     """
 
     calls: list[WatchedCall] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -71,7 +72,7 @@ class Seen(Displayed):
         """Return the weights of a module's last call, or the call with this number."""
         if isinstance(which, int):
             count = len(self.calls)
-            require(-count <= which < count, f"there is no call {which}; {count} were seen")
+            require(-count <= which < count, f"there is no call {which}; {count} were recorded")
             return self.calls[which]
         choose("module with attention", which, self.names)
         return [call for call in self.calls if call.name == which][-1].weights
@@ -85,8 +86,15 @@ class Seen(Displayed):
         )
 
     def plot(self, ax: Axes | None = None, module: str | None = None, head: int = 0, example: int = 0) -> Axes:
-        """Draw the weights of one head, by default of the last call's first."""
-        require(bool(self.calls), self.nothing_seen())
+        """Draw the weights of one head.
+
+        Args:
+            ax: Axes to draw on; new ones by default.
+            module: The name of a module; None: that of the last call.
+            head: Which head, from 0.
+            example: Which example of the batch, from 0.
+        """
+        require(bool(self.calls), self.empty_message())
         name = self.calls[-1].name if module is None else module
         weights = self[name]
         for what, number, count in (("example", example, weights.shape[0]), ("head", head, weights.shape[1])):
@@ -99,11 +107,11 @@ class Seen(Displayed):
             ylabel="query",
         )
 
-    def nothing_seen(self) -> str:
-        """Return the sentence that says why there is nothing to show."""
-        suspects = f"; {', '.join(self.unseen[:5])} ran without it" if self.unseen else ""
+    def empty_message(self) -> str:
+        """Return the error message of an empty recording."""
+        suspects = f"; {', '.join(self.unrecorded[:5])} ran without it" if self.unrecorded else ""
         return (
-            "no attention was seen: neither scaled_dot_product_attention nor nn.MultiheadAttention was called"
+            "no attention was recorded: neither scaled_dot_product_attention nor nn.MultiheadAttention was called"
             f"{suspects}. A module that computes attention itself needs an adapter (docs/own-model.md)"
         )
 
@@ -119,7 +127,7 @@ def head_statistics(weights: Weights) -> list[dict[Hashable, float]]:
 @contextmanager
 def watch(
     module: nn.Module, attention: Changes | None = None, *, rows: slice | None = None, gradients: bool = False
-) -> Iterator[Seen]:
+) -> Iterator[AttentionRecording]:
     """Record every computation of attention inside a module, and optionally change it.
 
     Args:
@@ -127,20 +135,20 @@ def watch(
         attention: Weights to use in place of the module's own: a tensor of their shape, or a function of (weights,
             allowed), where `allowed` is false at masked keys, that returns them. A dictionary changes single modules or
             heads: {"encoder.layers.0.self_attn": ...}, {("encoder.layers.0.self_attn", 3): ...}.
-        rows: The queries whose weights are kept, such as slice(0, 1); all by default.
+        rows: The queries whose weights are recorded, such as slice(0, 1); all by default.
         gradients: Whether recorded weights keep their graph.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=8, batch_first=True).eval()
-    >>> with watch(layer) as seen:
+    >>> with watch(layer) as recording:
     ...     _ = layer(torch.zeros(1, 3, 8))
-    >>> seen.names, seen["self_attn"].shape
+    >>> recording.names, recording["self_attn"].shape
     (['self_attn'], torch.Size([1, 2, 3, 3]))
     """
     require(isinstance(module, nn.Module), f"watch takes a module of PyTorch, not {module!r:.60}")
     require(rows is None or isinstance(rows, slice), f"rows are a slice, such as slice(0, 1), not {rows!r:.60}")
     check_changes(attention)
-    seen = Seen()
-    watcher = Watcher(module, seen, attention, rows, gradients)
+    recording = AttentionRecording()
+    watcher = Watcher(module, recording, attention, rows, gradients)
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as restore:
         restore.callback(torch.backends.mha.set_fastpath_enabled, fast)
@@ -149,27 +157,32 @@ def watch(
             restore.callback(part.register_forward_pre_hook(watcher.entering(name)).remove)
             restore.callback(part.register_forward_hook(watcher.leaving, always_call=True).remove)
         restore.enter_context(watcher)
-        yield seen
-    attending = {call.name for call in seen.calls}
-    seen.unseen = [
+        yield recording
+    attending = {call.name for call in recording.calls}
+    recording.unrecorded = [
         name for name in dict.fromkeys(watcher.visited)
         if not any(other == name or other.startswith(f"{name}.") for other in attending)
     ]  # fmt: skip
     for key in attention if isinstance(attention, Mapping) else ():
-        choose("module with attention", key if isinstance(key, str) else key[0], seen.names)
+        choose("module with attention", key if isinstance(key, str) else key[0], recording.names)
 
 
 class Watcher(TorchFunctionMode):
-    """Computes attention in the place of torch's functions, and knows in which module it happens."""
+    """Computes attention in place of torch's functions, and tracks the module in which they are called."""
 
     def __init__(
-        self, module: nn.Module, seen: Seen, attention: Changes | None, rows: slice | None, gradients: bool
+        self,
+        module: nn.Module,
+        recording: AttentionRecording,
+        attention: Changes | None,
+        rows: slice | None,
+        gradients: bool,
     ) -> None:
         super().__init__()
-        self.seen, self.attention, self.rows, self.gradients = seen, attention, rows, gradients
+        self.recording, self.attention, self.rows, self.gradients = recording, attention, rows, gradients
         self.kinds = {name: type(part).__name__.lower() for name, part in module.named_modules()}
         self.inside: list[str] = []
-        self.visited: list[str] = []  # modules that are called attention
+        self.visited: list[str] = []  # modules that are named attention
 
     def entering(self, name: str) -> Callable[[nn.Module, Any], None]:
         def enter(_: nn.Module, inputs: Any) -> None:
@@ -185,12 +198,12 @@ class Watcher(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
+        options = kwargs or {}
         if func is functional.scaled_dot_product_attention:
-            return self.scaled_dot_product(*args, **given)
+            return self.scaled_dot_product(*args, **options)
         if func is functional.multi_head_attention_forward:
-            return self.multi_head(func, args, given)
-        return func(*args, **given)
+            return self.multi_head(func, args, options)
+        return func(*args, **options)
 
     # The two functions
 
@@ -220,28 +233,30 @@ class Watcher(TorchFunctionMode):
         weights = self.change(own, allowed)
         return functional.dropout(weights, dropout_p, training=dropout_p > 0) @ value
 
-    def multi_head(self, func: Function, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def multi_head(
+        self, func: Function, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
         """Return what nn.MultiheadAttention does. In training, its weights are those after dropout."""
-        wanted, averaged = given.get("need_weights", True), given.get("average_attn_weights", True)
-        output, own = func(*args, **given | {"need_weights": True, "average_attn_weights": False})
+        need_weights, averaged = options.get("need_weights", True), options.get("average_attn_weights", True)
+        output, own = func(*args, **options | {"need_weights": True, "average_attn_weights": False})
         weights = self.change(own, own > 0)
         if weights is not own:
-            output = mix_values(args, given, weights).reshape_as(output)
-        shown = weights.mean(1) if averaged else weights
-        return output, shown if wanted else None
+            output = mix_values(args, options, weights).reshape_as(output)
+        result = weights.mean(1) if averaged else weights
+        return output, result if need_weights else None
 
     # Recording and changing
 
     def change(self, own: Tensor, allowed: Tensor) -> Tensor:
-        """Return the weights to use, and keep them. Weights without a batch or heads are shown with one of each."""
+        """Record and return the weights to use. Weights without a batch or heads are recorded with one of each."""
         name = self.inside[-1] if self.inside else ""
         weights = own.reshape(-1, *own.shape[-3:]) if own.dim() > 3 else own[(None,) * (4 - own.dim())]
-        changed = self.changed(name, weights, allowed.expand_as(own).reshape_as(weights))
-        kept = changed if self.rows is None else changed[:, :, self.rows].clone()  # so that the others can be freed
-        self.seen.calls.append(WatchedCall(name, kept if self.gradients else kept.detach()))
+        changed = self.apply_changes(name, weights, allowed.expand_as(own).reshape_as(weights))
+        rows = changed if self.rows is None else changed[:, :, self.rows].clone()  # so that the others can be freed
+        self.recording.calls.append(WatchedCall(name, rows if self.gradients else rows.detach()))
         return own if changed is weights and not self.gradients else changed.reshape_as(own)
 
-    def changed(self, name: str, weights: Tensor, allowed: Tensor) -> Tensor:
+    def apply_changes(self, name: str, weights: Tensor, allowed: Tensor) -> Tensor:
         if self.attention is None:
             return weights
         if not isinstance(self.attention, Mapping):
@@ -256,11 +271,11 @@ class Watcher(TorchFunctionMode):
 
 
 def check_changes(attention: Changes | None) -> None:
-    """Refuse what is neither weights nor a function of them, by themselves or by module and head."""
+    """Raise BadSetting unless changes are weights or functions of them, alone or by module and head."""
     changes = attention if isinstance(attention, Mapping) else {} if attention is None else {"": attention}
     for where, change in changes.items():
-        named = isinstance(where, str) or (isinstance(where, tuple) and list(map(type, where)) == [str, int])
-        require(named, f"attention= is by module, or by (module, head), not by {where!r:.60}")
+        is_valid = isinstance(where, str) or (isinstance(where, tuple) and list(map(type, where)) == [str, int])
+        require(is_valid, f"attention= is by module, or by (module, head), not by {where!r:.60}")
         require(
             isinstance(change, Tensor) or callable(change),
             f"attention= is weights, or a function of (weights, allowed), not {change!r:.60}",
@@ -268,21 +283,21 @@ def check_changes(attention: Changes | None) -> None:
 
 
 def apply(change: Change, weights: Tensor, allowed: Tensor) -> Tensor:
-    given = change if isinstance(change, Tensor) else change(weights, allowed)
-    require(isinstance(given, Tensor), f"attention= is a function that returns weights, not {given!r:.60}")
-    require(bool(given.isfinite().all()), "attention= has weights that are NaN or infinite")
+    result = change if isinstance(change, Tensor) else change(weights, allowed)
+    require(isinstance(result, Tensor), f"attention= is a function that returns weights, not {result!r:.60}")
+    require(bool(result.isfinite().all()), "attention= has weights that are NaN or infinite")
     try:
-        return given.to(weights).expand_as(weights)
+        return result.to(weights).expand_as(weights)
     except RuntimeError:
-        shapes = f"{tuple(given.shape)}; here it is batch x heads x queries x keys = {tuple(weights.shape)}"
+        shapes = f"{tuple(result.shape)}; here it is batch x heads x queries x keys = {tuple(weights.shape)}"
         raise BadSetting(f"attention= has shape {shapes}") from None
 
 
-def mix_values(args: tuple[Any, ...], given: dict[str, Any], weights: Weights) -> Tensor:
+def mix_values(args: tuple[Any, ...], kwargs: dict[str, Any], weights: Weights) -> Tensor:
     """Return the output of nn.MultiheadAttention for these weights: queries x batch x units."""
     names = ("query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight", "in_proj_bias", "bias_k",
              "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight", "out_proj_bias")  # fmt: skip
-    call = dict(zip(names, args, strict=False)) | given
+    call = dict(zip(names, args, strict=False)) | kwargs
     separate = call.get("use_separate_proj_weight", False)
     projection = call["v_proj_weight"] if separate else call["in_proj_weight"].chunk(3)[2]
     bias = None if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)[2]

@@ -163,10 +163,10 @@ def test_another_seed_is_compared_with(tmp_path):
 def test_a_model_is_left_as_it_was(tmp_path):
     model = foreign("distilbert").train()
     before = model.config.to_dict(), {name: value.clone() for name, value in model.state_dict().items()}
-    from attnscope.models.adapters import adapted
+    from attnscope.models.adapters import adapt
 
     examples = [Example(text, str(label)) for text, label in zip(SOURCES, LABELS, strict=True)]
-    audit(adapted(model, tokenizer_for("distilbert")), examples, tmp_path, QUICK)
+    audit(adapt(model, tokenizer_for("distilbert")), examples, tmp_path, QUICK)
     assert model.config.to_dict() == before[0]
     assert model.training
     assert all(torch.equal(value, before[1][name]) for name, value in model.state_dict().items())

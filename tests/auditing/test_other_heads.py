@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 import attnscope
 from attnscope.auditing import Settings, audit
-from attnscope.models.adapters import NoModel, adapted
+from attnscope.models.adapters import NoModel, adapt
 from attnscope.models.adapters.readers import ClassOutputs
 from attnscope.probes.divergences import tvd
 from attnscope.tasks import SPECIALS
@@ -117,7 +117,7 @@ def test_every_label_of_a_multi_label_model_is_audited_by_itself(tmp_path):
 @torch.no_grad()
 def test_the_probability_of_a_label_is_the_library_s():
     model = multi_label()
-    adapter = adapted(model, wordpiece(), "rude")
+    adapter = adapt(model, wordpiece(), "rude")
     batch = adapter.reader.read(texts()[:4]).batch
     ours = adapter(batch).logits[:, 0, len(SPECIALS) :].softmax(-1)[:, 1]
     logits = model(input_ids=batch.source, attention_mask=batch.source_mask.long()).logits
@@ -127,4 +127,4 @@ def test_the_probability_of_a_label_is_the_library_s():
 def test_token_classification_is_refused_with_a_sentence():
     config = transformers.BertConfig(vocab_size=len(wordpiece()), **FLAT)
     with pytest.raises(NoModel, match="which classifies every token"):
-        adapted(transformers.BertForTokenClassification(config), wordpiece())
+        adapt(transformers.BertForTokenClassification(config), wordpiece())

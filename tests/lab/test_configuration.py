@@ -27,13 +27,13 @@ class Doubt(CrossEntropy):
 def test_what_is_registered_later_is_known_at_once_and_only_while_it_is(monkeypatch, registry, settings):
     with monkeypatch.context() as patch:
         patch.setitem(registry, "mine", type(settings))
-        told = describe(settings)
-        assert told["kind"] == "mine"
-        assert rebuild(told) == settings
+        description = describe(settings)
+        assert description["kind"] == "mine"
+        assert rebuild(description) == settings
     with pytest.raises(
         BadSetting, match=r"there is no kind of settings 'mine'; choose one of one_to_one, .*, training"
     ):
-        rebuild(told)
+        rebuild(description)
 
 
 def test_an_unknown_kind_lists_what_is_known_and_how_one_becomes_so():
@@ -56,8 +56,8 @@ def test_settings_come_back_from_json(settings):
 def test_settings_with_a_kind_of_their_own_are_known_by_it():
     """Keys of stored translations are made of this."""
     assert describe(Subwords(kind="bpe")) == {"kind": "bpe", "size": 8000, "shared": True}
-    kept = {name: known for name, known in kinds().items() if "kind" in {field.name for field in fields(known)}}
-    assert kept == {"unigram": Subwords, "bpe": Subwords}
+    with_kind = {name: kind for name, kind in kinds().items() if "kind" in {field.name for field in fields(kind)}}
+    assert with_kind == {"unigram": Subwords, "bpe": Subwords}
 
 
 def test_settings_that_nobody_registered_are_described_by_the_name_of_their_class():

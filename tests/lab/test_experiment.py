@@ -166,7 +166,7 @@ def test_positions_can_be_taken_away():
         ("training.checkpoints=many", r"training.checkpoints is a list, such as \[2\]; many is not"),
         ("model.bidirectional=True", "model.bidirectional is true or false, such as false; True is not"),
         ("model=3", "name one of them"),
-        ("model.units.more=3", "has no settings of its own"),
+        ("model.units.more=3", "has no settings below it"),
         ("task.max_length=1", "must not be more than max_length"),
         ("training.steps=-5", "steps must be positive"),
         ("threads=100000", "threads must be 1 to 512, not 100000"),
@@ -202,11 +202,13 @@ for wrong in ({"task": "turned"}, {"task": TASKS["one_to_one"]}, {"model": "aed"
 
 def test_a_name_in_place_of_a_task_model_or_settings_is_refused():
     """In a process of its own, where no types are checked."""
-    said = subprocess.run([sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True).stdout.splitlines()
-    assert said[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
-    assert said[1].endswith("not <class 'attnscope.tasks.synthetic.OneToOne'>")
-    assert said[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
-    assert said[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
+    messages = subprocess.run(
+        [sys.executable, "-c", NAMES_FOR_THINGS], capture_output=True, text=True
+    ).stdout.splitlines()
+    assert messages[0] == "the task of an experiment is one such as TASKS['one_to_one'](), not 'turned'"
+    assert messages[1].endswith("not <class 'attnscope.tasks.synthetic.OneToOne'>")
+    assert messages[2] == "the model of an experiment is one such as MODELS['aed'], not 'aed'"
+    assert messages[3] == "the training of an experiment is one such as TrainingSettings(steps=100), not 100"
 
 
 @pytest.mark.parametrize(
@@ -321,5 +323,5 @@ def test_attention_frozen_to_be_uniform_is_never_trained(tmp_path):
 def test_what_cannot_be_trained_so_is_refused(tmp_path):
     with pytest.raises(BadSetting, match="leaves nothing"):
         TrainingSettings(attention="uniform", trained="attention")
-    with pytest.raises(BadSetting, match="weights of its own"):  # dot attention has none
+    with pytest.raises(BadSetting, match="needs a model whose part `attend` has weights"):  # dot attention has none
         train(replace(SMALL, training=replace(SMALL.training, trained="attention")), Store(tmp_path))

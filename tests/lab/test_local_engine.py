@@ -28,9 +28,9 @@ def test_no_items_give_no_outcomes() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_outcome_is_told_here_as_it_comes(workers: int) -> None:
-    told: dict[int, Any] = {}
-    LocalEngine(workers).map(jobs.square, [3, 4, 5], done=lambda place, outcome: told.update({place: outcome.value}))
-    assert told == {0: 9, 1: 16, 2: 25}
+    values: dict[int, Any] = {}
+    LocalEngine(workers).map(jobs.square, [3, 4, 5], done=lambda place, outcome: values.update({place: outcome.value}))
+    assert values == {0: 9, 1: 16, 2: 25}
 
 
 @pytest.mark.parametrize("workers", [0, 2])

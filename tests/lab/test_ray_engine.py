@@ -44,13 +44,13 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_an_error_or_a_death_is_the_failure_of_its_item_alone(cluster: Any) -> None:
-    told: dict[int, Outcome[float]] = {}
-    outcomes = RayEngine(cluster.address).map(jobs.reciprocal, [2, 0, -1, 4], done=told.__setitem__)
+    outcome_of: dict[int, Outcome[float]] = {}
+    outcomes = RayEngine(cluster.address).map(jobs.reciprocal, [2, 0, -1, 4], done=outcome_of.__setitem__)
     assert [outcome.value for outcome in outcomes] == [0.5, None, None, 0.25]
     assert outcomes[1].failure is not None
     assert outcomes[1].failure.startswith("ZeroDivisionError: division by zero")
     assert outcomes[2].failure == "a number must not be negative"
-    assert [told[place] for place in range(4)] == outcomes
+    assert [outcome_of[place] for place in range(4)] == outcomes
 
 
 @pytest.mark.slow
@@ -127,11 +127,11 @@ def test_ctrl_c_ends_with_one_sentence_and_leaves_no_process(tmp_path: Path, ign
             wait_for(lambda: bool(list(tmp_path.glob("working/*/config.json"))) or process.poll() is not None, 300)
             assert process.poll() is None, process.stderr.read()
             os.killpg(process.pid, signal.SIGINT)
-            said = process.communicate(timeout=120)[1]
+            stderr = process.communicate(timeout=120)[1]
         finally:
             process.kill()  # else the block waits for it
-    assert said.splitlines() == [
-        "attnscope: interrupted; finished runs are kept, and the same command goes on from there"
+    assert stderr.splitlines() == [
+        "attnscope: interrupted; the same command resumes from here, and reuses finished runs"
     ]
     assert process.returncode == 130
     wait_for(lambda: not any(map(alive, of_session(process.pid))))
@@ -139,12 +139,12 @@ def test_ctrl_c_ends_with_one_sentence_and_leaves_no_process(tmp_path: Path, ign
 
 def of_session(leader: int) -> list[int]:
     """The processes of a session, as the sixth field of /proc/<process>/stat says."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             if int(path.read_text().rpartition(")")[2].split()[3]) == leader:
-                found.append(int(path.parent.name))
-    return found
+                processes.append(int(path.parent.name))
+    return processes
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "127.0.0.1:port", "ray://127.0.0.1:1"])

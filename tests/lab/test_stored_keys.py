@@ -127,8 +127,8 @@ def test_a_class_of_ones_own_inherits_the_stored_names(monkeypatch):
 def test_every_entry_of_the_tables_names_a_field_that_exists():
     classes = {type(value).__name__: type(value) for value in everything(tuple(SETTINGS.values()))}
     for name in {*STORED_NAMES, *ADDED_FIELDS} & set(classes):
-        known = set(classes[name].__dataclass_fields__)
-        assert {*STORED_NAMES.get(name, ()), *ADDED_FIELDS.get(name, ())} <= known
+        field_names = set(classes[name].__dataclass_fields__)
+        assert {*STORED_NAMES.get(name, ()), *ADDED_FIELDS.get(name, ())} <= field_names
 
 
 def everything(value):
@@ -192,6 +192,6 @@ def test_runs_of_a_study_have_the_keys_that_they_had(corpus, name):
 
 def experiments_of(name, profile):
     for finding in study(name).findings:
-        for wanted in finding.experiments(study(name).profiles[profile]).values():
-            wanted = wanted if isinstance(wanted, Experiment | Case) else wanted(1)
-            yield from [wanted] if isinstance(wanted, Experiment) else wanted.runs.values()
+        for experiment in finding.experiments(study(name).profiles[profile]).values():
+            experiment = experiment if isinstance(experiment, Experiment | Case) else experiment(1)
+            yield from [experiment] if isinstance(experiment, Experiment) else experiment.runs.values()

@@ -103,10 +103,10 @@ def configuration(kind, **changed):
             "max_position_embeddings": 40,
             "num_labels": 3,
         }
-        made = {"distilbert": lambda: transformers.DistilBertConfig(**ids | sizes | changed)}.get(
+        make = {"distilbert": lambda: transformers.DistilBertConfig(**ids | sizes | changed)}.get(
             kind, lambda: transformers.AutoConfig.for_model(kind, **ids | FLAT | changed)
         )
-        return made()
+        return make()
     start = {"decoder_start_token_id": {"bart": 2, "mbart": 2, "m2m_100": 2}.get(kind, tokenizer.pad_token_id)}
     if kind in ("t5", "mt5"):
         sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
@@ -129,7 +129,7 @@ def foreign(kind, **changed):
 
 
 def adapter(kind, **changed):
-    return adapters.adapted(foreign(kind, **changed), tokenizer_for(kind))
+    return adapters.adapt(foreign(kind, **changed), tokenizer_for(kind))
 
 
 def texts(model):

@@ -65,14 +65,14 @@ def foreign(kind: str) -> transformers.PreTrainedModel:
 def tokenizer(chat=False):
     """As GPT-2's: tokens of bytes, no special tokens around a text; <pad>, <s> and </s> are known."""
     texts = ["the old films were charming", "a dog sleeps", "small dogs see the old house", "the cat sat on the mat"]
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
     specials = ["<pad>", "<s>", "</s>"]
-    made.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=60, special_tokens=specials, show_progress=False))
+    backend.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=60, special_tokens=specials, show_progress=False))
     template = "{% for message in messages %}<s>{{ message['content'] }}{% endfor %}</s>" if chat else None
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>", chat_template=template
+        tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>", chat_template=template
     )
 
 

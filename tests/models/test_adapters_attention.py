@@ -67,7 +67,7 @@ def test_the_contract_of_an_adapter_is_kept(model):
 def test_attention_that_goes_another_way_is_not_left_out_silently(model, monkeypatch):
     batch = texts(model).batch
     monkeypatch.setattr(recording, "switch", lambda model, implementation: None)
-    with pytest.raises(AttnscopeError, match="can be neither seen nor changed"):
+    with pytest.raises(AttnscopeError, match="can be neither recorded nor changed"):
         model(batch)
 
 
@@ -129,10 +129,10 @@ def test_a_plain_intervention_acts_on_the_last_layer_and_a_dictionary_where_it_s
     plain, last = model(batch, attention=uniform), model(batch, attention={1: uniform})
     torch.testing.assert_close(plain.logits, last.logits)
     torch.testing.assert_close(plain.layers[0].weights, model(batch).layers[0].weights)
-    given = torch.rand(len(batch), batch.target.shape[1], batch.source.shape[1])
-    told = model(batch, attention={(0, 1): given, 1: uniform})
-    torch.testing.assert_close(told.layers[0].weights[:, 1], given)
-    torch.testing.assert_close(told.attention, uniform(told.attention, batch.source_mask))
+    weights = torch.rand(len(batch), batch.target.shape[1], batch.source.shape[1])
+    trace = model(batch, attention={(0, 1): weights, 1: uniform})
+    torch.testing.assert_close(trace.layers[0].weights[:, 1], weights)
+    torch.testing.assert_close(trace.attention, uniform(trace.attention, batch.source_mask))
 
 
 @torch.no_grad()
@@ -163,9 +163,9 @@ def test_a_classifier_shows_and_changes_the_row_of_its_classification_token_only
     whole = model.self_attention(batch)
     for layer, weights in zip(model(batch).layers, whole, strict=True):
         torch.testing.assert_close(layer.weights, weights[:, :, :1])
-    told = model(batch, attention={0: uniform})
-    assert not torch.allclose(told.logits, model(batch).logits)
-    assert told.logits[:, :, :3].isinf().all()
+    trace = model(batch, attention={0: uniform})
+    assert not torch.allclose(trace.logits, model(batch).logits)
+    assert trace.logits[:, :, :3].isinf().all()
 
 
 @torch.no_grad()
@@ -182,13 +182,13 @@ def test_whole_self_attention_is_eagers(kind):
 def test_rollout_follows_words_through_layers():
     # The second layer copies position 1 to 0; the first one position 2 to 1.
     first, second = torch.eye(3)[[0, 2, 2]], torch.eye(3)[[1, 1, 2]]
-    found = rollout([first[None, None], second[None, None]], residual=0.0)
-    torch.testing.assert_close(found[0, 0], torch.tensor([0.0, 0.0, 1.0]))
+    result = rollout([first[None, None], second[None, None]], residual=0.0)
+    torch.testing.assert_close(result[0, 0], torch.tensor([0.0, 0.0, 1.0]))
     model = adapter("bert")
     batch = texts(model).batch
-    found = rollout(model.self_attention(batch)).detach()
-    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:2]))
-    assert (found[:, 0] * ~batch.source_mask == 0).all()
+    result = rollout(model.self_attention(batch)).detach()
+    torch.testing.assert_close(result.sum(-1), torch.ones(result.shape[:2]))
+    assert (result[:, 0] * ~batch.source_mask == 0).all()
     with pytest.raises(BadSetting, match="at least one layer"):
         rollout([])
 
@@ -198,10 +198,10 @@ def test_rollout_follows_words_through_layers():
 def test_what_the_library_generates_is_replayed_with_teacher_forcing(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    said = model.generate(batch.source, batch.source_mask, max_length=6, forced_eos_token_id=None, do_sample=False)
+    generated = model.generate(batch.source, batch.source_mask, max_length=6, forced_eos_token_id=None, do_sample=False)
     replayed = with_predicted_target(model, batch, max_length=6, forced_eos_token_id=None, do_sample=False)
     mask = replayed.target_mask
-    assert torch.equal(replayed.target[mask], said[:, : mask.shape[1]][mask])
+    assert torch.equal(replayed.target[mask], generated[:, : mask.shape[1]][mask])
     trace = model(replayed)
     assert torch.equal(trace.predictions[mask], replayed.target[mask])
     assert (trace.decoder_input[:, 0] == START).all()
@@ -213,10 +213,10 @@ def test_beams_need_no_special_case():
     batch = texts(model).batch
     replayed = with_predicted_target(model, batch, max_length=6, num_beams=3)
     ids = batch.source
-    found = model.model.generate(
+    result = model.model.generate(
         input_ids=ids, attention_mask=batch.source_mask.long(), max_new_tokens=6, num_beams=3
     )  # fmt: skip
-    for row, target, mask in zip(found, replayed.target, replayed.target_mask, strict=True):
+    for row, target, mask in zip(result, replayed.target, replayed.target_mask, strict=True):
         assert model.reader.target.to_tokenizer(target[mask]).tolist() == row[1 : 1 + int(mask.sum())].tolist()
         assert END in target.tolist() or mask.all()
 

@@ -128,8 +128,10 @@ def test_without_transformers_a_sentence_says_how_to_get_it(missing, monkeypatch
 
 def test_nothing_is_imported_before_a_model_is_loaded():
     imported = "attnscope, attnscope.cli, attnscope.models.adapters, attnscope.testing"
-    said = f"import sys, {imported}; print('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True).stdout == "False\n"
+    program = f"import sys, {imported}; print('transformers' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
 @torch.no_grad()
@@ -140,8 +142,8 @@ def test_marians_own_tokenizer_which_is_a_slow_one(tmp_path):
     spm.SentencePieceTrainer.train(
         input=str(tmp_path / "texts"), model_prefix=str(prefix), vocab_size=60, hard_vocab_limit=False, minloglevel=2
     )
-    known = spm.SentencePieceProcessor(model_file=f"{prefix}.model")
-    pieces = [known.id_to_piece(i) for i in range(3, len(known))]
+    processor = spm.SentencePieceProcessor(model_file=f"{prefix}.model")
+    pieces = [processor.id_to_piece(i) for i in range(3, len(processor))]
     numbers = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}
     (tmp_path / "vocab.json").write_text(json.dumps(numbers))
     with pytest.warns(UserWarning, match="sacremoses"):
@@ -173,8 +175,8 @@ def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
     assert {names[0] for names in read.target.names} == {"eng_Latn"}
     assert read.batch.source_special[:, 0].all()
     assert (read.batch.target[:, 0] == START).all()
-    said = with_predicted_target(model, read.batch, max_length=4)
-    assert {names[0] for names in model.reader.target_words(said.target, said.target_mask).names} == {"eng_Latn"}
+    batch = with_predicted_target(model, read.batch, max_length=4)
+    assert {names[0] for names in model.reader.target_words(batch.target, batch.target_mask).names} == {"eng_Latn"}
 
 
 @torch.no_grad()
@@ -190,6 +192,6 @@ def test_what_a_tokenizer_puts_behind_the_end_is_never_said(tmp_path):
     read = model.reader.read(SOURCES, TARGETS)
     assert {names[-2:] for names in read.source.names} == {("</s>", "en_XX")}
     assert {names[-1] for names in read.target.names} == {"</s>"}
-    heard = model.decoder_input_ids(model(read.batch).decoder_input)
-    assert set(tokenizer.convert_ids_to_tokens(heard[:, 0].tolist())) == {"de_DE"}
+    decoder_input = model.decoder_input_ids(model(read.batch).decoder_input)
+    assert set(tokenizer.convert_ids_to_tokens(decoder_input[:, 0].tolist())) == {"de_DE"}
     check_adapter(model, [read.batch])

@@ -36,20 +36,20 @@ def test_the_lexical_probe_is_a_pass_with_all_attention_of_the_last_layer_on_one
 def test_saliency_reaches_the_source_and_leaves_the_model_as_it_was(kind, method):
     model = adapter(kind)
     batch = texts(model).batch
-    found = METHODS[method](model, batch)
+    result = METHODS[method](model, batch)
     between = batch.target_mask[:, :, None] & batch.source_mask[:, None]
-    assert (found.values[between].nan_to_num() != 0).any()
+    assert (result.values[between].nan_to_num() != 0).any()
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_influence_is_the_derivative_with_respect_to_the_size_of_a_word():
     model = adapter("bert").double()
     batch = texts(model).batch
-    found = influence(model, batch)
+    result = influence(model, batch)
     step = 1e-5
 
-    def said(scale):
-        def change(_, given, embedded):
+    def probability(scale):
+        def change(_, inputs, embedded):
             factor = torch.ones(embedded.shape[:2], dtype=torch.float64).index_fill(1, torch.tensor([1]), scale)
             return embedded * factor[..., None]
 
@@ -60,17 +60,17 @@ def test_influence_is_the_derivative_with_respect_to_the_size_of_a_word():
         finally:
             handle.remove()
 
-    expected = (said(1 + step) - said(1 - step)) / (2 * step)
-    torch.testing.assert_close(found.values[:, 0, 1], expected, rtol=1e-4, atol=1e-6)
+    expected = (probability(1 + step) - probability(1 - step)) / (2 * step)
+    torch.testing.assert_close(result.values[:, 0, 1], expected, rtol=1e-4, atol=1e-6)
 
 
 @torch.no_grad()
 def test_a_classifier_decides_again_with_other_attention():
     model = adapter("distilbert")
     batch = texts(model).batch
-    made = fragility(model, [batch], draws=2)
+    result = fragility(model, [batch], draws=2)
     expected = model(batch, attention=uniform).logits[:, 0, len(SPECIALS) :].double().softmax(-1)
-    torch.testing.assert_close(torch.from_numpy(made.uniform.probabilities), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.from_numpy(result.uniform.probabilities), expected, rtol=1e-5, atol=1e-6)
     assert decide(model, [batch]).probabilities.shape == (len(batch), 3)
     reading = CounterfactualAttention.of_classifier(model, batch)
     torch.testing.assert_close(reading.logits(reading.trace.attention), reading.trace.logits)
@@ -82,12 +82,12 @@ def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else
     model = adapter(kind)
     batch = texts(model).batch
     trace = model(batch)
-    drawn = torch.rand(3, *trace.attention.shape) * batch.source_mask[:, None, None]
-    weights = drawn / drawn.sum(-1, keepdim=True)
+    random = torch.rand(3, *trace.attention.shape) * batch.source_mask[:, None, None]
+    weights = random / random.sum(-1, keepdim=True)
     assert model.readout_is_exact
     expected = torch.stack([model(batch, attention=one).logits for one in weights])
-    found = CounterfactualAttention.of(model, batch).read_out(weights)
-    torch.testing.assert_close(found[:, batch.target_mask], expected[:, batch.target_mask], rtol=1e-5, atol=1e-5)
+    result = CounterfactualAttention.of(model, batch).read_out(weights)
+    torch.testing.assert_close(result[:, batch.target_mask], expected[:, batch.target_mask], rtol=1e-5, atol=1e-5)
 
 
 def test_words_are_erased_and_special_tokens_are_not():

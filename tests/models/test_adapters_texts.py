@@ -37,11 +37,11 @@ def missing(specials):
 @pytest.mark.parametrize("specials", [(0, 4, 3), (9, 0, None), (0, 1, None), (0, 1, 2)])
 def test_reordered_logits_are_looked_up_one_by_one(specials):
     ids, logits = TargetIds(10, *specials), torch.randn(2, 3, 10)
-    found = ids.reorder(logits)
+    result = ids.reorder(logits)
     for number, i in enumerate(ids.token_ids.tolist()):
         expected = torch.full((2, 3), -torch.inf) if i < 0 else logits[..., i]
-        assert torch.equal(found[..., number], expected)
-    assert found.shape[-1] == len(ids)
+        assert torch.equal(result[..., number], expected)
+    assert result.shape[-1] == len(ids)
 
 
 @pytest.mark.parametrize("kind", [*ENCODER_DECODERS, *CLASSIFIERS])
@@ -113,10 +113,10 @@ def test_attention_by_word_is_summed_over_source_pieces_and_averaged_over_target
 def test_attention_by_word_sums_to_one_over_the_words_of_each_text(kind):
     model = adapter(kind)
     read = texts(model)
-    found = by_word(model(read.batch).attention, read.source, read.target)  # batch x heads x units x units
-    sums = found.nansum(-1)
+    result = by_word(model(read.batch).attention, read.source, read.target)  # batch x heads x units x units
+    sums = result.nansum(-1)
     torch.testing.assert_close(sums, read.target.mask[:, None].float().expand_as(sums))
-    assert torch.equal(found[:, 0, 0].isnan(), ~read.source.mask)
+    assert torch.equal(result[:, 0, 0].isnan(), ~read.source.mask)
 
 
 def test_batches_change_nothing():

@@ -34,10 +34,10 @@ def batch():
 def said_by_the_papers_formulas(model, batch):
     """One sentence at a time, one word after the other, W applied to [s; h] as a whole."""
     score = torch.cat([model.attend.query.weight, model.attend.key.weight], 1)
-    read, heard = model.encoder.ahead[0].rnn, model.decoder.ahead[0].rnn
+    encoder_rnn, decoder_rnn = model.encoder.ahead[0].rnn, model.decoder.ahead[0].rnn
     spoken = []
     for source, mask, target in zip(batch.source, batch.source_mask, batch.target, strict=True):
-        states = read(model.source_inputs.table[source[mask]][None])[0][0]  # source x units
+        states = encoder_rnn(model.source_inputs.table[source[mask]][None])[0][0]  # source x units
         s, word = states[-1], torch.tensor(START)
         for _ in target:
             pairs = torch.cat([s.expand(len(states), -1), states], 1)
@@ -46,7 +46,7 @@ def said_by_the_papers_formulas(model, batch):
             context = weights @ states
             both = torch.cat([context, model.target_inputs.table[word]])
             focused = context * torch.relu(model.focus.weight @ both + model.focus.bias)
-            s = heard(focused[None, None], s[None, None])[0][0, 0]
+            s = decoder_rnn(focused[None, None], s[None, None])[0][0, 0]
             logits = model.output(s)
             word = logits.argmax()
             spoken.append((weights, context, s, logits))
@@ -134,10 +134,10 @@ def test_gates_are_those_of_what_the_decoder_heard(batch):
     trace = model(batch, gates=True)
     rnn = model.decoder.ahead[0].rnn
     words = model.target_inputs(trace.decoder_input)
-    heard = trace.context * torch.relu(model.focus(torch.cat([trace.context, words], -1)))
+    decoder_input = trace.context * torch.relu(model.focus(torch.cat([trace.context, words], -1)))
     last = trace.encoder[torch.arange(4), batch.source_mask.sum(1) - 1]
     before = torch.cat([last[:, None], trace.decoder[:, :-1]], 1)
-    of_input = linear(heard, rnn.weight_ih_l0, rnn.bias_ih_l0)[..., -6:]
+    of_input = linear(decoder_input, rnn.weight_ih_l0, rnn.bias_ih_l0)[..., -6:]
     of_state = linear(before, rnn.weight_hh_l0, rnn.bias_hh_l0)[..., -6:]
     new = torch.tanh(of_input + trace.gates["decoder.reset"] * of_state)
     after = trace.gates["decoder.write"] * new + trace.gates["decoder.keep"] * before

@@ -71,21 +71,21 @@ def test_the_readout_of_one_word_is_the_lexical_probe(model, batch):
     """eq. 6 by way of the readout, by way of eq. 13, and as the model gives it."""
     trace, table = model(batch), model.translations()
     probe = model.readout(trace.last.values[:, 0], None).softmax(-1)  # batch x source x words
-    given = model.translation_probabilities(batch)
+    result = model.translation_probabilities(batch)
     for row in range(len(batch)):
         for t in range(batch.target.shape[1]):
             for s in range(batch.source.shape[1]):
                 real = batch.target_mask[row, t] and batch.source_mask[row, s]
                 expected = table[batch.source[row, s], batch.target[row, t]]
-                assert given[row, t, s] == pytest.approx(expected.item() if real else 0)
+                assert result[row, t, s] == pytest.approx(expected.item() if real else 0)
                 torch.testing.assert_close(probe[row, s, batch.target[row, t]], expected)
 
 
 def test_attention_to_one_word_says_what_the_lexical_probe_says(model, batch):
     first = torch.zeros(*batch.target.shape, batch.source.shape[1])
     first[:, :, 0] = 1
-    said = model(batch, attention=first).logits.softmax(-1).gather(-1, batch.target[..., None])[..., 0]
-    torch.testing.assert_close(said * batch.target_mask, model.translation_probabilities(batch)[:, :, 0])
+    probabilities = model(batch, attention=first).logits.softmax(-1).gather(-1, batch.target[..., None])[..., 0]
+    torch.testing.assert_close(probabilities * batch.target_mask, model.translation_probabilities(batch)[:, :, 0])
 
 
 def test_attention_may_differ_from_step_to_step(model):
@@ -94,8 +94,8 @@ def test_attention_may_differ_from_step_to_step(model):
     one_hot = torch.nn.functional.one_hot(steps, batch.source.shape[1]).expand(len(batch), -1, -1)
     context = model(batch, attention=one_hot.double()).context
     torch.testing.assert_close(context, model.embedding[batch.source[:, steps]])
-    given = model(batch, attention=uniform)
-    torch.testing.assert_close(given.logits, model(batch).logits)
+    result = model(batch, attention=uniform)
+    torch.testing.assert_close(result.logits, model(batch).logits)
 
 
 def test_two_classes_are_a_vote_in_log_odds():

@@ -93,9 +93,9 @@ def test_single_steps_equal_the_sequence(case):
 
 def test_gates_found_afterwards_equal_those_on_the_way(case):
     cell, inputs, states, gates = case
-    found = cell.gates(inputs, torch.stack(states, 1), cell.initial(3))
-    assert found.keys() == gates[0].keys()
-    for name, values in found.items():
+    result = cell.gates(inputs, torch.stack(states, 1), cell.initial(3))
+    assert result.keys() == gates[0].keys()
+    for name, values in result.items():
         torch.testing.assert_close(values, torch.stack([step[name] for step in gates], 1))
 
 
@@ -123,9 +123,9 @@ def test_fused_cells_equal_torchs_own_layer_gradients_included(cell, fused, size
     ours, theirs = cell(size, 7), fused(size, 7, batch_first=True)
     theirs.load_state_dict(ours.rnn.state_dict())
     inputs, weights = torch.randn(3, 11, size), torch.randn(3, 11, 7)
-    said = ours(inputs, ours.initial(3)), theirs(inputs)[0]
-    torch.testing.assert_close(*said)
-    for states in said:
+    outputs = ours(inputs, ours.initial(3)), theirs(inputs)[0]
+    torch.testing.assert_close(*outputs)
+    for states in outputs:
         (states * weights).sum().backward()
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(getattr(ours.rnn, name).grad, parameter.grad)

@@ -78,17 +78,18 @@ def sentences(classes=CLASSES):
     if classes is not None:
         target = torch.arange(4)[:, None] % classes + len(SPECIALS)
         return Batch(source, mask, target, torch.ones_like(target, dtype=torch.bool))
-    said = torch.arange(5) < torch.tensor([2, 5, 1, 4])[:, None]
-    return Batch(source, mask, torch.randint(3, WORDS, said.shape).masked_fill(~said, PAD), said)
+    target_mask = torch.arange(5) < torch.tensor([2, 5, 1, 4])[:, None]
+    target = torch.randint(3, WORDS, target_mask.shape).masked_fill(~target_mask, PAD)
+    return Batch(source, mask, target, target_mask)
 
 
-def built(kind, *given):
+def build_model(kind, *args):
     torch.manual_seed(1)
-    return kind(*given)
+    return kind(*args)
 
 
 def test_a_class_of_thirty_lines_keeps_the_contract():
-    model = built(Adapted, Theirs())
+    model = build_model(Adapted, Theirs())
     assert isinstance(model, Adapter)
     assert not isinstance(model.theirs, Adapter)
     check_adapter(model, [sentences()])
@@ -110,7 +111,7 @@ def small(settings):
 def test_every_network_of_the_studies_keeps_the_contract(name):
     classes = CLASSES if name == "classifier" else None
     words = WORDS if classes is None else classes + len(SPECIALS)
-    check_adapter(built(build, small(MODELS[name]), WORDS, words), [sentences(classes)])
+    check_adapter(build_model(build, small(MODELS[name]), WORDS, words), [sentences(classes)])
 
 
 @pytest.mark.parametrize("attention", ["mlp", "additive", "dot"])
@@ -119,7 +120,7 @@ def test_the_classifiers_of_tutek2020_keep_the_contract(attention, grounding):
     settings = ClassifierSettings(
         input_size=6, units=3, hidden=4, attention=attention, grounding=grounding, specials_attended=False
     )
-    check_adapter(built(build, settings, WORDS, CLASSES + len(SPECIALS)), [sentences()])
+    check_adapter(build_model(build, settings, WORDS, CLASSES + len(SPECIALS)), [sentences()])
 
 
 class OtherMask(Adapted):
@@ -184,8 +185,8 @@ class Sharpens(Adapted):
 
     def forward(self, batch, attention=None, **more):
         def squared(weights, mask):
-            given = intervene(weights, mask, attention) ** 2
-            return given / given.sum(-1, keepdim=True)
+            squares = intervene(weights, mask, attention) ** 2
+            return squares / squares.sum(-1, keepdim=True)
 
         return super().forward(batch, None if attention is None else squared)
 
@@ -351,7 +352,7 @@ class Fails(Adapted):
 )
 def test_whoever_breaks_a_clause_is_told_so(broken, sentence):
     with pytest.raises(AssertionError, match=sentence):
-        check_adapter(built(broken, Theirs()), [sentences()])
+        check_adapter(build_model(broken, Theirs()), [sentences()])
 
 
 class Translator(Adapter):
@@ -384,9 +385,9 @@ class FedTheAnswer(Translator):
     ],
 )
 def test_a_decoder_that_knows_the_answer_is_told_so(broken, sentence):
-    check_adapter(built(Translator, WORDS), [sentences(None)])
+    check_adapter(build_model(Translator, WORDS), [sentences(None)])
     with pytest.raises(AssertionError, match=sentence):
-        check_adapter(built(broken, WORDS), [sentences(None)])
+        check_adapter(build_model(broken, WORDS), [sentences(None)])
 
 
 def wrong_in_layers(forward):
@@ -425,11 +426,11 @@ def test_an_attention_implementation_that_is_not_put_back_is_noticed():
 
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(AssertionError) as caught:
-        check_adapter(built(SeesPadding, Theirs()), [sentences()])
-    said = str(caught.value).splitlines()
-    assert said[0] == "SeesPadding does not keep the contract of an adapter:"
-    assert len(said) > 3
-    assert all(line.split(":")[0] in CLAUSES for line in said[1:])
+        check_adapter(build_model(SeesPadding, Theirs()), [sentences()])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "SeesPadding does not keep the contract of an adapter:"
+    assert len(lines) > 3
+    assert all(line.split(":")[0] in CLAUSES for line in lines[1:])
 
 
 @pytest.mark.parametrize(
@@ -443,7 +444,7 @@ def test_all_that_is_wrong_is_said_at_once():
 )
 def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(broken, sentence):
     with pytest.raises(BrokenContract, match=f"{broken.__name__} does not keep .*{sentence}") as caught:
-        quick_check(built(broken, Theirs()), sentences())
+        quick_check(build_model(broken, Theirs()), sentences())
     assert "\n" not in str(caught.value)
 
 
@@ -457,16 +458,16 @@ class DropsSpecialPositions(Adapted):
 def test_a_trace_without_the_special_positions_of_its_batch_is_refused():
     batch = sentences()
     marked = replace(batch, source_special=batch.source < 5)
-    broken = built(DropsSpecialPositions, Theirs())
+    broken = build_model(DropsSpecialPositions, Theirs())
     sentence = r"trace.source_special is not that of the batch; build the trace with Trace.of\(batch, ...\)"
     with pytest.raises(BrokenContract, match=sentence) as caught:
         quick_check(broken, marked)
     assert "\n" not in str(caught.value)
     with pytest.raises(AssertionError, match=sentence):
         check_adapter(broken, [marked])
-    for model, given in ((built(Adapted, Theirs()), marked), (broken, batch)):
-        quick_check(model, given)
-        check_adapter(model, [given])
+    for model, one in ((build_model(Adapted, Theirs()), marked), (broken, batch)):
+        quick_check(model, one)
+        check_adapter(model, [one])
 
 
 class SameEverywhere(Adapted):
@@ -481,7 +482,7 @@ class SameEverywhere(Adapted):
 
 
 def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_alike_wherever_it_attends():
-    quick_check(built(SameEverywhere, Theirs()), sentences())
+    quick_check(build_model(SameEverywhere, Theirs()), sentences())
     model = adapter("marian")
     batch, before = texts(model).batch, state_of(model)
     start = time.perf_counter()
@@ -494,12 +495,12 @@ def test_a_batch_without_padding_is_too_easy():
     batch = sentences()
     easy = Batch(batch.source[:1], batch.source_mask[:1], batch.target[:1], batch.target_mask[:1])
     with pytest.raises(BadSetting, match="texts of different lengths"):
-        check_adapter(built(Adapted, Theirs()), [easy])
+        check_adapter(build_model(Adapted, Theirs()), [easy])
 
 
 @torch.no_grad()
 def test_the_example_can_be_asked_with_any_attention():
-    model = built(Adapted, Theirs())
+    model = build_model(Adapted, Theirs())
     batch = sentences()
     trace = model(batch, attention=uniform)
     mean = (trace.encoder * batch.source_mask[..., None]).sum(1) / batch.source_mask.sum(1, keepdim=True)

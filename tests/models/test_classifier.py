@@ -131,12 +131,14 @@ def test_special_tokens_can_be_left_out_of_attention():
 def test_additive_attention_has_no_bias_behind_its_tanh(query):
     model, batch = build(replace(SMALL, attention="additive", query=query)), sentences()
     trace = model(batch)
-    asked = trace.encoder @ model.attend.key.weight.T + model.attend.key.bias
+    hidden_states = trace.encoder @ model.attend.key.weight.T + model.attend.key.bias
     if query == "instance":
         lengths = batch.source_mask.sum(1, keepdim=True)
         gist = (trace.encoder * batch.source_mask[..., None]).sum(1) / lengths
-        asked = asked + (gist @ model.attend.query.weight.T)[:, None]
-    scores = (torch.tanh(asked) @ model.attend.score.weight.T)[..., 0].masked_fill(~batch.source_mask, -torch.inf)
+        hidden_states = hidden_states + (gist @ model.attend.query.weight.T)[:, None]
+    scores = (torch.tanh(hidden_states) @ model.attend.score.weight.T)[..., 0].masked_fill(
+        ~batch.source_mask, -torch.inf
+    )
     torch.testing.assert_close(trace.attention[:, 0, 0], scores.softmax(-1))
 
 

@@ -71,7 +71,7 @@ def foreign(name):
 
 
 def adapter(name, dtype=torch.float32):
-    return adapters.adapted(deepcopy(foreign(name)).to(dtype), tokenizer(name.split(",")[0]))
+    return adapters.adapt(deepcopy(foreign(name)).to(dtype), tokenizer(name.split(",")[0]))
 
 
 def batch_of(model):
@@ -150,7 +150,7 @@ def test_a_change_comes_before_values_are_mixed():
     trace = model(batch, attention=one)
     context = trace.last.values[:, :, 2].flatten(1)[:, None]
     states = []
-    handle = layer.attention.register_forward_pre_hook(lambda _, given: states.append(given[0]))
+    handle = layer.attention.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
     model(batch)
     handle.remove()
     state = layer.feed_forward_chunk(layer.attention.output(context, states[0][:, :1]))
@@ -166,9 +166,9 @@ def test_they_keep_the_contract_of_adapters(kind):
 @pytest.mark.parametrize("kind", ["albert", "modernbert, mean", "bart"])
 def test_the_formation_of_every_layer_and_head_is_described(kind):
     model = adapter(kind)
-    found = head_formation(model, [batch_of(model)]).table()
-    assert found.index.tolist() == [(layer, head) for layer in range(model.depth) for head in range(2)]
-    assert found[["time", "word", "rest"]].sum(axis=1).tolist() == pytest.approx([1.0] * len(found))
+    table = head_formation(model, [batch_of(model)]).table()
+    assert table.index.tolist() == [(layer, head) for layer in range(model.depth) for head in range(2)]
+    assert table[["time", "word", "rest"]].sum(axis=1).tolist() == pytest.approx([1.0] * len(table))
 
 
 @pytest.mark.parametrize("kind", ["albert", "modernbert, mean", "bart"])
@@ -211,7 +211,7 @@ def test_attention_that_goes_another_way_is_refused_with_the_way_out(kind):
     config = transformers.AutoConfig.for_model(kind, **sizes)
     model = transformers.AutoModelForSequenceClassification.from_config(config)
     with pytest.raises(adapters.NoModel, match=r"wrap the model in an adapter of your own \(docs/own-model.md\)"):
-        adapters.adapted(model, wordpiece())
+        adapters.adapt(model, wordpiece())
 
 
 def test_rows_of_one_length_are_read_together_unless_they_are_few():

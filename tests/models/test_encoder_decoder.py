@@ -95,10 +95,10 @@ def test_uniform_attention_gives_the_mean_value_as_context(model, batch):
 
 def test_a_single_step_can_be_given_its_attention(model, batch):
     """A tensor of weights is taken step by step where the context enters the decoder's input."""
-    given = torch.zeros_like(model(batch).attention)
-    given[..., 1] = 1
-    torch.testing.assert_close(model(batch, attention=given).attention, given)
-    torch.testing.assert_close(model(batch, attention=given[:, 0]).attention, given)  # without the axis of heads
+    weights = torch.zeros_like(model(batch).attention)
+    weights[..., 1] = 1
+    torch.testing.assert_close(model(batch, attention=weights).attention, weights)
+    torch.testing.assert_close(model(batch, attention=weights[:, 0]).attention, weights)  # without the axis of heads
 
 
 def test_a_wrong_shape_of_attention_is_refused_with_the_right_one(model, batch):
@@ -116,9 +116,9 @@ def test_own_words_are_fed_back(model, batch):
 def test_without_gradients_own_words_show_the_same(model, batch):
     shown = model(batch, teacher_forcing=0.0, gates=True)
     with torch.no_grad():
-        asked = model(batch, teacher_forcing=0.0, gates=True)
+        with_gates = model(batch, teacher_forcing=0.0, gates=True)
     for field in fields(shown):
-        ours, expected = (getattr(trace, field.name) for trace in (asked, shown))
+        ours, expected = (getattr(trace, field.name) for trace in (with_gates, shown))
         if field.name == "layers":
             ours, expected = ([vars(layer) for layer in layers] for layers in (ours, expected))
         torch.testing.assert_close(ours, expected, msg=field.name)
@@ -213,10 +213,10 @@ def test_teacher_forcing_mixes_gold_and_own_words(batch):
 
 def test_generation_ends_with_the_end_token(batch):
     model = build()
-    said = model.generate(batch.source, batch.source_mask, max_length=12)
+    generated = model.generate(batch.source, batch.source_mask, max_length=12)
     trace = model(batch, teacher_forcing=0.0)
     for row in range(len(batch)):
-        words = said[row].tolist()
+        words = generated[row].tolist()
         stop = words.index(END) if END in words else len(words)
         assert all(word == END for word in words[stop:])
         steps = min(stop, trace.predictions.shape[1])

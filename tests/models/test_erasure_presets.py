@@ -47,8 +47,8 @@ def by_hand(model, batch, score, number):
     chosen = [{i for i in order[: math.floor(len(ids) * tens / 10)] if values[i] > 0} for tens in range(1, 11)]
     different = [top for i, top in enumerate(chosen) if top and (i == 0 or top != chosen[i - 1])]
 
-    def lost(kept):
-        return whole - probability(model, tokenizer.decode([ids[i] for i in kept]), label)
+    def lost(keep):
+        return whole - probability(model, tokenizer.decode([ids[i] for i in keep]), label)
 
     every = range(len(ids))
     without = [lost([i for i in every if i not in top]) for top in different]
@@ -61,12 +61,12 @@ def by_hand(model, batch, score, number):
 def test_ferrets_measures_are_those_of_texts_that_are_cut_decoded_and_read_again(model):
     batch = model.reader.read(LONG).batch
     score = signed_score(batch)
-    found = probability_drops(model, batch, score, "retokenised text", PRESETS["ferret"])
+    result = probability_drops(model, batch, score, "retokenised text", PRESETS["ferret"])
     taus = leave_one_out_tau(model, batch, {"mine": score})["mine"]
-    ours = [found.comprehensiveness[:, 0].nanmean(1), found.sufficiency[:, 0].nanmean(1), taus]
+    ours = [result.comprehensiveness[:, 0].nanmean(1), result.sufficiency[:, 0].nanmean(1), taus]
     expected = torch.tensor([by_hand(model, batch, score, i) for i in range(len(LONG))])
     torch.testing.assert_close(torch.stack(ours, 1), expected.double(), atol=1e-9, rtol=0)
-    assert bool(found.comprehensiveness.isnan().any())  # some share added no word
+    assert bool(result.comprehensiveness.isnan().any())  # some share added no word
 
 
 def test_reading_again_is_not_the_same_as_deleting_tokens():
@@ -82,11 +82,11 @@ def test_reading_again_is_not_the_same_as_deleting_tokens():
 
 @pytest.mark.parametrize(("preset", "removal", "shares"), [("eraser", "text", 5), ("ferret", "retokenised text", 10)])
 def test_an_answer_says_by_which_definition(preset, removal, shares):
-    found = erasure(adapter("distilbert"), LONG, draws=2, preset=preset)
-    drops = found.comprehensiveness
+    result = erasure(adapter("distilbert"), LONG, draws=2, preset=preset)
+    drops = result.comprehensiveness
     assert (drops.preset, drops.removal, len(drops.shares)) == (preset, removal, shares)
-    assert found.table().index.name == f"score ({preset})"
-    assert found.table().notna().all(None)
+    assert result.table().index.name == f"score ({preset})"
+    assert result.table().notna().all(None)
     assert preset in drops.plot().get_ylabel()
 
 

@@ -51,11 +51,11 @@ def test_a_pair_is_read_as_the_tokenizer_and_the_model_read_it(segments):
     tokenizer = with_segments() if segments else tokenizer_for("bert")
     model = foreign("bert")
     classifier = load(model, tokenizer=tokenizer)
-    given = tokenizer([one for one, _ in PAIRS], [other for _, other in PAIRS], padding=True, return_tensors="pt")
-    assert ("token_type_ids" in given) == segments
-    expected = model(**given).logits
+    encoding = tokenizer([one for one, _ in PAIRS], [other for _, other in PAIRS], padding=True, return_tensors="pt")
+    assert ("token_type_ids" in encoding) == segments
+    expected = model(**encoding).logits
     trace = classifier.trace([TextPair(*pair) for pair in PAIRS])
-    assert torch.equal(trace.source, given["input_ids"])
+    assert torch.equal(trace.source, encoding["input_ids"])
     torch.testing.assert_close(trace.logits[:, 0, 3:], expected)
     single = classifier.trace([f"{one} {other}" for one, other in PAIRS])
     assert not torch.allclose(single.logits[:, 0, 3:], expected)
@@ -149,11 +149,11 @@ def test_labels_that_can_only_be_names_are_names():
 
 
 def aligned(*alignments):
-    return [{"source": "a dog", "target": "ein hund", "alignment": given} for given in alignments]
+    return [{"source": "a dog", "target": "ein hund", "alignment": alignment} for alignment in alignments]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("alignment", "message"),
     [
         ("0-2", "line 2: 'alignment' links word 0 to word 2, counted from 0, but source and target have 2 and 2 words"),
         ([[-1, 0]], "line 2: 'alignment' holds no pairs of word numbers"),
@@ -161,9 +161,9 @@ def aligned(*alignments):
         ("a-b", "line 2: 'alignment' is 'a-b', not of the form 0-0 1p2"),
     ],
 )
-def test_a_wrong_alignment_is_refused_with_its_line(translator, given, message):
+def test_a_wrong_alignment_is_refused_with_its_line(translator, alignment, message):
     with pytest.raises(AttnscopeError, match=message):
-        Inputs.of(translator, aligned("0-0", given))
+        Inputs.of(translator, aligned("0-0", alignment))
 
 
 def test_alignments_that_look_one_based_are_warned_of(translator):

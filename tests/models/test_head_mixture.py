@@ -19,26 +19,26 @@ def made_up(coefficients, noise=0.0, texts=60, removals=20, seed=0):
 
 
 def test_one_head_that_decides_is_found_and_no_mixture_is_better():
-    found = fit_mixture(made_up([0, 2, 0, 0], noise=0.1), layers=2)
-    table = found.table()["correlation"]
-    assert found.best == (0, 1)
+    mixture = fit_mixture(made_up([0, 2, 0, 0], noise=0.1), layers=2)
+    table = mixture.table()["correlation"]
+    assert mixture.best == (0, 1)
     assert table["best head"] == pytest.approx(table["mixture"], abs=0.02)
     assert table["best head"] > 0.9
     assert abs(table["mean of the last layer"]) < 0.2
 
 
 def test_effects_of_several_heads_are_predicted_by_a_mixture_alone():
-    found = fit_mixture(made_up([1, -1, 1, -1], noise=0.1), layers=2)
-    table = found.table()["correlation"]
+    mixture = fit_mixture(made_up([1, -1, 1, -1], noise=0.1), layers=2)
+    table = mixture.table()["correlation"]
     assert table["mixture"] > 0.95
     assert table["best head"] < 0.7
-    shares = found.coefficients / np.abs(found.coefficients).max()
+    shares = mixture.coefficients / np.abs(mixture.coefficients).max()
     np.testing.assert_allclose(shares, [[1, -1], [1, -1]], atol=0.1)
 
 
 def test_where_attention_says_nothing_the_interval_of_the_mixture_holds_zero():
-    found = fit_mixture(made_up([0, 0, 0, 0], noise=1.0), layers=2)
-    row = found.table().loc["mixture"]
+    mixture = fit_mixture(made_up([0, 0, 0, 0], noise=1.0), layers=2)
+    row = mixture.table().loc["mixture"]
     assert row["low"] < 0 < row["high"] < 0.2
 
 
@@ -50,8 +50,8 @@ def test_equal_texts_are_on_one_side():
 def test_texts_without_any_effect_are_left_out():
     removals = made_up([0, 1, 0, 0])
     removals.change[:10] = 0
-    found = fit_mixture(removals, layers=2)
-    assert (found.learned_from, len(found.correlations)) == (25, 25)
+    mixture = fit_mixture(removals, layers=2)
+    assert (mixture.learned_from, len(mixture.correlations)) == (25, 25)
 
 
 def texts(count=24):
@@ -61,14 +61,14 @@ def texts(count=24):
 
 def test_it_runs_on_a_model_and_batches_do_not_matter():
     model = adapter("distilbert")
-    found = head_mixture(model, texts(), removals=6)
-    assert found.coefficients.shape == (2, 2)
-    assert list(found.table().index) == ["mean of the last layer", "best head", "mixture"]
-    assert found.learned_from + len(found.correlations) <= 24
+    mixture = head_mixture(model, texts(), removals=6)
+    assert mixture.coefficients.shape == (2, 2)
+    assert list(mixture.table().index) == ["mean of the last layer", "best head", "mixture"]
+    assert mixture.learned_from + len(mixture.correlations) <= 24
     batches = [read.batch for read in model.reader.batches(texts(), size=5)]
     again = head_mixture(model, batches, removals=6)
-    np.testing.assert_allclose(again.table(), found.table(), atol=1e-4)
-    assert found.plot().get_ylabel()
+    np.testing.assert_allclose(again.table(), mixture.table(), atol=1e-4)
+    assert mixture.plot().get_ylabel()
 
 
 def test_too_few_texts_are_refused():

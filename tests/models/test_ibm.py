@@ -262,7 +262,7 @@ def test_a_malformed_model_is_refused_with_a_sentence(tmp_path):
     whole, path = IBMModel1.counted(bags_of(random_pairs())), tmp_path / "model"
     whole.save(path)
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(Malformed, match="no readable safetensors file"):
+    with pytest.raises(Malformed, match="not a readable safetensors file"):
         IBMModel1.load(path)
     path.write_bytes(save({"probability": whole.table.data}))
     with pytest.raises(Malformed, match="does not hold a whole IBM Model 1: 'IBM Model 1'"):

@@ -127,7 +127,7 @@ def test_rationales_stand_on_every_token_of_their_words(classifier):
 
 
 def test_gold_word_alignments_are_passed_on(translator):
-    rows = [{"source": SOURCES[1], "target": TARGETS[1], "alignment": given} for given in ("0-0 1p1", [[0, 0]])]
+    rows = [{"source": SOURCES[1], "target": TARGETS[1], "alignment": alignment} for alignment in ("0-0 1p1", [[0, 0]])]
     sure, possible = Inputs.of(translator, rows).alignments[0]
     assert (set(sure), set(possible)) == ({(0, 0)}, {(1, 1)})
 
@@ -164,5 +164,5 @@ def test_a_model_without_a_reader_takes_batches_but_no_texts(run):
 
 
 def test_a_word_that_a_run_does_not_know_is_named(run):
-    with pytest.raises(BadSetting, match="knows no word 'Z'; its words are A, B, C"):
+    with pytest.raises(BadSetting, match="has no word 'Z'; its words are A, B, C"):
         run.trace(["A Z"])

@@ -11,7 +11,7 @@ import attnscope
 from attnscope.errors import BadSetting
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
-from attnscope.models.adapters.recording import UnseenAttention
+from attnscope.models.adapters.recording import UnsupportedAttention
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -66,7 +66,7 @@ def test_the_contract_of_an_adapter_is_kept(kind):
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_families_without_the_interface_are_refused(kind):
-    with pytest.raises(UnseenAttention, match="wrap the model in an adapter of your own"):
+    with pytest.raises(UnsupportedAttention, match="wrap the model in an adapter of your own"):
         attnscope.load(foreign(kind), tokenizer=tokenizer())
 
 
@@ -180,11 +180,11 @@ def test_fields_without_a_meaning_are_absent():
 def test_interventions_change_the_rows_of_the_target(kind):
     model = language_model(kind)
     batch = model.reader.read_whole(TEXTS).batch
-    told = model(batch, attention={0: uniform})
-    seen = torch.ones(6, 6).tril()
+    trace = model(batch, attention={0: uniform})
+    allowed = torch.ones(6, 6).tril()
     if kind == "gemma2":  # its first layer has a window of 4 tokens
-        seen = seen.triu(-3)
-    close(told.layers[0].weights[0, 0, :6, :6], seen / seen.sum(1, keepdim=True))
+        allowed = allowed.triu(-3)
+    close(trace.layers[0].weights[0, 0, :6, :6], allowed / allowed.sum(1, keepdim=True))
     silent, own = model(batch, attention={(0, 1): ablated, 1: ablated}), model(batch)
     assert silent.context.abs().max() == 0
     assert not torch.allclose(silent.logits[0, 3], own.logits[0, 3], atol=1e-3)

@@ -102,8 +102,8 @@ def test_starting_from_a_stronger_penalty_changes_nothing(batch, classes):
 def test_each_token_is_scored_by_how_it_speaks_for_the_gold_class(batch, classes):
     regression = fitted(batch, classes, [100.0])
     alone = regression.word_weights.double().softmax(-1)[batch.source, batch.target]  # batch x source
-    given = regression.model.translation_probabilities(batch)[:, 0].double()
-    torch.testing.assert_close(given, alone * batch.source_mask, atol=1e-6, rtol=1e-5)
+    result = regression.model.translation_probabilities(batch)[:, 0].double()
+    torch.testing.assert_close(result, alone * batch.source_mask, atol=1e-6, rtol=1e-5)
     scores = regression.token_scores(batch)[:, 0].double()
     torch.testing.assert_close(scores, torch.logit(alone) * batch.source_mask, atol=1e-4, rtol=1e-4)
     assert regression.word_weights.argmax(0).tolist() == list(range(classes))
@@ -119,7 +119,7 @@ def test_what_cannot_be_fitted_is_refused_with_a_sentence():
     two = reviews(2)
     with pytest.raises(BadSetting, match=r"no training sentence is of class \[2\]; all 3 classes are needed"):
         logistic_regression([two], [two], WORDS, 3)
-    with pytest.raises(BadSetting, match="given no sentence"):
+    with pytest.raises(BadSetting, match="needs at least one sentence"):
         logistic_regression([], [two], WORDS, 2)
     with pytest.raises(BadSetting, match=r"\[19, 19, 19\] are not among the 19 source words"):
         logistic_regression([two], [two], WORDS - 1, 2)

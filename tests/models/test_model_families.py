@@ -15,7 +15,7 @@ from adapter_examples import CLASSIFIERS, ENCODER_DECODERS
 import attnscope
 from attnscope.errors import AttnscopeError
 from attnscope.models.adapters.folder import OWN_ATTENTION
-from attnscope.models.adapters.recording import UnseenAttention
+from attnscope.models.adapters.recording import UnsupportedAttention
 
 PAGE = Path(__file__).parents[2] / "docs" / "model-families.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")
@@ -30,7 +30,7 @@ def language_row(kind):
         return "refused", "a block attends more than once: its attention is the difference of two"
     try:
         model = language_examples.language_model(kind)
-    except UnseenAttention:
+    except UnsupportedAttention:
         return "refused", IGNORES
     with torch.no_grad():
         trace, blocks = model.trace(["the cat sat on the mat"]), model.module.num_blocks
@@ -61,10 +61,10 @@ def test_the_page_shows_which_families_are_read():
     lines = ["| family (`model_type`) | kind | read | remarks |", "|---|---|---|---|"]
     lines += [f"| `{family}` | {kind} | {read} | {note} |" for family, kind, read, note in rows()]
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
-    found = before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + rest.partition(MARKS[1])[2]
+    text = before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + rest.partition(MARKS[1])[2]
     if os.environ.get("ATTNSCOPE_WRITE_FAMILIES"):
-        PAGE.write_text(found, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == found
+        PAGE.write_text(text, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == text
 
 
 def test_at_least_twenty_families_of_language_models_are_read():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from language_examples import FAMILIES, REFUSED, foreign
 
-from attnscope.models.adapters.recording import Recorder, UnseenAttention, attention_modules, recording
+from attnscope.models.adapters.recording import Recorder, UnsupportedAttention, attention_modules, recording
 from attnscope.models.attention import ablated, changes_by_layer
 
 IDS = torch.tensor([[5, 9, 9, 30, 7, 12, 5, 9, 44], [8, 3, 20, 21, 8, 3, 0, 0, 0]])
@@ -59,13 +59,13 @@ def test_some_rows_of_some_layers_are_those_of_the_whole_record(kind):
     model = foreign(kind)
     own, whole = model(**inputs()).logits, recorded(model)[1]
     rows = torch.tensor([[8, 2], [5, 0]])
-    logits, recorder = recorded(model, rows=rows, wanted={1})
+    logits, recorder = recorded(model, rows=rows, recorded_layers={1})
     torch.testing.assert_close(valid(logits), valid(own), rtol=1e-5, atol=1e-5)
     (layer,) = recorder.attentions()
     for name in ("weights", "scores") if kind == "gemma2" else ("weights", "scores", "queries"):
-        expected = getattr(whole.recorded[1], name).take_along_dim(rows[:, None, :, None], 2)
+        expected = getattr(whole.records[1], name).take_along_dim(rows[:, None, :, None], 2)
         torch.testing.assert_close(getattr(layer, name), expected, rtol=1e-4, atol=1e-5)
-    assert set(recorder.recorded) == {1}
+    assert set(recorder.records) == {1}
 
 
 @torch.no_grad()
@@ -101,14 +101,14 @@ def test_in_bfloat16_the_record_is_as_close_to_single_precision_as_eager_is(kind
 @torch.no_grad()
 def test_rows_of_a_family_with_sinks_sum_to_less_than_one():
     _, recorder = recorded(foreign("gpt_oss"))
-    totals = recorder.recorded[0].weights.sum(-1)
+    totals = recorder.records[0].weights.sum(-1)
     assert (totals < 0.99).any()
     assert (totals > 0).all()
 
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_families_that_ignore_the_interface_are_refused(kind):
-    with pytest.raises(UnseenAttention, match="neither seen nor changed; wrap the model in an adapter"):
+    with pytest.raises(UnsupportedAttention, match="neither recorded nor changed; wrap the model in an adapter"):
         attention_modules(foreign(kind), use_cache=False)
 
 
@@ -116,7 +116,7 @@ def test_a_model_with_a_term_that_is_not_recorded_is_refused(monkeypatch):
     from attnscope.models.adapters.recording import Call
 
     monkeypatch.setattr(Call, "scores", lambda call: 2 * call.queries @ call.keys.mT * call.scaling)
-    with pytest.raises(UnseenAttention):
+    with pytest.raises(UnsupportedAttention):
         attention_modules(foreign("llama"), use_cache=False)
 
 
@@ -127,6 +127,6 @@ def test_layers_that_are_not_recorded_use_the_models_own_attention(kind):
     for implementation in {"eager", model.config._attn_implementation}:
         twin = deepcopy(model)
         twin.set_attn_implementation(implementation)
-        logits, _ = recorded(twin, wanted={1}, rows=torch.zeros(2, 1, dtype=torch.long))
+        logits, _ = recorded(twin, recorded_layers={1}, rows=torch.zeros(2, 1, dtype=torch.long))
         torch.testing.assert_close(valid(logits), valid(twin(**inputs()).logits), rtol=1e-6, atol=1e-6)
         assert twin.config._attn_implementation == implementation

@@ -32,8 +32,8 @@ def loss(states, cells):
     return states.sin().sum() + cells.cos().sum()
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def equals_torch(layer, inputs, state, cell):
@@ -105,10 +105,10 @@ def replicas(mapped, device):
     `mapped` is as in vmap: 0 for inputs, first states, first cells that each replica has of its own, None where all
     share one.
     """
-    layers, given = zip(*(case(seed=seed, device=device) for seed in range(3)), strict=True)
+    layers, tensors = zip(*(case(seed=seed, device=device) for seed in range(3)), strict=True)
     arguments = [
         each[0] if dim is None else torch.stack(each).detach().requires_grad_()
-        for each, dim in zip(zip(*given, strict=True), mapped, strict=True)
+        for each, dim in zip(zip(*tensors, strict=True), mapped, strict=True)
     ]
     weights, _ = stack_module_state(layers)
 
@@ -162,6 +162,6 @@ def test_a_step_can_be_captured_in_a_cuda_graph():
     expected = step()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = step()
+        actual = step()
     graph.replay()
-    close(found, expected)
+    close(actual, expected)

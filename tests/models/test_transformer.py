@@ -16,7 +16,7 @@ from attnscope.models import (
     TransformerSettings,
     uniform,
 )
-from attnscope.models.transformer import causal_mask, rotated
+from attnscope.models.transformer import causal_mask, rotate
 from attnscope.probes.language import head_statistics
 from attnscope.probes.lexical import lexical_scores
 from attnscope.tasks import PAD, SPECIALS, START, Batch, Keyword, OneToOne
@@ -127,7 +127,7 @@ def test_the_language_model_equals_torch_layers_under_a_causal_mask():
 
 def test_rotary_scores_depend_on_distances_only():
     torch.manual_seed(0)
-    query, key = (rotated(torch.randn(1, 1, 1, 8, dtype=torch.float64).expand(-1, -1, 9, -1)) for _ in range(2))
+    query, key = (rotate(torch.randn(1, 1, 1, 8, dtype=torch.float64).expand(-1, -1, 9, -1)) for _ in range(2))
     scores = (query @ key.mT)[0, 0]
     for distance in range(-8, 9):
         diagonal = scores.diagonal(distance)

@@ -52,5 +52,5 @@ def test_a_band_reaches_as_far_above_as_below():
 
 
 def test_a_curve_of_another_length_is_refused_by_name():
-    with pytest.raises(BadSetting, match="curve 'left' has 3 values, but there are 11 places"):
+    with pytest.raises(BadSetting, match="curve 'left' has 3 values, but there are 11 positions"):
         profiles(X, {"left": np.arange(3)})

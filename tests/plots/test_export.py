@@ -11,11 +11,11 @@ from attnscope.plots import clouds, heatmap, panels, save, svg
 
 
 def figure():
-    made, (left, right) = panels(1, 2)
+    figure, (left, right) = panels(1, 2)
     points = np.random.default_rng(0).normal(size=(50, 2))
     clouds(points, ["<script>"] * 50, {"<script>": (0, 0)}, {"&": (1, 1)}, ax=left)
     heatmap(points[:4], rows=["<b>", "&", '"', "'"], ax=right)
-    return made
+    return figure
 
 
 def test_the_drawing_is_well_formed_and_needs_nothing_from_elsewhere():

@@ -19,7 +19,11 @@ def test_the_first_point_is_a_square_and_the_last_a_star():
 
 
 def test_every_step_is_drawn_darker_than_the_one_before():
-    (steps,) = [found for found in trajectories({"decoder": PATH}).collections if isinstance(found, LineCollection)]
+    (steps,) = [
+        collection
+        for collection in trajectories({"decoder": PATH}).collections
+        if isinstance(collection, LineCollection)
+    ]
     assert len(steps.get_segments()) == len(PATH) - 1
     assert (np.diff(steps.get_colors()[:, :3].sum(axis=1)) < 0).all()
 

@@ -36,7 +36,7 @@ SIGHT = {
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
-def seen(colour, sight):
+def perceived_colour(colour, sight):
     """The colour in CIELAB, where a distance of about 2 can just be seen."""
     rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
@@ -47,12 +47,15 @@ def seen(colour, sight):
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_can_be_told_apart_with_any_sight(sight):
     for one, other in [*combinations(WORDS, 2), (plots.ENCODER, plots.DECODER)]:
-        assert np.linalg.norm(seen(one, SIGHT[sight]) - seen(other, SIGHT[sight])) > 10, (one, other)
+        assert np.linalg.norm(perceived_colour(one, SIGHT[sight]) - perceived_colour(other, SIGHT[sight])) > 10, (
+            one,
+            other,
+        )
 
 
 def test_encoder_and_decoder_keep_their_colours_among_others():
-    found = colours(["run", "decoder", "encoder", "walk"])
-    assert (found["encoder"], found["decoder"]) == (plots.ENCODER, plots.DECODER)
+    palette = colours(["run", "decoder", "encoder", "walk"])
+    assert (palette["encoder"], palette["decoder"]) == (plots.ENCODER, plots.DECODER)
 
 
 def test_twenty_words_have_twenty_colours():

@@ -180,7 +180,7 @@ def test_a_probe_whose_answer_cannot_be_shown_is_named(monkeypatch):
 
 
 def test_an_unknown_probe_says_which_are_known_and_how_one_becomes_so():
-    with pytest.raises(BadSetting, match=r"no probe 'movement'; choose one of decompose, .* puts it into PROBES"):
+    with pytest.raises(BadSetting, match=r"no probe 'movement'; choose one of decompose, .* adds it to PROBES"):
         run_probe("movement", *encoder_decoder())
 
 

@@ -154,7 +154,7 @@ def python_calls() -> tuple[dict[str, Call], dict[str, Call]]:
         "watch()[9]": lambda p: watched()[9],
         "watch().plot(head=9)": lambda p: watched().plot(head=9),
         "watch().plot(example=9)": lambda p: watched().plot(example=9),
-        "plot of nothing seen": lambda p: attnscope.Seen().plot(),
+        "plot of nothing seen": lambda p: attnscope.AttentionRecording().plot(),
         "explore(3)": lambda p: attnscope.explore(3, texts),
         "explore(texts=3)": lambda p: attnscope.explore(loaded(p), 3),
         "explore(no texts)": lambda p: attnscope.explore(loaded(p), []),

@@ -119,7 +119,7 @@ MISTAKES = {
     ),
     "an end too early": (
         lambda b: tampered(b, target=put(b.target, 2, 1, END)),
-        "in training batch 0, target sentence 2 goes on after END (1)",
+        "in training batch 0, target sentence 2 continues after END (1)",
     ),
     "a guide of too few columns": (
         lambda b: tampered(b, gold_attention=b.gold_attention[:, :-1]),
@@ -165,7 +165,7 @@ MISTAKES = {
     ),
     "fewer sentences than were asked for": (
         lambda b: tampered(b, **{name: tensor[:3] for name, tensor in b.tensors().items()}),
-        "training batch 0 has 3 sentences, but 32 were asked for",
+        "training batch 0 has 3 sentences instead of 32",
     ),
     "numbers of another kind": (
         lambda b: tampered(b, target=b.target.float()),
@@ -227,7 +227,7 @@ def test_what_is_no_batch_is_refused():
 
 def test_more_sentences_than_were_asked_for_are_refused():
     endless = Read(None, training=lambda size: echoed(np.random.default_rng(0), 20))
-    assert refusal(endless, size=16) == "training batch 0 has 20 sentences, but 16 were asked for"
+    assert refusal(endless, size=16) == "training batch 0 has 20 sentences instead of 16"
 
 
 def test_a_split_without_a_batch_is_refused():
@@ -248,10 +248,10 @@ def test_a_mistake_in_a_split_only_is_said():
 
 
 def test_a_large_test_set_is_not_drawn_for_it():
-    drawn = []
-    task = Echo(test_size=10_000, change=lambda batch: drawn.append(len(batch)) or batch)
+    sizes = []
+    task = Echo(test_size=10_000, change=lambda batch: sizes.append(len(batch)) or batch)
     check_task(task, size=128)
-    assert max(drawn) <= 64
+    assert max(sizes) <= 64
     assert task.test_size == 10_000
 
 

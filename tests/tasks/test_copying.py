@@ -81,7 +81,7 @@ def test_evaluation_is_on_its_own_distribution_and_training_is_not():
     task = Copying(distribution="permutations", evaluation_distribution="mixture", num_words=80, length=40)
     assert (words(task.training_batch(0, 0, 50)) < 40).all()
     assert (words(next(task.batches(size=50))) >= 40).any()
-    assert task.measured_on == "mixture"
+    assert task._evaluation_distribution == "mixture"
 
 
 def test_without_a_name_evaluation_is_on_the_training_distribution():

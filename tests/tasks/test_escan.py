@@ -39,9 +39,9 @@ def test_a_sentence_is_translated_command_by_command():
     answers = {c.words: c.actions for c in all_commands()}
     batch = next(task.batches(size=200))
     for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True):
-        said = " ".join(task.source_vocabulary.decode(source[: source.index(END)]))
-        asked = [tuple(part.split()) for part in said.split(" .") if part]
-        expected = " ".join(" ".join([*answers[part], "."]) for part in asked)
+        sentence = " ".join(task.source_vocabulary.decode(source[: source.index(END)]))
+        commands = [tuple(part.split()) for part in sentence.split(" .") if part]
+        expected = " ".join(" ".join([*answers[part], "."]) for part in commands)
         assert " ".join(task.target_vocabulary.decode(target[: target.index(END)])) == expected
 
 
@@ -68,7 +68,7 @@ def test_a_range_too_narrow_to_end_in_is_refused():
 def test_all_commands_are_drawn_equally_often_before_the_end_of_a_sentence():
     """The first command of a sentence is never passed over, so it is uniform over the 90."""
     task = ExtendedSCAN()
-    first = [drawn[0] for drawn in task._sample(np.random.default_rng(0), 20_000)]
+    first = [sample[0] for sample in task._sample(np.random.default_rng(0), 20_000)]
     counts = np.bincount(first, minlength=90)
     expected = 20_000 / 90
     assert ((counts - expected) ** 2 / expected).sum() < 140  # chi square, 89 degrees of freedom: 0.9997 quantile

@@ -53,9 +53,9 @@ def test_the_keyword_stands_anywhere_and_the_other_words_are_uniform():
     batch = Keyword(num_words=6, length=5).training_batch(0, 0, 6000)
     places = batch.gold_attention[batch.gold_attention != NOWHERE]
     others = batch.source[:, :-1][batch.source[:, :-1] != KEYWORD] - KEYWORD - 1
-    for drawn, kinds in ((places, 5), (others, 5)):
-        share = np.bincount(drawn.numpy(), minlength=kinds) / len(drawn)
-        assert share == pytest.approx(np.full(kinds, 1 / kinds), abs=4 * (0.16 / len(drawn)) ** 0.5)
+    for sample, kinds in ((places, 5), (others, 5)):
+        share = np.bincount(sample.numpy(), minlength=kinds) / len(sample)
+        assert share == pytest.approx(np.full(kinds, 1 / kinds), abs=4 * (0.16 / len(sample)) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def spelled(task, split):
             yield source[0], tuple(source[1:]), target
 
 
-def asked(task, split):
+def queries_of(task, split):
     return {(string, tables) for string, tables, _ in spelled(task, split)}
 
 
@@ -87,25 +87,25 @@ def test_the_guide_is_diagonal_and_the_end_attends_to_the_full_stop():
 
 
 def test_training_has_every_table_alone_and_the_last_ones_only_alone(task):
-    single = {(string, tables) for string, tables in asked(task, "train") if len(tables) == 1}
+    single = {(string, tables) for string, tables in queries_of(task, "train") if len(tables) == 1}
     assert single == {(string, (name,)) for string in task.table_set.strings for name in task.table_set.names}
-    composed = {name for _, tables in asked(task, "train") if len(tables) == 2 for name in tables}
+    composed = {name for _, tables in queries_of(task, "train") if len(tables) == 2 for name in tables}
     assert composed == set(task.table_set.composed)
     assert len(task.table_set.held_out) == task.heldout_tables
 
 
 def test_single_tables_and_pairs_fall_into_one_split_each(task):
-    parts = [asked(task, split) for split in PAIRS]
+    parts = [queries_of(task, split) for split in PAIRS]
     assert sum(map(len, parts)) == len(set.union(*parts))
-    assert set.union(*parts) == asked(task, "all")
-    assert len(asked(task, "all")) == 2**task.bits * (task.tables + task.tables**2)
+    assert set.union(*parts) == queries_of(task, "all")
+    assert len(queries_of(task, "all")) == 2**task.bits * (task.tables + task.tables**2)
 
 
 def test_each_trained_pair_lacks_the_same_number_of_inputs(task):
-    pairs = Counter(tables for _, tables in asked(task, "train") if len(tables) == 2)
+    pairs = Counter(tables for _, tables in queries_of(task, "train") if len(tables) == 2)
     assert set(pairs.values()) == {2**task.bits - task.heldout_inputs}
     assert len(pairs) == len(task.table_set.composed) ** 2 - task.heldout_compositions
-    left_out = asked(task, "validation") | asked(task, "heldout_inputs")
+    left_out = queries_of(task, "validation") | queries_of(task, "heldout_inputs")
     assert {tables for _, tables in left_out} <= set(pairs)
 
 
@@ -113,8 +113,8 @@ def test_held_out_pairs_are_told_apart_by_their_tables(task):
     last = set(task.table_set.held_out)
     counts = {"heldout_compositions": 0, "heldout_tables": 1, "new_compositions": 2}
     for split, count in counts.items():
-        assert {sum(name in last for name in tables) for _, tables in asked(task, split)} == {count}
-    assert {tables for _, tables in asked(task, "heldout_tables")} == {
+        assert {sum(name in last for name in tables) for _, tables in queries_of(task, split)} == {count}
+    assert {tables for _, tables in queries_of(task, "heldout_tables")} == {
         pair for pair in product(task.table_set.names, repeat=2) if kind_of(pair, task.table_set) == "heldout_tables"
     }
 
@@ -129,15 +129,15 @@ def test_longer_compositions_are_as_long_and_of_the_kind_that_they_are_said_to_b
     assert {len(tables) for tables in rows} == {length}
     assert {kind_of(tables, task.table_set) for tables in rows} == {kind}
     assert set(rows.values()) == {4}  # four of the eight inputs each
-    assert len(asked(task, split)) == len(task.part(split))
+    assert len(queries_of(task, split)) == len(task.part(split))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**40), st.integers(0, 50), st.sampled_from([1, 7, 32]))
 def test_an_epoch_has_each_training_sentence_once(seed, epoch, size):
     steps = SMALL.steps(size)
-    seen = [SMALL.training_batch(seed, epoch * steps + step, size) for step in range(steps)]
-    rows = [tuple(row[row > 0].tolist()) for batch in seen for row in batch.source]
+    batches = [SMALL.training_batch(seed, epoch * steps + step, size) for step in range(steps)]
+    rows = [tuple(row[row > 0].tolist()) for batch in batches for row in batch.source]
     assert sorted(rows) == sorted(tuple(source) for source in SMALL.part("training").source)
 
 
@@ -151,10 +151,10 @@ def test_another_seed_or_epoch_has_another_order():
 
 
 def test_a_draw_is_a_random_sample_of_a_split_and_none_comes_twice():
-    drawn, again, other = (SMALL.sample_batch("all", 20, seed) for seed in (0, 0, 1))
-    assert torch.equal(drawn.source, again.source)
-    assert not torch.equal(drawn.source, other.source)
-    assert len({tuple(row.tolist()) for row in drawn.source}) == 20
+    sample, again, other = (SMALL.sample_batch("all", 20, seed) for seed in (0, 0, 1))
+    assert torch.equal(sample.source, again.source)
+    assert not torch.equal(sample.source, other.source)
+    assert len({tuple(row.tolist()) for row in sample.source}) == 20
     assert len(SMALL.sample_batch("all", 10**6)) == len(SMALL.part("all"))
 
 
@@ -180,7 +180,7 @@ def test_splits_have_a_name_that_every_task_knows():
 def test_at_most_test_size_sentences_are_measured_on_and_all_are_trained_on():
     task = LookupTables(test_size=10)
     assert len(task.part("heldout_tables")) == 10
-    assert asked(task, "heldout_tables") < asked(LookupTables(), "heldout_tables")
+    assert queries_of(task, "heldout_tables") < queries_of(LookupTables(), "heldout_tables")
     assert len(task.part("training")) == 232
 
 

@@ -76,15 +76,15 @@ def test_without_guides_a_batch_has_none(write):
 def test_validation_is_drawn_from_commands_that_stand_once(write):
     """Otherwise the one command that shows what 'jump' means could be missing from training."""
     write("addprim_jump", ROWS)
-    drawn = set()
+    validation = set()
     for seed in range(20):
         task = Scan("addprim_jump", validation_share=0.5, seed=seed)
         sentences = {split: [source for source, _, _ in spelled(task, split)] for split in ("training", "validation")}
         assert sentences["training"].count("jump <end>") == 2
         assert len(sentences["validation"]) == 1
         assert not set(sentences["training"]) & set(sentences["validation"])
-        drawn |= set(sentences["validation"])
-    assert drawn == {"walk left <end>", "run after walk <end>"}
+        validation |= set(sentences["validation"])
+    assert validation == {"walk left <end>", "run after walk <end>"}
 
 
 def test_a_published_validation_set_is_taken(write):

@@ -102,10 +102,10 @@ def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, nam
     assert task.source_vocabulary == task.target_vocabulary
     assert task.source_vocabulary.tokens[: UNKNOWN + 1] == (*SPECIALS, UNKNOWN_WORD)
     batch = next(task.batches("validation", 200))
-    said = [task.sentence(row.tolist()) for row in batch.target]
-    meant = [" ".join(reference.split()) for reference in task.references("validation")[:200]]
+    decoded = [task.sentence(row.tolist()) for row in batch.target]
+    references = [" ".join(reference.split()) for reference in task.references("validation")[:200]]
     assert (
-        sum(one == other for one, other in zip(said, meant, strict=True)) > 190
+        sum(one == other for one, other in zip(decoded, references, strict=True)) > 190
     )  # but for characters that SentencePiece normalises or never saw in training
 
 
@@ -114,8 +114,8 @@ def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, nam
 def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
     assert "organization" in replace(task, preparation=Preparation()).source_vocabulary.tokens[:300]
     assert "organization" not in task.source_vocabulary.tokens[:300]
-    kept = statistics(replace(task, preparation=replace(task.preparation, strip_headers=False)))
-    assert tuple(kept["sentences"]) == PUBLISHED[name]  # two messages are all header
+    with_headers = statistics(replace(task, preparation=replace(task.preparation, strip_headers=False)))
+    assert tuple(with_headers["sentences"]) == PUBLISHED[name]  # two messages are all header
     assert statistics(task)["empty"].sum() == 2
 
 

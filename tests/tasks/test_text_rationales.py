@@ -49,8 +49,8 @@ def test_marks_are_on_the_words_that_were_marked_and_on_no_special_word(file, sp
             assert batch.rationale.dtype == torch.float32
             assert (batch.rationale[~batch.source_mask] == 0).all()
             for pairs in marked_words(task, batch):
-                known = [(word, mark) for word, mark in pairs if word != UNKNOWN_WORD]
-                assert all(mark == float(word.isupper()) for word, mark in known)
+                known_words = [(word, mark) for word, mark in pairs if word != UNKNOWN_WORD]
+                assert all(mark == float(word.isupper()) for word, mark in known_words)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_marks_are_on_the_words_that_were_marked_and_on_no_special_word(file, sp
 )  # fmt: skip
 def test_they_stay_there_when_texts_are_cut_dropped_or_trimmed_and_words_are_unknown(file, preparation):
     task = classification(file, preparation=preparation, vocabulary=Words(min_count=8))
-    seen = [pair for batch in task.batches("training", 5) for pairs in marked_words(task, batch) for pair in pairs]
-    known = [(word, mark) for word, mark in seen if word not in (UNKNOWN_WORD, *SPECIALS)]
-    assert known
-    assert all(mark == float(word.isupper()) for word, mark in known)
-    assert {mark for word, mark in seen if word == UNKNOWN_WORD} == {0.0, 1.0}
+    all_words = [pair for batch in task.batches("training", 5) for pairs in marked_words(task, batch) for pair in pairs]
+    known_words = [(word, mark) for word, mark in all_words if word not in (UNKNOWN_WORD, *SPECIALS)]
+    assert known_words
+    assert all(mark == float(word.isupper()) for word, mark in known_words)
+    assert {mark for word, mark in all_words if word == UNKNOWN_WORD} == {0.0, 1.0}
 
 
 def test_lower_case_changes_no_mark(file):
@@ -74,17 +74,17 @@ def test_lower_case_changes_no_mark(file):
 
 
 def test_lists_of_words_keep_their_marks(tmp_path):
-    given = [row | {"text": row["text"].split()} for row in rows()]
-    listed = classification(write_jsonl(tmp_path / "b.jsonl", given))
+    records = [row | {"text": row["text"].split()} for row in rows()]
+    listed = classification(write_jsonl(tmp_path / "b.jsonl", records))
     raw = classification(write_jsonl(tmp_path / "a.jsonl", rows()))
     for one, other in zip(listed.part("training").rationale, raw.part("training").rationale, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_marks_of_several_people_become_the_share_of_them(tmp_path):
-    given = [{"text": f"a b c{i}", "label": i % 2, "marks": [[1, 0, 1], [1, 0, 0], [1, 0, 0], [1, 1, 0]]}
+    records = [{"text": f"a b c{i}", "label": i % 2, "marks": [[1, 0, 1], [1, 0, 0], [1, 0, 0], [1, 1, 0]]}
              for i in range(30)]  # fmt: skip
-    task = classification(write_jsonl(tmp_path / "a.jsonl", given), rationale="marks")
+    task = classification(write_jsonl(tmp_path / "a.jsonl", records), rationale="marks")
     assert task.sample_batch("test", 1).rationale.tolist() == [[1.0, 0.25, 0.25, 0.0]]
 
 

@@ -74,24 +74,24 @@ def test_in_a_folder_a_file_is_a_split(tmp_path):
         (
             "a.jsonl",
             b'{"text": "x"}\n{"text": \n',
-            "a.jsonl, line 2: this is no JSON .*expected one JSON object a line",
+            "a.jsonl, line 2: not JSON .*expected one JSON object per line",
         ),
         ("a.jsonl", b'["x", "y"]\n', 'line 1: expected a JSON object with named fields, not ."x"'),
-        ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "line 2: byte 0xff at place 11 is not UTF-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "line 2: byte 0xff at position 11 is not UTF-8"),
         ("a.jsonl", b"", "a.jsonl is empty"),
         ("a.jsonl", b"\n\n", "a.jsonl has no rows"),
         ("a.csv", b"text,label\n", "a.csv has no rows"),
         ("a.csv", b"text,label\nx,1\ny\n", r"line 3: expected 2 cells \(text, label\), not 1"),
-        ("a.csv", b'text,label\n"x,1\n', "line 2: this is no row of cells"),
+        ("a.csv", b'text,label\n"x,1\n', "line 2: not a row of CSV"),
         ("a.csv", b"text,text\nx,1\n", "line 1: the first line must name each column once"),
         ("a.tsv", b"text\tlabel\nx\t1\t2\n", r"line 2: expected 2 cells \(text, label\), not 3"),
         (
             "a.jsonl.gz",
             gzip.compress(b'{"text": "x"}\n' * 999, mtime=0)[:-20],
-            "no whole gzip file: it breaks off after line",
+            "not a complete gzip file: it ends after line",
         ),
-        ("a.jsonl.gz", b'{"text": "x"}\n', "no whole gzip file"),
-        ("a.xlsx", b"x", r"no known kind; its name must end in .jsonl, .json, .csv, .tsv"),
+        ("a.jsonl.gz", b'{"text": "x"}\n', "not a complete gzip file"),
+        ("a.xlsx", b"x", r"an unknown format; its name must end in .jsonl, .json, .csv, .tsv"),
     ],
 )
 def test_a_malformed_file_is_named_with_its_line_and_what_was_expected(tmp_path, name, content, message):
@@ -170,16 +170,16 @@ def test_a_broken_folder_of_the_datasets_library_is_one_sentence(tmp_path, datas
 
 
 def test_a_data_set_is_loaded_by_its_name_and_configuration(monkeypatch, datasets):
-    asked = []
+    requests = []
 
     def load_dataset(*name):
-        asked.append(name)
+        requests.append(name)
         return datasets.DatasetDict(train=datasets.Dataset.from_list(list(reviews(40))))
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     task = Classification("hf:someone/reviews:small", splits=Splits(("train",)))
     assert sum(len(task.part(part)) for part in PARTS) == 40
-    assert asked == [("someone/reviews", "small")]  # once, for its fingerprint and for its rows
+    assert requests == [("someone/reviews", "small")]  # once, for its fingerprint and for its rows
     assert task.resolved().fingerprint
 
 

@@ -37,7 +37,7 @@ def test_published_vectors_are_taken_from_every_format(tmp_path, kind):
     assert start.matrix[4].tolist() == PUBLISHED["the"]
     assert start.matrix[5].tolist() == PUBLISHED["cat"]  # 'Cat' is only there in lower case
     assert start.matrix[7].tolist() == PUBLISHED[". . ."]
-    assert start.found.tolist() == [False] * 4 + [True, True, False, True]
+    assert start.pretrained.tolist() == [False] * 4 + [True, True, False, True]
 
 
 def test_missing_words_are_random_from_the_seed_and_the_padding_is_zero(tmp_path):
@@ -53,7 +53,7 @@ def test_missing_words_are_as_widely_spread_as_published_ones(tmp_path):
     vocabulary = Vocabulary.of([*PUBLISHED, *(f"missing{i}" for i in range(5000))])
     start = initial_embedding(vocabulary, written(tmp_path, "txt"))
     spread = np.array(list(PUBLISHED.values())).std()
-    assert start.matrix[~start.found][len(SPECIALS) :].std().item() == pytest.approx(spread, rel=0.03)
+    assert start.matrix[~start.pretrained][len(SPECIALS) :].std().item() == pytest.approx(spread, rel=0.03)
 
 
 def test_coverage_is_told_of_the_vocabulary_and_of_running_words(tmp_path):

@@ -116,7 +116,7 @@ def test_a_long_text_is_learned_from_as_well(phrases):
 
 
 def test_too_many_subwords_for_so_little_text_is_one_sentence(phrases):
-    with pytest.raises(AttnscopeError, match=r"cannot make 5000 pieces of 300 sentences: .* a smaller size may do"):
+    with pytest.raises(AttnscopeError, match=r"cannot train 5000 subwords on 300 sentences: .* try a smaller size"):
         Subwords(size=5000).coder([phrase.split() for phrase in phrases])
 
 
@@ -129,8 +129,8 @@ def test_subwords_are_shared_between_the_sides_unless_told_otherwise(tmp_path, p
     assert shared.source_vocabulary == shared.target_vocabulary
     assert apart.source_vocabulary != apart.target_vocabulary
     batch = next(shared.batches("validation", 5))
-    said = [shared.sentence(row.tolist()) for row in batch.target]
-    assert said == shared.references("validation")[:5]
+    decoded = [shared.sentence(row.tolist()) for row in batch.target]
+    assert decoded == shared.references("validation")[:5]
 
 
 def test_a_missing_library_is_asked_for_by_the_name_of_the_extra(monkeypatch, tmp_path):

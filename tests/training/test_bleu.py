@@ -32,7 +32,7 @@ class Oracle(Generates, nn.Module):
     def __init__(self, task, changed=lambda words: words):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
-        self.changed, self.seen = changed, []
+        self.changed, self.lengths = changed, []
         parts = [task.part(name) for name in ("training", "validation", "test")]
         self.answers = {s.tobytes(): t for part in parts for s, t in zip(part.source, part.target, strict=True)}
 
@@ -40,16 +40,16 @@ class Oracle(Generates, nn.Module):
         assert not self.training
         assert max_length >= source.shape[1]
         rows = [row[mask].numpy().astype(np.int32) for row, mask in zip(source, source_mask, strict=True)]
-        self.seen += [len(row) for row in rows]
+        self.lengths += [len(row) for row in rows]
         return pad([self.changed(self.answers[row.tobytes()]) for row in rows], fill=END)[0]
 
 
 def test_who_says_the_reference_has_a_bleu_of_100(task):
-    found = bleu(Oracle(task).train(), task, batch_size=3)
-    assert found.score == pytest.approx(100)
-    assert found.sentences == len(task.part("validation"))
-    assert "tok:13a" in found.signature
-    assert "case:mixed" in found.signature
+    result = bleu(Oracle(task).train(), task, batch_size=3)
+    assert result.score == pytest.approx(100)
+    assert result.sentences == len(task.part("validation"))
+    assert "tok:13a" in result.signature
+    assert "case:mixed" in result.signature
 
 
 def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
@@ -62,7 +62,7 @@ def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
 def test_some_sentences_are_those_of_a_draw_shortest_first(task):
     oracle = Oracle(task)
     assert bleu(oracle, task, "training", max_sentences=9, batch_size=4).sentences == 9
-    assert oracle.seen == sorted(task.sample_batch("training", 9).source_mask.sum(1).tolist())
+    assert oracle.lengths == sorted(task.sample_batch("training", 9).source_mask.sum(1).tolist())
 
 
 def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
@@ -70,9 +70,9 @@ def test_a_task_in_lower_case_is_compared_in_lower_case(tmp_path):
     rows = "".join(f"a b c d e f x{i}\tThe Cat sat on a Mat.\n" for i in range(40))
     file.write_text("source\ttarget\n" + rows)
     lower = Translation(str(file), vocabulary=Words(min_count=1))
-    found = bleu(Oracle(lower), lower)
-    assert found.score == pytest.approx(100)
-    assert "case:lc" in found.signature
+    result = bleu(Oracle(lower), lower)
+    assert result.score == pytest.approx(100)
+    assert "case:lc" in result.signature
 
 
 def test_a_network_translates_and_is_left_in_its_mode(task):

@@ -216,8 +216,8 @@ print(json.dumps([in_a_child(undisturbed), *(in_a_child(killed, delay) for delay
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    told = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, check=True)
-    first, *deaths, last = json.loads(told.stdout)
+    process = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, check=True)
+    first, *deaths, last = json.loads(process.stdout)
     assert first == last == 0
     assert -signal.SIGKILL in deaths
     for name in ("weights.safetensors", "checkpoints/step-000100.safetensors", "checkpoints/step-000300.safetensors"):

@@ -25,10 +25,10 @@ def network(settings=SETTINGS, seed=0):
 
 @pytest.fixture
 def batch():
-    made = TASK.training_batch(0, 0, 5)
-    mask = made.source_mask.clone()
+    batch = TASK.training_batch(0, 0, 5)
+    mask = batch.source_mask.clone()
     mask[0, 6:] = False
-    return replace(made, source_mask=mask, source=made.source * mask)
+    return replace(batch, source_mask=mask, source=batch.source * mask)
 
 
 def test_tying_is_the_mean_squared_distance_over_real_words(batch):
@@ -84,8 +84,8 @@ def test_masked_words_are_guessed_by_a_frozen_table(batch):
 
 def test_nothing_but_the_hidden_words_is_looked_at():
     """A share as small as this chooses no word: no price, and no NaN."""
-    model, made = network(), TASK.training_batch(0, 0, 2)
-    assert MaskedWords(1.0, p=1e-9)(model, made, model(made)).item() == 0
+    model, batch = network(), TASK.training_batch(0, 0, 2)
+    assert MaskedWords(1.0, p=1e-9)(model, batch, model(batch)).item() == 0
 
 
 @pytest.mark.slow
@@ -94,16 +94,16 @@ def test_masked_words_can_be_learnt_where_context_tells_them():
 
     class Repeated(Keyword):
         def training_batch(self, seed, step, size):
-            made = super().training_batch(seed, step, size)
-            first = made.source[:, :1].expand_as(made.source)
-            return replace(made, source=torch.where(made.source_mask & (made.source > 2), first, made.source))
+            batch = super().training_batch(seed, step, size)
+            first = batch.source[:, :1].expand_as(batch.source)
+            return replace(batch, source=torch.where(batch.source_mask & (batch.source > 2), first, batch.source))
 
     model, task = network(), Repeated(num_words=20, length=12, test_size=50)
-    made = task.training_batch(1, 0, 50)
-    before = MaskedWords(1.0)(model, made, model(made)).item()
+    batch = task.training_batch(1, 0, 50)
+    before = MaskedWords(1.0)(model, batch, model(batch)).item()
     settings = TrainingSettings(steps=200, batch_size=32, learning_rate=1e-2, evaluate_every=200)
     fit(model, task, MaskedWords(1.0), settings)
-    assert MaskedWords(1.0)(model, made, model(made)).item() < before / 2
+    assert MaskedWords(1.0)(model, batch, model(batch)).item() < before / 2
 
 
 @pytest.mark.slow
@@ -112,8 +112,8 @@ def test_tying_brings_states_to_their_words_and_the_task_is_still_learnt():
     free, tied = network(), network()
     fit(free, TASK, CrossEntropy(), settings)
     fit(tied, TASK, CrossEntropy() + Tying(1.0), settings)
-    made = next(TASK.batches("test"))
-    apart = [Tying(1.0)(model, made, model(made)).item() for model in (free, tied)]
+    batch = next(TASK.batches("test"))
+    apart = [Tying(1.0)(model, batch, model(batch)).item() for model in (free, tied)]
     assert apart[1] < apart[0] / 3
     assert evaluate(tied, TASK.batches("test"))["word_accuracy"] > 0.95
 
@@ -126,17 +126,17 @@ def test_tying_brings_states_to_their_words_and_the_task_is_still_learnt():
         (Conicity(0.5), {"weight_decay": 1e-3, "amsgrad": True}),
         (Hiding(1.0, (3, 4)), {}),
     ],
-    ids=lambda given: type(given).__name__,
+    ids=lambda objective: type(objective).__name__,
 )
 @pytest.mark.parametrize("attention", ["additive", "dot"])
 def test_many_seeds_as_one_model_learn_the_same(objective, settings, attention):
     training = TrainingSettings(steps=8, batch_size=6, learning_rate=5e-3, evaluate_every=4, **settings)
 
-    def begun(seed):
+    def new_run(seed):
         model = network(replace(SETTINGS, attention=attention, grounding="residual"), seed)
         return TrainingRun(model, TASK, CrossEntropy() + objective, training, seed, None, {})
 
-    alone, together = [run_to_end(begun(seed)) for seed in (0, 4)], [begun(seed) for seed in (0, 4)]
+    alone, together = [run_to_end(new_run(seed)) for seed in (0, 4)], [new_run(seed) for seed in (0, 4)]
     fit_together(together)
     for one, other in zip(alone, together, strict=True):
         for (name, expected), value in zip(one.model.named_parameters(), other.model.parameters(), strict=True):
@@ -153,12 +153,12 @@ def test_words_that_are_not_trained_stay_as_they_were():
 def test_what_cannot_be_compared_is_refused_with_a_sentence(batch):
     wide = network(ClassifierSettings(input_size=12, units=7, hidden=8))
     for objective in (Tying(1.0), MaskedWords(1.0)):
-        with pytest.raises(BadSetting, match="states have 14 numbers and words 12"):
+        with pytest.raises(BadSetting, match="states have 14 dimensions and words 12"):
             objective(wide, batch, wide(batch))
     copying = Copying(num_words=6, length=5, test_size=20)
-    made = copying.training_batch(0, 0, 2)
+    other_batch = copying.training_batch(0, 0, 2)
     other = build(PRESETS["copying"], len(copying.source_vocabulary), len(copying.target_vocabulary))
     with pytest.raises(BadSetting, match="need a classifier"):
-        MaskedWords(1.0)(other, made, other(made))
+        MaskedWords(1.0)(other, other_batch, other(other_batch))
     with pytest.raises(BadSetting, match="between 0 and 1"):
         MaskedWords(1.0, p=1.0)

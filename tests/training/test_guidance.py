@@ -24,7 +24,7 @@ WEIGHTS = [
 ]  # batch x heads x target x source
 
 
-def given(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
+def example(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
     """A batch and a trace with this attention."""
     weights = torch.tensor(weights, requires_grad=True)
     source = torch.tensor([[3, 4, 1], [5, 1, 0]])
@@ -55,23 +55,23 @@ def price(objective, batch, trace):
 def test_the_price_is_minus_the_log_of_the_weight_at_the_guide():
     """The mean over two heads of each of three words: (0, 0) at 0, (0, 1) at 1, and (1, 0) at 1."""
     words = [-(log(0.5) + log(0.25)) / 2, -(log(0.8) + log(0.4)) / 2, -(log(0.1) + log(0.7)) / 2]
-    batch, trace = given()
+    batch, trace = example()
     assert price(Guidance(total=True), batch, trace) == pytest.approx(sum(words))
     assert price(Guidance(), batch, trace) == pytest.approx(sum(words) / 3)
     assert price(Guidance(0.25), batch, trace) == pytest.approx(sum(words) / 12)
 
 
 def test_a_word_whose_guide_is_nowhere_takes_no_part():
-    batch, trace = given(guide=((0, NOWHERE), (NOWHERE, NOWHERE)))
+    batch, trace = example(guide=((0, NOWHERE), (NOWHERE, NOWHERE)))
     expected = -(log(0.5) + log(0.25)) / 2
     assert price(Guidance(total=True), batch, trace) == pytest.approx(expected)
     assert price(Guidance(), batch, trace) == pytest.approx(expected / 3)  # a mean over the same words as CrossEntropy
-    batch, trace = given(guide=((NOWHERE, NOWHERE), (NOWHERE, NOWHERE)))
+    batch, trace = example(guide=((NOWHERE, NOWHERE), (NOWHERE, NOWHERE)))
     assert price(Guidance(), batch, trace) == 0
 
 
 def test_attention_of_zero_has_a_finite_price_and_gradient():
-    batch, trace = given(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
+    batch, trace = example(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
     loss = Guidance(total=True)(torch.nn.Identity(), batch, trace)
     loss.backward()
     words = -(log(0.5) + log(0.25)) / 2 - (log(0.8) + log(0.4)) / 2 - log(MIN_WEIGHT)
@@ -80,7 +80,7 @@ def test_attention_of_zero_has_a_finite_price_and_gradient():
 
 
 def test_it_adds_to_any_other_objective():
-    batch, trace = given()
+    batch, trace = example()
     both = CrossEntropy(total=True) + Guidance(0.5, total=True)
     parts = [price(objective, batch, trace) for objective in (CrossEntropy(total=True), Guidance(total=True))]
     assert price(both, batch, trace) == pytest.approx(parts[0] + 0.5 * parts[1])
@@ -100,8 +100,8 @@ def test_it_guides_every_attention_with_any_number_of_heads(attention):
 
 
 def test_what_cannot_be_guided_is_refused():
-    batch, trace = given()
-    with pytest.raises(BadSetting, match="a task that says where to look"):
+    batch, trace = example()
+    with pytest.raises(BadSetting, match="a task with gold attention"):
         Guidance()(torch.nn.Identity(), replace(batch, gold_attention=None), trace)
     with pytest.raises(BadSetting, match=r"a model with attention; this one has none \(attention='none'\)"):
         Guidance()(torch.nn.Identity(), batch, replace(trace, layers=()))
@@ -118,7 +118,7 @@ def all_words():
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_a_share_of_the_words_is_guided(share):
     batch = all_words()
-    guided = Guidance(share=share).guided(batch)
+    guided = Guidance(share=share).guided_mask(batch)
     words = int(batch.target_mask.sum())
     assert not guided[~batch.target_mask].any()
     deviation = (share * (1 - share) / words) ** 0.5
@@ -129,9 +129,9 @@ def test_a_share_of_the_words_is_guided(share):
 
 def test_the_words_of_a_smaller_share_are_among_those_of_a_larger_one():
     batch = all_words()
-    few, many = (Guidance(share=share).guided(batch) for share in (0.2, 0.6))
+    few, many = (Guidance(share=share).guided_mask(batch) for share in (0.2, 0.6))
     assert (many | ~few).all()
-    assert not torch.equal(Guidance(share=0.2, seed=1).guided(batch), few)
+    assert not torch.equal(Guidance(share=0.2, seed=1).guided_mask(batch), few)
 
 
 def test_which_words_are_guided_does_not_depend_on_their_batch():
@@ -153,12 +153,12 @@ def test_many_seeds_are_guided_together_as_they_are_alone():
     settings = TrainingSettings(steps=6, batch_size=4, teacher_forcing=1.0, evaluate_every=3)
     objective = CrossEntropy() + Guidance(0.7, share=0.5)
 
-    def begun(seed):
+    def new_run(seed):
         torch.manual_seed(seed)
         small = replace(PRESETS["copying"], units=12, input_size=10, hidden=9)
         return TrainingRun(build(small, 9, 9), task, objective, settings, seed, None, {})
 
-    alone, together = ([begun(seed) for seed in (0, 4)] for _ in range(2))
+    alone, together = ([new_run(seed) for seed in (0, 4)] for _ in range(2))
     for run in alone:
         run_to_end(run)
     fit_together(together)
@@ -191,18 +191,18 @@ class Says(GivesTrace, torch.nn.Module):
 def test_the_last_word_before_the_end_decides_on_final_accuracy():
     target = torch.tensor([[3, 4, END, 0], [5, 6, 7, END], [3, END, 0, 0], [END, 0, 0, 0], [4, 5, 6, 7]])
     batch = Batch(target, target > 0, target, target > 0)
-    said = [
+    predictions = [
         [7, 4, 7, 0],
         [5, 6, 3, END],
         [3, 3, 0, 0],
         [END, 0, 0, 0],
         [3, 3, 3, 7],
     ]  # right, wrong, right, right, right
-    found = evaluate(Says(said), [batch])
-    assert found["final_accuracy"] == pytest.approx(4 / 5)
-    assert found["sentence_accuracy"] == pytest.approx(1 / 5)
-    assert found["word_accuracy"] == pytest.approx((1 + 3 + 1 + 1 + 1) / 14)
-    one_by_one = [evaluate(Says([row]), [part]) for row, part in zip(said, singles(batch), strict=True)]
+    result = evaluate(Says(predictions), [batch])
+    assert result["final_accuracy"] == pytest.approx(4 / 5)
+    assert result["sentence_accuracy"] == pytest.approx(1 / 5)
+    assert result["word_accuracy"] == pytest.approx((1 + 3 + 1 + 1 + 1) / 14)
+    one_by_one = [evaluate(Says([row]), [part]) for row, part in zip(predictions, singles(batch), strict=True)]
     assert sum(row["final_accuracy"] for row in one_by_one) == 4
 
 
@@ -214,8 +214,8 @@ def singles(batch):
 
 def test_a_class_is_its_own_last_word():
     batch = next(Keyword(num_words=4, length=3, test_size=6).batches())
-    found = evaluate(Says(batch.target.tolist()), [batch])
-    assert found["final_accuracy"] == found["sentence_accuracy"] == 1
+    result = evaluate(Says(batch.target.tolist()), [batch])
+    assert result["final_accuracy"] == result["sentence_accuracy"] == 1
 
 
 def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
@@ -234,13 +234,13 @@ def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
     assert evaluate(model, task.batches("training"))["sentence_accuracy"] == 1
     assert evaluate(model, task.batches("heldout_compositions"))["final_accuracy"] >= 0.7  # by chance: 0.25
     batch = next(task.batches("all"))
-    looked = model(batch).attention[:, 0].gather(-1, batch.gold_attention.clamp(min=0)[..., None])[..., 0]
-    assert looked[batch.target_mask].min() > 0.9
+    weight_on_gold = model(batch).attention[:, 0].gather(-1, batch.gold_attention.clamp(min=0)[..., None])[..., 0]
+    assert weight_on_gold[batch.target_mask].min() > 0.9
 
 
 def test_one_head_can_be_guided_and_a_shifted_guide_stays_inside_the_source():
     """The second head; then all heads, one place further, which after the last of two words is the first."""
-    batch, trace = given()
+    batch, trace = example()
     assert price(Guidance(total=True, head=1), batch, trace) == pytest.approx(-log(0.25) - log(0.4) - log(0.7))
     words = [-(log(0.25) + log(0.5)) / 2, -(log(0.1) + log(0.4)) / 2, -(log(0.9) + log(0.3)) / 2]
     assert price(Guidance(total=True, shift=1), batch, trace) == pytest.approx(sum(words))

@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-def begun(case, seed, folder=None, objective=CrossEntropy() + L2(1e-3)):  # noqa: B008 (frozen)
+def new_run(case, seed, folder=None, objective=CrossEntropy() + L2(1e-3)):  # noqa: B008 (frozen)
     task, model, settings = case
     torch.manual_seed(seed)
     network = build(model, len(task.source_vocabulary), len(task.target_vocabulary))
@@ -62,8 +62,8 @@ def losses(run):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_seed_learns_what_it_learns_alone(case, tmp_path):
-    alone = [run_to_end(begun(case, seed, tmp_path / "alone")) for seed in SEEDS]
-    side_by_side = [begun(case, seed, tmp_path / "together") for seed in SEEDS]
+    alone = [run_to_end(new_run(case, seed, tmp_path / "alone")) for seed in SEEDS]
+    side_by_side = [new_run(case, seed, tmp_path / "together") for seed in SEEDS]
     fit_together(side_by_side)
     for one, other in zip(alone, side_by_side, strict=True):
         assert other.progress.step == 12
@@ -79,12 +79,12 @@ def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
     """Its neighbours go on; the weights that it leaves are those it had when it stopped."""
     task, model, settings = CASES["copying"]
     case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), max_grad_norm=None))
-    watched = [begun(case, seed) for seed in SEEDS]
+    watched = [new_run(case, seed) for seed in SEEDS]
     reached = [max(row["word_accuracy"] for row in run_to_end(run).progress.log) for run in watched]
     enough = sorted(reached)[1]  # the median: one at least stops, one at least does not before the end
     case = (task, model, replace(case[2], stop_at_accuracy=enough))
-    alone = [run_to_end(begun(case, seed)) for seed in SEEDS]
-    side_by_side = [begun(case, seed) for seed in SEEDS]
+    alone = [run_to_end(new_run(case, seed)) for seed in SEEDS]
+    side_by_side = [new_run(case, seed) for seed in SEEDS]
     fit_together(side_by_side)
     assert [run.progress.step for run in side_by_side] == [run.progress.step for run in alone]
     assert len({run.progress.step for run in alone}) > 1
@@ -96,26 +96,26 @@ def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
 def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
     """Two of three were saved at step 5, one at step 3; they end as if nothing had happened."""
     case = CASES["dropout"]
-    expected = [losses(run_to_end(begun(case, seed))) for seed in SEEDS]
-    runs = [begun(case, seed, tmp_path) for seed in SEEDS]
+    expected = [losses(run_to_end(new_run(case, seed))) for seed in SEEDS]
+    runs = [new_run(case, seed, tmp_path) for seed in SEEDS]
     for run, steps in zip(runs, (5, 3, 5), strict=True):
         for _ in range(steps):
             run.advance()
         run.save()
-    again = [begun(case, seed, tmp_path) for seed in SEEDS]
+    again = [new_run(case, seed, tmp_path) for seed in SEEDS]
     assert [run.progress.step for run in again] == [5, 3, 5]
     fit_together(again, save_every=0.0)
-    for run, wanted in zip(again, expected, strict=True):
-        torch.testing.assert_close(losses(run), wanted, rtol=1e-5, atol=1e-6)
+    for run, expected_losses in zip(again, expected, strict=True):
+        torch.testing.assert_close(losses(run), expected_losses, rtol=1e-5, atol=1e-6)
 
 
 def test_what_a_group_saves_a_single_run_can_go_on_from(tmp_path):
     case = CASES["copying"]
-    expected = losses(run_to_end(begun(case, 0)))
-    runs = [begun(case, seed, tmp_path) for seed in SEEDS]
+    expected = losses(run_to_end(new_run(case, 0)))
+    runs = [new_run(case, seed, tmp_path) for seed in SEEDS]
     with pytest.raises(KeyboardInterrupt):
         fit_together([*runs[:2], Interrupting(runs[2], at=8)], save_every=0.0)
-    alone = begun(case, 0, tmp_path)
+    alone = new_run(case, 0, tmp_path)
     assert 0 < alone.progress.step < 12
     torch.testing.assert_close(losses(run_to_end(alone)), expected, rtol=1e-5, atol=1e-6)
 
@@ -125,8 +125,8 @@ class Interrupting(TrainingRun):
         self.__dict__.update(run.__dict__)
         self.at = at
 
-    def after(self, loss):
-        super().after(loss)
+    def finish_step(self, loss):
+        super().finish_step(loss)
         if self.progress.step == self.at:
             raise KeyboardInterrupt
 
@@ -135,7 +135,7 @@ def test_heads_that_start_elsewhere_can_be_replicas(tmp_path):
     task, model, settings = CASES["eight heads"]
     runs = []
     for heads in (range(8), range(8, 16)):
-        run = begun((task, model, settings), 0)
+        run = new_run((task, model, settings), 0)
         restart_heads(run.model, tuple(heads))
         runs.append(run)
     fit_together(runs)
@@ -164,7 +164,7 @@ SENTENCES = [
 @pytest.mark.parametrize(
     "objective",
     [CrossEntropy(), CrossEntropy() + Tying(1.0), CrossEntropy() + Conicity(0.5), CrossEntropy() + Hiding(1.0, (4, 5))],
-    ids=lambda given: type(given.terms[-1]).__name__,
+    ids=lambda objective: type(objective.terms[-1]).__name__,
 )
 def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
     """Of seven sentences in batches of four, one seed has a batch of three where the other has one of four."""
@@ -181,8 +181,8 @@ def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
     case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=()))
     sizes = {tuple(len(task.training_batch(seed, step, 4)) for seed in SEEDS) for step in range(12)}
     assert any(len(set(of_a_step)) > 1 for of_a_step in sizes)
-    alone = [run_to_end(begun(case, seed, objective=objective)) for seed in SEEDS]
-    side_by_side = [begun(case, seed, objective=objective) for seed in SEEDS]
+    alone = [run_to_end(new_run(case, seed, objective=objective)) for seed in SEEDS]
+    side_by_side = [new_run(case, seed, objective=objective) for seed in SEEDS]
     fit_together(side_by_side)
     for one, other in zip(alone, side_by_side, strict=True):
         torch.testing.assert_close(losses(other), losses(one), rtol=1e-5, atol=1e-6)

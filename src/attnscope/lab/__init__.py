@@ -1,4 +1,4 @@
-"""Where runs live and where they run."""
+"""The store of runs, and the engines that run them."""
 
 from attnscope.lab.engines import ENGINES, Engine, LocalEngine, OnDone, Outcome, RayEngine, engine
 from attnscope.lab.store import DamagedRun, Store, Work, key

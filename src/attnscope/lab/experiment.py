@@ -1,4 +1,4 @@
-"""Experiments, complete configurations of what is trained, and Runs, what the store holds of them."""
+"""Experiments (complete configurations of a training run) and Runs (finished experiments in the store)."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +38,10 @@ from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, load_we
 from attnscope.training.replicas import fit_together
 from attnscope.training.settings import ForwardOptions
 
-MAX_REPLICAS = 64  # runs that are trained as one model, at most; of a model with several heads, so many heads
-MAX_TEXT_REPLICAS = 8  # of classifiers of real text, whose tables of words fill the memory
+MAX_REPLICAS = 64  # runs trained as one model; of models with several heads, the number of heads of all runs
+MAX_TEXT_REPLICAS = 8  # of text classifiers, whose embeddings fill the memory
 MAX_THREADS = 512  # of torch; a run may be read on a machine with fewer cores than it was trained on
-RECIPE = 2  # part of every key: raised when the same settings begin to mean something else
+RECIPE = 2  # part of every key: increased when the meaning of the settings changes
 
 
 def shares(model: nn.Module, task: Task) -> Mapping[str, float]:
@@ -55,7 +55,7 @@ WATCHES: dict[str, Monitor] = {"shares": shares}  # probes that can be logged du
 
 @dataclass(frozen=True)
 class Experiment:
-    """A complete configuration: the same one always gives the same run."""
+    """A complete configuration of a training run, which is deterministic."""
 
     task: Task
     model: ModelSettings
@@ -73,13 +73,13 @@ class Experiment:
             ("model", ModelSettings, "MODELS['aed']"),
             ("training", TrainingSettings, "TrainingSettings(steps=100)"),
         ):
-            given = getattr(self, name)
-            require(isinstance(given, kind), f"the {name} of an experiment is one such as {example}, not {given!r}")
+            value = getattr(self, name)
+            require(isinstance(value, kind), f"the {name} of an experiment is one such as {example}, not {value!r}")
         check_kinds(self)
         for name in self.watch:
             choose("probe to watch", name, WATCHES)
         require(0 < self.threads <= MAX_THREADS, f"threads must be 1 to {MAX_THREADS}, not {self.threads}")
-        check_seed("seed", abs(self.seed))  # in a case it is an offset, which may be negative
+        check_seed("seed", abs(self.seed))  # in a study's case it is an offset, which may be negative
 
     def config(self) -> dict[str, object]:
         """Return the complete configuration as JSON, of which the key is the hash."""
@@ -90,11 +90,11 @@ class Experiment:
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> "Experiment":
-        """The experiment of a stored configuration."""
+        """Return the experiment of a stored configuration."""
         schema = config.get("schema", SCHEMA)
         require(schema == SCHEMA, f"this run was stored under schema {schema}; this version reads schema {SCHEMA}")
-        stated = {name: value for name, value in config.items() if name not in ("recipe", "schema")}
-        return cls(**{name: rebuild(value) for name, value in stated.items()})
+        settings = {name: value for name, value in config.items() if name not in ("recipe", "schema")}
+        return cls(**{name: rebuild(value) for name, value in settings.items()})
 
     @property
     def key(self) -> str:
@@ -169,7 +169,13 @@ class Run:
 
 
 def train(experiment: Experiment, store: Store, report: ReportProgress | None = None) -> Run:
-    """Return the run of this experiment: from the store if it is there, trained otherwise."""
+    """Return the run of this experiment, from the store or newly trained.
+
+    Args:
+        experiment: The configuration.
+        store: Where finished runs are stored.
+        report: Called with (step, steps, metrics) after each evaluation.
+    """
     check_device(experiment.device)
     check_data([experiment], store)
     with store.work(experiment.config()) as work:
@@ -184,22 +190,22 @@ def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experimen
     """Return the experiments that one worker trains: on a CPU one, on a GPU those that differ in their seed only."""
     groups: dict[str, list[Experiment]] = {}
     for experiment in experiments:
-        alike = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
-        groups.setdefault(alike.key, []).append(experiment)
+        template = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
+        groups.setdefault(template.key, []).append(experiment)
     return [
-        tuple(group[start : start + most])
+        tuple(group[start : start + limit])
         for group in groups.values()
-        for most in (max_group_size(group[0]),)
-        for start in range(0, len(group), most)
+        for limit in (max_group_size(group[0]),)
+        for start in range(0, len(group), limit)
     ]
 
 
 def max_group_size(experiment: Experiment) -> int:
-    """Return how many replicas a GPU has room for: every head of a replica attends to states of its own."""
-    most = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
+    """Return how many replicas fit on a GPU: every head of a replica has its own states."""
+    limit = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
     if isinstance(experiment.model, TransformerSettings):  # its heads share the states
-        return most
-    return max(1, most // getattr(experiment.model, "heads", 1))
+        return limit
+    return max(1, limit // getattr(experiment.model, "heads", 1))
 
 
 def replicable(experiment: Experiment) -> bool:
@@ -228,13 +234,13 @@ def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
 
 def train_as_one(experiments: Sequence[Experiment], store: Store) -> None:
     with ExitStack() as stack:
-        inorder = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
-        works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in inorder]
-        begun = [
+        ordered = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
+        works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in ordered]
+        runs = [
             (experiment, start_training(experiment, work.folder)) for experiment, work in works if not work.finished
         ]
-        fit_together([run for _, run in begun])
-        for experiment, run in begun:
+        fit_together([run for _, run in runs])
+        for experiment, run in runs:
             save_results(experiment, run)
 
 
@@ -250,8 +256,8 @@ def find_run(beginning: str, store: Store) -> Run:
     finished = store.keys()
     folders = [folder for name in finished if name.startswith(beginning) and (folder := store.find(name))]
     if len(folders) != 1:
-        known = ", ".join(finished) or "none"
-        raise BadSetting(f"{len(folders)} finished runs begin with {beginning!r} in {store.root}; its runs: {known}")
+        keys = ", ".join(finished) or "none"
+        raise BadSetting(f"{len(folders)} finished runs begin with {beginning!r} in {store.root}; its runs: {keys}")
     return Run.at(folders[0])
 
 
@@ -278,17 +284,17 @@ CLASSIFIERS = (ClassifierSettings, TransformerClassifierSettings)
 
 
 def check_data(experiments: Sequence[Experiment], store: Store) -> None:
-    """Refuse, before it is trained on, a task that cannot be learned from, or not by this model."""
+    """Raise an error before training if the task is invalid, or unsuitable for this model."""
     new = next((experiment for experiment in experiments if not store.find(experiment.key)), None)
     if new is None:
         return
-    check_task(new.task, new.seed, new.training.batch_size)  # others of one group learn from the same task
+    check_task(new.task, new.seed, new.training.batch_size)  # all experiments of a group have the same task
     if isinstance(new.model, CLASSIFIERS):
         check_target(new)
 
 
 def check_target(experiment: Experiment) -> None:
-    """Refuse a classifier for a task whose targets, as its first batch shows, have more than one token."""
+    """Raise an error for a classifier if the targets of the task's first batch have more than one token."""
     words = experiment.task.training_batch(experiment.seed, 0, experiment.training.batch_size).target.shape[1]
     task = describe(experiment.task)["kind"]
     others = ", ".join(name for name, settings in MODELS.items() if not isinstance(settings, CLASSIFIERS))
@@ -301,7 +307,7 @@ def check_target(experiment: Experiment) -> None:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """torch with this many threads, and afterwards with as many as before."""
+    """Let torch use this many threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

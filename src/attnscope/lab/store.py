@@ -1,13 +1,13 @@
-"""The store of runs: which are finished, where they are, and whether their files are still what was written.
+"""The store of runs, with checksums of their files.
 
-A run is found by its key, the hash of its complete configuration. Below the root of a store:
+A run is identified by its key, the hash of its complete configuration. Below the root of a store:
 
     runs/<key>/       finished: never written again; its manifest lists the checksum of each file
-    working/<key>/    begun: kept when it is interrupted, so that it can be resumed
-    damaged/<key>-1/  was finished, but a file is no longer what was written
+    working/<key>/    unfinished: stays when it is interrupted, so that it can be resumed
+    damaged/<key>-1/  was finished, but a file has changed since
     locks/<key>       held by the process that trains this run
 
-What is not finished carries its own checksum (`files.write_checked`): the progress of a run in working/<key>/ and the
+Unfinished files carry their own checksum (`files.write_checked`): the progress of a run in working/<key>/ and the
 measurements in measurements/. A file that is damaged, or that an earlier version wrote without a checksum, is renamed
 to <name>.damaged-1 and computed again.
 """
@@ -29,12 +29,12 @@ from attnscope.files import (
     PART,
     Damaged,
     Malformed,
-    explained,
     file_checksum,
     move,
     read_json,
     set_aside,
     sync,
+    translate_os_error,
     write_json,
 )
 
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """One state of a file whose content has been read and found right; a later change of it shows in the time."""
+    """A file whose checksum has been verified, with the time of its last change."""
 
     path: Path
     entry: Entry
@@ -61,8 +61,8 @@ class VerifiedFile:
 
 
 def seal(folder: Path) -> None:
-    """Put every file of a run on the disk, and write the manifest of their checksums."""
-    for path in folder.rglob(f".*{PART}"):  # left by a kill in the middle of a write
+    """Sync every file of a run to the disk, and write the manifest of their checksums."""
+    for path in folder.rglob(f".*{PART}"):  # left by a process killed while writing
         path.unlink()
     entries = {}
     for path in sorted(folder.rglob("*")):
@@ -72,26 +72,26 @@ def seal(folder: Path) -> None:
     write_json(folder / MANIFEST, {"files": entries})
 
 
-def damage(folder: Path, checked: set[VerifiedFile]) -> str | None:
-    """Return which file of a sealed run is not what was written, or None; files in `checked` are not read again."""
+def damage(folder: Path, verified: set[VerifiedFile]) -> str | None:
+    """Return which file of a sealed run has changed, or None; files in `verified` are not read again."""
     try:
         entries = _entries(folder / MANIFEST)
     except AttnscopeError:
         return f"{MANIFEST} is missing or malformed"
-    flaws = ((name, _flaw(folder / name, entry, checked)) for name, entry in entries.items())
+    flaws = ((name, _flaw(folder / name, entry, verified)) for name, entry in entries.items())
     return next((f"{name} {flaw}" for name, flaw in flaws if flaw), None)
 
 
-def _flaw(path: Path, entry: Entry, checked: set[VerifiedFile]) -> str | None:
+def _flaw(path: Path, entry: Entry, verified: set[VerifiedFile]) -> str | None:
     if not path.is_file():
         return "is missing"
     state = path.stat()
     if state.st_size != entry.bytes:
         return f"has {state.st_size} bytes, {entry.bytes} were written"
-    seen = VerifiedFile(path, entry, state.st_mtime_ns)
-    if seen not in checked and file_checksum(path) != entry.sha256:
+    file = VerifiedFile(path, entry, state.st_mtime_ns)
+    if file not in verified and file_checksum(path) != entry.sha256:
         return "is altered"
-    checked.add(seen)
+    verified.add(file)
     return None
 
 
@@ -110,7 +110,7 @@ class DamagedRun(Damaged):
 
 
 def verified_run(folder: Path) -> Path:
-    """Return the folder of a finished run, in a store or not, once its files are verified; refuse a damaged run."""
+    """Return the folder of a finished run, in a store or not, after verifying its files; a damaged one is an error."""
     folder = folder.absolute()
     if in_store(folder):
         if Store(folder.parent.parent).find(folder.name) is None:
@@ -121,7 +121,7 @@ def verified_run(folder: Path) -> Path:
 
 
 def in_store(folder: Path) -> bool:
-    """Return whether a folder lies where a store keeps its finished runs."""
+    """Return whether a folder is a finished run of a store."""
     return folder.absolute().parent.name == "runs" and _is_key(folder.absolute().name)
 
 
@@ -140,7 +140,7 @@ def key(config: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """A run in hand: its folder, and whether all is there already. If not, it is finished on leaving the block."""
+    """A locked run: its folder, and whether it is finished. If not, it is sealed on leaving the block."""
 
     key: str
     folder: Path
@@ -152,11 +152,11 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._checked: set[VerifiedFile] = set()
+        self._verified: set[VerifiedFile] = set()
 
     def keys(self) -> list[str]:
-        """Return the keys of finished runs; `find` tells whether one is still whole."""
-        with explained("read", self.root):
+        """Return the keys of finished runs; `find` verifies their files."""
+        with translate_os_error("read", self.root):
             return sorted(path.name for path in (self.root / "runs").glob("*") if _is_key(path.name))
 
     def config(self, key: str) -> dict[str, object]:
@@ -167,55 +167,64 @@ class Store:
         return config
 
     def find(self, key: str) -> Path | None:
-        """Return the folder of a finished run, its files verified; a damaged run is set aside, with a warning."""
+        """Return the folder of a finished run, its files verified; None if there is none.
+
+        A damaged run is set aside, with a warning.
+
+        Args:
+            key: The key of the run.
+        """
         folder = self._finished(key)
-        with explained("read", folder):
+        with translate_os_error("read", folder):
             if not os.path.lexists(folder):
                 return None
-            if damage(folder, self._checked) is None:
+            if damage(folder, self._verified) is None:
                 return folder
-            with self._lock(key, wait=False) as ours:  # whoever else holds it is setting the run aside
-                return self._settle(key) if ours else None
+            with self._lock(key, wait=False) as ours:  # another holder is setting the run aside
+                return self._verify(key) if ours else None
 
     @contextmanager
     def work(self, config: Mapping[str, object]) -> Iterator[Work]:
-        """Take a run in hand, alone: a second process that wants it waits, then finds it finished.
+        """Lock a run; a second process waits, then gets the finished run.
 
-        An error inside the block leaves the folder as it is, for the next attempt to go on from.
+        An error inside the block leaves the folder as it is, so that the next attempt resumes from it.
+
+        Args:
+            config: The complete configuration, of which the key is the hash.
 
             with store.work(config) as run:
                 if not run.finished:
                     train(config, run.folder)
         """
         name = key(config)
-        found = self.find(name)
-        if found:
-            yield Work(name, found, finished=True)
+        folder = self.find(name)
+        if folder:
+            yield Work(name, folder, finished=True)
             return
-        with self._lock(name), self._alone(name, config) as run:
+        with self._lock(name), self._prepare(name, config) as run:
             yield run
 
     @contextmanager
-    def _alone(self, key: str, config: Mapping[str, object]) -> Iterator[Work]:
-        found = self._settle(key)
-        if found:
-            yield Work(key, found, finished=True)
+    def _prepare(self, key: str, config: Mapping[str, object]) -> Iterator[Work]:
+        finished = self._verify(key)
+        if finished:
+            yield Work(key, finished, finished=True)
             return
         folder = self.root / "working" / key
-        with explained("use", folder):
-            (folder / MANIFEST).unlink(missing_ok=True)  # of a run that was killed just before it was finished
+        with translate_os_error("use", folder):
+            (folder / MANIFEST).unlink(missing_ok=True)  # of a run killed just before it was finished
             write_json(folder / CONFIG, config)
             yield Work(key, folder, finished=False)
             seal(folder)
             move(folder, self._finished(key))
 
-    def _settle(self, key: str) -> Path | None:
-        """Return the finished run if it is whole, else set it aside; called by the holder of its lock."""
+    def _verify(self, key: str) -> Path | None:
+        """Return the finished run if its files are unchanged, else set it aside; its lock must be held."""
         folder = self._finished(key)
-        with explained("read", folder):
+        with translate_os_error("read", folder):
             if not os.path.lexists(folder):
                 return None
-            flaw = damage(folder, self._checked)
+            flaw = damage(folder, self._verified)
             if flaw is None:
                 return folder
             aside = set_aside(folder, self.root / "damaged" / key)
@@ -228,9 +237,9 @@ class Store:
 
     @contextmanager
     def _lock(self, key: str, wait: bool = True) -> Iterator[bool]:
-        """Hold a run's lock; the system lets go of it when the process ends, in whatever way."""
+        """Hold a run's lock; the system releases it when the process ends."""
         path = self.root / "locks" / key
-        with explained("lock", path):
+        with translate_os_error("lock", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(path)
             with suppress(Timeout):  # held by another process

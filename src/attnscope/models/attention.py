@@ -119,10 +119,10 @@ class Bilinear(AttentionLayer):
         require(head < self.heads, f"there are seeds for more heads than the {self.heads} of this model")
         generator = torch.Generator().manual_seed(seed)
         for layer in (self.query,) if self.value is None else (self.query, self.value):
-            reach = layer.in_features**-0.5
+            bound = layer.in_features**-0.5
             for parameter in (layer.weight, layer.bias):
                 own = parameter.chunk(self.heads)[head]
-                own.copy_(torch.rand(own.shape, generator=generator) * 2 * reach - reach)
+                own.copy_(torch.rand(own.shape, generator=generator) * 2 * bound - bound)
 
 
 class QueryKeyValue(AttentionLayer):
@@ -181,7 +181,7 @@ class MLP(Additive):
 
     def __init__(self, units: int, states: int, heads: int, combine: str = "concatenate"):
         super().__init__(units, states, heads, combine)
-        self.bias = nn.Parameter(torch.zeros(heads))  # c shifts all positions alike; it is there as in the code
+        self.bias = nn.Parameter(torch.zeros(heads))  # c has no effect on the weights; it is in the author's code
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return super().compute_scores(queries, keys) + self.bias[:, None, None]
@@ -201,8 +201,8 @@ ATTENTIONS: dict[str, type[AttentionLayer]] = {
 
 
 def split_heads(states: Tensor, heads: int) -> Float[Tensor, "batch heads steps part"]:
-    apart: Tensor = states.unflatten(-1, (heads, -1))
-    return apart.transpose(1, 2)
+    parts: Tensor = states.unflatten(-1, (heads, -1))
+    return parts.transpose(1, 2)
 
 
 def masked_softmax(scores: Tensor, mask: Bool[Tensor, "batch *target source"]) -> Tensor:
@@ -238,19 +238,20 @@ def intervene(weights: Tensor, mask: Tensor, intervention: Intervention | None) 
     if intervention is None:
         return weights
     if isinstance(intervention, Tensor):
-        given = intervention[:, None] if intervention.dim() == 3 else intervention
+        replacement = intervention[:, None] if intervention.dim() == 3 else intervention
     elif callable(intervention):
-        given = intervention(weights, mask)
+        replacement = intervention(weights, mask)
     else:
         raise BadSetting(
             f"attention= is weights, or a function of weights and mask such as attnscope.uniform, not {intervention!r}"
         )
     try:
-        return given.to(weights).expand_as(weights)
+        return replacement.to(weights).expand_as(weights)
     except RuntimeError:
         expected = tuple(weights.shape)
         raise BadSetting(
-            f"attention= has shape {tuple(given.shape)}; this pass needs batch x heads x target x source = {expected}"
+            f"attention= has shape {tuple(replacement.shape)}; this pass needs batch x heads x target x source = "
+            f"{expected}"
         ) from None
 
 
@@ -275,14 +276,14 @@ def ablated(weights: Tensor, mask: Tensor) -> Tensor:
     return torch.zeros_like(weights)
 
 
-def changes_by_layer(given: Interventions | None, layers: int, heads: int) -> dict[int, list[Change]]:
+def changes_by_layer(attention: Interventions | None, layers: int, heads: int) -> dict[int, list[Change]]:
     """Return the changes of each layer's weights, in their order: whole layers, then single heads."""
-    if given is None:
+    if attention is None:
         return {}
-    if not isinstance(given, Mapping):
-        return {layers - 1: [at_all_heads(given)]}
+    if not isinstance(attention, Mapping):
+        return {layers - 1: [at_all_heads(attention)]}
     changes: dict[int, list[Change]] = {}
-    for where in sorted(given, key=lambda where: isinstance(where, tuple)):
+    for where in sorted(attention, key=lambda where: isinstance(where, tuple)):
         layer, head = where if isinstance(where, tuple) else (where, None)
         require(
             -layers <= layer < layers,
@@ -292,7 +293,7 @@ def changes_by_layer(given: Interventions | None, layers: int, heads: int) -> di
             head is None or 0 <= head < heads,
             f"attention= names head {head}; this model's heads are numbered from 0 to {heads - 1}",
         )
-        change = at_all_heads(given[where]) if head is None else at_head(head, given[where])
+        change = at_all_heads(attention[where]) if head is None else at_head(head, attention[where])
         changes.setdefault(layer % layers, []).append(change)
     return changes
 
@@ -315,8 +316,12 @@ def up_to(trace: Trace, layer: int) -> Trace:
     """Return the trace with this layer as the last, for probes that read the last layer.
 
     Context, decoder state and logits stay those of the whole pass, so a readout from this trace is meaningless.
+
+    Args:
+        trace: The trace of a pass.
+        layer: Which layer, from 0; -1 is the last.
     """
-    trace.layer(layer)  # refused where there is none
+    trace.layer(layer)  # raises an error if there is none
     return replace(trace, layers=trace.layers[: layer % len(trace.layers) + 1])
 
 

@@ -1,4 +1,4 @@
-"""The bag-of-words proxy: a model with uniform attention whose states know their own word only (snell2021 §2.3).
+"""The bag-of-words proxy: a model with uniform attention whose states depend on their own word only (snell2021 §2.3).
 
 It is the mean of the source embeddings and one linear layer, with the same prediction for every target token. A
 classifier is the same network with one target token, the class (§2.4).
@@ -173,7 +173,7 @@ class Documents:
             require(outputs == 1, f"a classified sentence has one target word, its class, but these have {outputs}")
             sentences += unpadded(batch.source, batch.source_mask)
             labels += batch.target[:, 0].tolist()
-        require(bool(sentences), "logistic regression was given no sentence")
+        require(bool(sentences), "logistic regression needs at least one sentence")
         check_ids(np.array(labels), classes, "target")
         counts = bag(sentences, words, "source")
         return cls(csr_array(diags_array(1 / np.maximum(counts.sum(1), 1)) @ counts), np.array(labels))
@@ -208,9 +208,17 @@ def logistic_regression(
     classes: int,
     inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
 ) -> Regression:
-    """Return the best of one regression per penalty, from the strongest on, each starting from the one before."""
-    seen, unseen = Documents.of(training, words, classes), Documents.of(validation, words, classes)
-    missing = sorted(set(range(classes)) - set(seen.labels.tolist()))
+    """Return the best of one regression per penalty, from the strongest on, each starting from the one before.
+
+    Args:
+        training: Batches to fit.
+        validation: Batches whose accuracy selects the penalty.
+        words: Size of the source vocabulary.
+        classes: Size of the target vocabulary.
+        inverse_penalties: Values of scikit-learn's C.
+    """
+    fit_on, validate_on = Documents.of(training, words, classes), Documents.of(validation, words, classes)
+    missing = sorted(set(range(classes)) - set(fit_on.labels.tolist()))
     require(not missing, f"no training sentence is of class {missing}; all {classes} classes are needed")
     # No intercept: shares add up to one, so that a constant added to every word's weight does the same.
     fitter = LogisticRegression(
@@ -218,8 +226,8 @@ def logistic_regression(
     )
     accuracies, weights = dict[float, float](), dict[float, np.ndarray]()
     for inverse in sorted(inverse_penalties):
-        fitter.set_params(C=inverse).fit(seen.shares, seen.labels)
-        accuracies[inverse] = float((fitter.predict(unseen.shares) == unseen.labels).mean())
+        fitter.set_params(C=inverse).fit(fit_on.shares, fit_on.labels)
+        accuracies[inverse] = float((fitter.predict(validate_on.shares) == validate_on.labels).mean())
         weights[inverse] = fitter.coef_.copy()
     best = max(accuracies, key=accuracies.__getitem__)
     return Regression(as_bag_of_words(weights[best]), best, accuracies)

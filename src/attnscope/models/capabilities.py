@@ -1,10 +1,10 @@
-"""What a model can do, declared by inheritance. A probe states what it needs, and `needs` refuses what lacks it.
+"""What a model can do, declared by inheritance. A probe states what it needs, and `needs` checks it.
 
     class MyClassifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module): ...
 
     needs(model, ReadsOut, by="the lexical probe")
 
-None has state or an `__init__` of its own, so they may be combined in any order.
+None has state or an `__init__`, so they may be combined in any order.
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from attnscope.models.adapters.readers import Chat, Reader, Source, Target
 
 
-# What a decoder is given at each step: the gold token before it, or the token that it predicted itself.
+# The decoder's input at each step: the gold token before it, or the token that it predicted.
 Decoding = Literal["teacher_forced", "greedy"]
 
 
 class Decodings(dict[Decoding, float]):
-    """By decoding, the probability of the gold token; another name is refused with a sentence."""
+    """By decoding, the probability of the gold token; any other name raises BadSetting."""
 
     def __missing__(self, name: Decoding) -> float:
         raise BadSetting(f"there is no decoding {name!r}; choose one of {', '.join(self)}")
@@ -234,9 +234,9 @@ def needs(model: object, *capabilities: type, by: str) -> None:
 
 
 class Adapter(GivesTrace, nn.Module, ABC):
-    """The class to inherit for a model of one's own: a forward pass that gives a Trace.
+    """The base class for your own model: a forward pass that gives a Trace.
 
-    Inherit further capabilities with their methods; `attnscope.testing.check_adapter` says whether they are kept.
+    Inherit further capabilities with their methods; `attnscope.testing.check_adapter` checks them.
 
     A Batch holds token ids, padded on the right, with masks that are false on padding. Source ids are the model's own;
     `Batch.source_special` marks special tokens. Target ids 0, 1 and 2 are padding, end and start of a sentence. A

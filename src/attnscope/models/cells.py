@@ -2,12 +2,13 @@
 
 Sequences run through the fused kernels. Gates are never recorded on the way: they follow from inputs and recorded
 states, so `gates` computes them afterwards for all steps at once. Their names say what an open gate does:
-`keep` the old state, `write` the new one, `reset` (open: the old state is seen), `expose` the cell.
+`keep` the old state, `write` the new one, `reset` (open: the new state depends on the old one), `expose` the cell.
 
 The scans of GRU and LSTM have a backward pass that is faster than torch's on a CPU and that vmap can map over. In
 backpropagation through time, torch accumulates the gradient of the recurrent matrix step by step, in small products.
-Here the gates' gradients are kept, and one large product at the end gives the same sum. In the GRU each is the state's
-gradient times a local derivative, which are computed for all steps at once, so that three operations per step remain.
+Here the gates' gradients are stored, and one large product at the end gives the same sum. In the GRU each is the
+state's gradient times a local derivative; these are computed for all steps at once, so that three operations per step
+remain.
 
 LSTM tensors are (steps x) replicas x batch x units: `torch.func.vmap` makes the replica axis longer, and a step is one
 product however long it is. On a GPU torch's fused cell does the rest of a step, and nothing waits for the device, so
@@ -25,11 +26,11 @@ from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, pad
 
-FEW_INPUTS = 16  # fewer of them, and torch is slow to find the gradient of a matrix that is laid out as it is kept
+FEW_INPUTS = 16  # below this, torch is slow to compute the gradient of a transposed matrix
 
 
 class GRUScan(torch.autograd.Function):
-    """Here gates come in the order new, reset, keep; in `recurrent` the new one is last, as torch has it.
+    """A GRU whose gates are in the order new, reset, keep; in `recurrent` the new one is last, as in torch.
 
     `bias` is added to `candidate`, the old state's part of the new one before the reset gate acts on it.
     """
@@ -185,13 +186,13 @@ def over_replicas(
 ) -> tuple[Outputs, tuple[int, ...]]:
     """Apply a function with the mapped axis joined to the replicas, the third axis from the last of every tensor."""
 
-    def joined(x: Tensor | None, dim: int | None) -> Tensor | None:
+    def join(x: Tensor | None, dim: int | None) -> Tensor | None:
         if x is None:
             return None
-        own = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-        return own.movedim(0, -4).flatten(-4, -3).contiguous()
+        expanded = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+        return expanded.movedim(0, -4).flatten(-4, -3).contiguous()
 
-    outputs = function.apply(*map(joined, inputs, in_dims))
+    outputs = function.apply(*map(join, inputs, in_dims))
     return tuple(x.unflatten(-3, (size, -1)) for x in outputs), tuple(x.dim() - 3 for x in outputs)
 
 
@@ -219,14 +220,14 @@ def back_in_place(
     for i in reversed(range(len(gates))):
         write, keep, new, expose = gates[i].chunk(4, -1)
         d_write, d_keep, d_new, d_expose = d_gates[i].chunk(4, -1)
-        shown = tanh_(cells[i].clone())
+        activated = tanh_(cells[i].clone())
         d_state += d_states[i]
         if d_cells is not None:
             d_cell += d_cells[i]
-        d_shown = d_state * expose
-        d_cell += tanh_back(d_shown, shown, grad_input=d_shown)
+        d_activated = d_state * expose
+        d_cell += tanh_back(d_activated, activated, grad_input=d_activated)
         d_before, d_addition = d_cell * keep, d_cell * write
-        sigmoid_back(d_state.mul_(shown), expose, grad_input=d_expose)
+        sigmoid_back(d_state.mul_(activated), expose, grad_input=d_expose)
         sigmoid_back(d_cell * (cells[i - 1] if i else first), keep, grad_input=d_keep)
         sigmoid_back(d_cell.mul_(new), write, grad_input=d_write)
         tanh_back(d_addition, new, grad_input=d_new)
@@ -299,7 +300,7 @@ def from_inputs(
 # Cells ---------------------------------------------------------------------------------------------------------------
 
 
-LONG = 64  # steps from which on cuDNN's LSTM, whose start is slow, beats a scan of our own
+LONG = 64  # steps from which on cuDNN's LSTM, which starts slowly, is faster than our scan
 State = tuple[Tensor, ...]  # (h,) or, for the LSTM, (h, c); () without recurrence
 
 
@@ -347,7 +348,7 @@ class Cell(nn.Module, ABC):
 
 
 class GRU(Cell):
-    """Cho et al. 2014, as torch has it: the reset gate acts after the recurrent matrix."""
+    """Cho et al. 2014, as in torch: the reset gate acts after the recurrent matrix."""
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
@@ -380,16 +381,16 @@ class LSTM(Cell):
         self.rnn = nn.LSTM(inputs, units, batch_first=True)
 
     def forward(self, inputs: Tensor, state: State) -> Tensor:
-        return self.steps(inputs, state)[0] if self.scanned(inputs) else self._fused(inputs, state)[0]
+        return self.steps(inputs, state)[0] if self.uses_scan(inputs) else self._fused(inputs, state)[0]
 
     def steps(self, inputs: Tensor, state: State) -> State:
         h, c = state
         return lstm_scan(inputs, (h, c), weights_of(self.rnn))
 
     def read(self, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        return super().read(inputs, state, mask) if self.scanned(inputs, mask) else self._fused(inputs, state)
+        return super().read(inputs, state, mask) if self.uses_scan(inputs, mask) else self._fused(inputs, state)
 
-    def scanned(self, inputs: Tensor, mask: Tensor | None = None) -> bool:
+    def uses_scan(self, inputs: Tensor, mask: Tensor | None = None) -> bool:
         """Return whether to use our scan: torch's fused kernel has no vmap, and returns only the last cell state."""
         if is_batchedtensor(inputs):
             return True
@@ -492,15 +493,15 @@ def read_each(
     cells: Sequence[Cell], inputs: Sequence[Tensor], first: Sequence[State], mask: Tensor | None
 ) -> list[tuple[Tensor, State]]:
     """Run several cells of one kind, each on its own inputs; LSTMs step together. Without mask: no final states."""
-    lstms = [cell for cell in cells if isinstance(cell, LSTM) and cell.scanned(inputs[0], mask)]
+    lstms = [cell for cell in cells if isinstance(cell, LSTM) and cell.uses_scan(inputs[0], mask)]
     if lstms:
         weights = [weights_of(cell.rnn) for cell in lstms]
         steps = lstm_scans(list(zip(inputs, first, weights, strict=True)))
         return [(h, (at_last(h, mask), at_last(c, mask)) if mask is not None else ()) for h, c in steps]
     each = list(zip(cells, inputs, first, strict=True))
     if mask is None:
-        return [(cell(given, state), ()) for cell, given, state in each]
-    return [cell.read(given, state, mask) for cell, given, state in each]
+        return [(cell(sequence, state), ()) for cell, sequence, state in each]
+    return [cell.read(sequence, state, mask) for cell, sequence, state in each]
 
 
 def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -56,8 +56,8 @@ class ScaledDot(nn.Module):
 
     def queries(self, states: Tensor, mask: Tensor) -> Float[Tensor, "batch state"]:
         """Return queries that include the scale, so that a = q · h."""
-        given = self.query(mean_state(states, mask)) if self.from_instance else self.query.weight
-        return given.expand(len(states), -1) / math.sqrt(states.shape[-1])
+        query = self.query(mean_state(states, mask)) if self.from_instance else self.query.weight
+        return query.expand(len(states), -1) / math.sqrt(states.shape[-1])
 
     def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Tensor:
         return (states @ self.queries(states, mask)[..., None]).squeeze(-1)

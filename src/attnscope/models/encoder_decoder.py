@@ -19,7 +19,7 @@ from attnscope.models.capabilities import EmbedsSource, Generates, GivesTrace, R
 from attnscope.models.cells import CELLS, State
 from attnscope.models.inference import after_end
 from attnscope.models.initialise import INITIALISATIONS
-from attnscope.models.recurrent import Read, Recurrent, uniform_like
+from attnscope.models.recurrent import EncodedSequence, Recurrent, uniform_like
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.tasks import END, START, Batch
 
@@ -197,13 +197,13 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         inputs = self.target_inputs.size + (self.context_size if settings.context == "input" else 0)
         self.focus = nn.Linear(inputs, self.context_size) if settings.focus else None
         inputs = self.context_size if settings.focus else inputs
-        # A decoder starts where the encoder ended: it has no first state of its own.
+        # A decoder starts from the final state of the encoder: it has no first state of its own.
         self.decoder = Recurrent(cell, inputs, settings.units, settings.layers, False, settings.dropout, False)
         sizes = {"state": settings.units, "context": self.context_size, "both": settings.units + self.context_size}
         size = sizes.get(settings.readout, settings.units)
         self.hidden = hidden_layer(settings, size)
         self.output = nn.Linear(settings.hidden or size, target_words, bias=settings.readout_bias)
-        # Last, so that all other weights start alike however many heads there are.
+        # Last, so that the initial values of all other weights do not depend on the number of heads.
         self.attend = attention_layer(settings, self.encoder.state_size)
         INITIALISATIONS[settings.initialisation](self)
 
@@ -217,25 +217,25 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         if attention is not None and self.attend is None:
             raise BadSetting("this model has no attention (attention='none'), so attention= cannot be given")
         embedded = self.source_inputs(batch.source)
-        read = self.encoder.read(embedded, batch.source_mask)
-        memory = self.attend.memorise(read.states, batch.source_mask) if self.attend else None
+        encoded = self.encoder.read(embedded, batch.source_mask)
+        memory = self.attend.memorise(encoded.states, batch.source_mask) if self.attend else None
         teacher_forcing = self.gold_probability(teacher_forcing)
         inputs = decoder_inputs(batch, teacher_forcing)
         if self.settings.context == "input":
-            decoded = self._step_by_step(inputs, read.final, memory, attention)
+            decoded = self._step_by_step(inputs, encoded.final, memory, attention)
         else:
-            decoded = self._at_once(inputs, read.final, memory, attention, free_running=teacher_forcing < 1)
+            decoded = self._at_once(inputs, encoded.final, memory, attention, free_running=teacher_forcing < 1)
         trace = Trace.of(
             batch,
             decoder_input=decoded.inputs,
             embedded=embedded,
-            encoder=read.states,
+            encoder=encoded.states,
             decoder=decoded.states,
             layers=() if decoded.attention is None else (decoded.attention,),
             context=decoded.context,
             logits=decoded.logits,
         )
-        return replace(trace, gates=self._gates(trace, read)) if gates else trace
+        return replace(trace, gates=self._gates(trace, encoded)) if gates else trace
 
     def readout(self, context: Tensor | None, decoder: Tensor | None = None) -> Tensor:
         """Return the logits with this context, the decoder state held."""
@@ -282,9 +282,9 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
     ) -> "Decoded":
         """Decode all steps through the fused kernels.
 
-        Predicted tokens are found first, without gradients: none flows through an argmax, so a second pass over them
-        gives the same states and gradients as going step by step, at a fraction of the cost. (With dropout they are
-        found under a mask of their own.) Without gradients, there is nothing to repeat.
+        Predicted tokens are decoded first, without gradients: none flows through an argmax, so a second pass over them
+        gives the same states and gradients as going step by step, at a fraction of the cost. (With dropout, the two
+        passes have different masks.) Without gradients, there is no second pass.
         """
         if free_running:
             with torch.no_grad():
@@ -293,7 +293,7 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
                 return greedy
             inputs = greedy.inputs
             if callable(attention) and greedy.attention is not None:
-                attention = greedy.attention.weights  # a function may be random: the weights that it gave are used
+                attention = greedy.attention.weights  # a function may be random: use the weights that it returned
         states = self.decoder(self.target_inputs(inputs), start)
         if self.attend is None or memory is None:
             return Decoded(inputs, states, None, None, self.readout(None, states))
@@ -331,14 +331,17 @@ class EncoderDecoder(GivesTrace, ReadsOut, EmbedsSource, Generates, nn.Module):
         logits = self.readout(None if context is None else context[:, 0], output)
         return Decoded(token, output, attended, context, logits), state
 
-    def _gates(self, trace: Trace, read: Read) -> dict[str, Tensor]:
+    def _gates(self, trace: Trace, encoded: EncodedSequence) -> dict[str, Tensor]:
         """Return the gates of both sides, from the recorded states."""
         assert trace.decoder_input is not None
         inputs = self.target_inputs(trace.decoder_input)
         if self.settings.context == "input" and trace.context is not None:
             inputs = self._with_context(inputs, trace.context)
-        decoder = [passage.gates() for passage in self.decoder.passages(inputs, read.final)]
-        sides = {"encoder": read.gates(), "decoder": {name: gate for gates in decoder for name, gate in gates.items()}}
+        decoder = [passage.gates() for passage in self.decoder.passages(inputs, encoded.final)]
+        sides = {
+            "encoder": encoded.gates(),
+            "decoder": {name: gate for gates in decoder for name, gate in gates.items()},
+        }
         return {f"{side}.{name}": gate for side, gates in sides.items() for name, gate in gates.items()}
 
 
@@ -416,8 +419,8 @@ def hidden_layer(settings: EncoderDecoderSettings, size: int) -> nn.Module:
 def embed_tokens(tokens: Int[Tensor, "*any"], table: Float[Tensor, "words size"]) -> Float[Tensor, "*any size"]:
     """Return the rows of these tokens; in an ensemble of seeds with a small vocabulary, by a product."""
     if is_batchedtensor(table) and len(table) <= MAX_PRODUCT_VOCABULARY:
-        chosen = tokens[..., None] == torch.arange(len(table), device=tokens.device)
-        return chosen.to(table.dtype) @ table
+        one_hot = tokens[..., None] == torch.arange(len(table), device=tokens.device)
+        return one_hot.to(table.dtype) @ table
     return embedding(tokens, table)
 
 

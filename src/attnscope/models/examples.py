@@ -1,12 +1,12 @@
-"""Examples from files, tables and lists: which fields hold what, which rows are used, and what is refused.
+"""Examples from files, tables and lists: field names, sampling of rows, and validation.
 
 A file or table has one text per row, in `text`, `tokens`, `sentence`, `source` or `review`, or a pair of texts, in
 `text` and `text_pair` or under the names of GLUE (`PAIRS`). The output is in `label`, `binary_label` or `class` (a
 classifier; empty, null or -1: no label), or in `target` or `translation` (a translator). Of a language model, they are
 in `prompt` and `answer`, or in a chat (`messages` with role and content, of which a last one of the assistant is the
-answer), and `parts` holds named parts of the prompt. Where given, `rationale` (one
-number from 0 to 1 per word) and `alignment` ("0-0 1p2", or pairs, counted from 0) are passed on. `Columns` names other
-fields. Rows are read one by one, and only those that are used are kept.
+answer), and `parts` holds named parts of the prompt. `rationale` (one number from 0 to 1 per word) and `alignment`
+("0-0 1p2", or pairs, counted from 0) are optional. `Columns` names other fields. Rows are read one by one, and only
+those that are sampled are held in memory.
 """
 
 import os
@@ -45,14 +45,14 @@ PAIRS = {
 }  # fmt: skip
 NO_LABEL = ("-1", "-1.0")  # in the test sets of GLUE
 WHOLE_FLOAT = re.compile(r"(-?[0-9]{1,9})\.0+")  # a whole number as pandas writes it in a column with missing values
-GIVEN = "the given list"
+LIST_NAME = "the given list"
 RATIONALES, ALIGNMENT, POSSIBLE = ("rationale", "rationales"), "alignment", "possible"
 PREFERRED = ("test", "val", "dev", UNSPLIT, "train")  # the split that is used, by how its name begins
 EXPECTED = (
     "JSON lines, JSON, CSV or TSV with a text ('text', 'tokens', 'sentence' or 'source') and its label ('label') or "
     "translation ('target')"
 )
-TAKEN = (
+ACCEPTED_DATA = (
     "a list of texts, of (text, label) pairs or of dicts, a path (.jsonl, .json, .csv, .tsv, .parquet), a DataFrame, a "
     "Hugging Face Dataset, a Task, a Batch or Batches"
 )
@@ -117,12 +117,12 @@ def read_examples(
     if is_table(data):
         return sample_rows(lambda: rows_of_table(data), type(data).__name__, split, fields, max_texts, seed)
     if not isinstance(data, Sequence) or isinstance(data, bytes):
-        raise BadSetting(f"data is {TAKEN}, not {data!r:.60}")
+        raise BadSetting(f"data is {ACCEPTED_DATA}, not {data!r:.60}")
     examples = [as_example(one, number, fields) for number, one in enumerate(data, 1)]
     require(bool(examples), "there is no text in the given texts")
     if fields.classes:
-        named = ((number, one.target) for number, one in enumerate(examples, 1) if one.target is not None)
-        fields.check_labels({str(label): Row(GIVEN, number, {}) for number, label in named})
+        labelled = ((number, one.target) for number, one in enumerate(examples, 1) if one.target is not None)
+        fields.check_labels({str(label): Row(LIST_NAME, number, {}) for number, label in labelled})
     order = sampled_order(len(examples), max_texts, seed)
     return [examples[i] for i in order], Origin("given texts", available=len(examples))
 
@@ -136,7 +136,7 @@ def open_file(path: str | Path) -> Rows:
 
 
 def sampled_order(count: int, max_texts: int | None, seed: int | None) -> list[int]:
-    """Return which of so many texts are used: the first ones, or with a seed, a sample in random order."""
+    """Return the indices of the texts to use: the first ones, or with a seed, a sample in random order."""
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
     return [int(i) for i in order[:max_texts]]
 
@@ -146,34 +146,34 @@ def sample_rows(
 ) -> tuple[list[Example], Origin]:
     """Return examples of one split.
 
-    The rows are read twice, one by one: first to count them, then to keep those that are sampled.
+    The rows are read twice, one by one: first to count them, then to read those that are sampled.
     """
     surveys: dict[str, Survey] = {}
     for row in rows():
         surveys.setdefault(row.split(SPLIT), Survey()).add(row, fields)
     require(bool(surveys), f"there is no text in {name}")
-    chosen = min(surveys, key=preference) if split is None else split
-    require(chosen in surveys, f"{name} has no split {chosen!r}; its splits are {', '.join(sorted(surveys))}")
-    survey = surveys[chosen]
+    split_name = min(surveys, key=preference) if split is None else split
+    require(split_name in surveys, f"{name} has no split {split_name!r}; its splits are {', '.join(sorted(surveys))}")
+    survey = surveys[split_name]
     fields.check_labels(survey.labels)
     only_labelled = survey.labelled > 0
     if only_labelled and survey.empty:
         warnings.warn(InputWarning(f"{survey.empty} texts of {name} have no label and are left out"), stacklevel=2)
     count = survey.labelled + survey.unnamed + (0 if only_labelled else survey.empty)
     order = sampled_order(count, max_texts, seed)
-    kept: dict[int, Example | None] = dict.fromkeys(order)
+    sample: dict[int, Example | None] = dict.fromkeys(order)
     eligible = (
         row
         for row in rows()
-        if row.split(SPLIT) == chosen and not (only_labelled and fields.label_state(row)[0] == "empty")
+        if row.split(SPLIT) == split_name and not (only_labelled and fields.label_state(row)[0] == "empty")
     )
     for number, row in enumerate(eligible):
-        if number in kept:
+        if number in sample:
             if number == order[0]:
                 fields.warn_of_unused(row)
-            kept[number] = fields.example(row)
-    return [example for example in kept.values() if example is not None], Origin(
-        name, None if chosen == UNSPLIT else chosen, count
+            sample[number] = fields.example(row)
+    return [example for example in sample.values() if example is not None], Origin(
+        name, None if split_name == UNSPLIT else split_name, count
     )
 
 
@@ -204,9 +204,9 @@ class Columns:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        given = [name for name in (self.text, self.label, self.pair, self.rationale) if name is not None]
-        require(all(given), "the name of a column must not be empty")
-        require(len(set(given)) == len(given), f"one column cannot be two things: {', '.join(given)}")
+        names = [name for name in (self.text, self.label, self.pair, self.rationale) if name is not None]
+        require(all(names), "the name of a column must not be empty")
+        require(len(set(names)) == len(names), f"one column cannot be two things: {', '.join(names)}")
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,9 @@ class Fields:
     labels: Labels = "read"  # whether those of a file or table are read
 
     def __post_init__(self) -> None:
-        given = self.columns.pair or self.columns.rationale
+        column = self.columns.pair or self.columns.rationale
         require(
-            bool(self.classes) or given is None, f"a translator reads no pairs and no rationales, such as {given!r}"
+            bool(self.classes) or column is None, f"a translator reads no pairs and no rationales, such as {column!r}"
         )
 
     def example(self, row: Row) -> Example:
@@ -239,24 +239,24 @@ class Fields:
 
     def text_names(self, row: Row) -> tuple[str, str | None]:
         """Return the fields of the text and, where there is one, of its pair."""
-        columns, there = self.columns, row.fields
+        columns, fields = self.columns, row.fields
         if columns.text is not None:
             return columns.text, columns.pair
-        if CHAT in there and not self.classes and not there.keys() & {*TEXTS}:
+        if CHAT in fields and not self.classes and not fields.keys() & {*TEXTS}:
             return CHAT, None
         if columns.pair is not None:
             return self.first_of(row, [text for text in (*TEXTS, *PAIRS) if text != columns.pair]), columns.pair
-        pairs = [(text, pair) for text, pair in PAIRS.items() if text in there and pair in there]
-        if pairs and self.classes and (pairs[0][0] == "text" or not {"text", "tokens"} & there.keys()):
+        pairs = [(text, pair) for text, pair in PAIRS.items() if text in fields and pair in fields]
+        if pairs and self.classes and (pairs[0][0] == "text" or not {"text", "tokens"} & fields.keys()):
             return pairs[0]
         return self.first_of(row, TEXTS), None
 
     def first_of(self, row: Row, names: Sequence[str]) -> str:
-        found = next((name for name in names if name in row.fields), None)
-        if found is None:
-            there = ", ".join(row.fields) or "none"
-            raise row.wrong(f"there is no field with a text ({', '.join(names)}); this line has {there}")
-        return found
+        field_name = next((name for name in names if name in row.fields), None)
+        if field_name is None:
+            present = ", ".join(row.fields) or "none"
+            raise row.wrong(f"there is no field with a text ({', '.join(names)}); this line has {present}")
+        return field_name
 
     def label_state(self, row: Row) -> tuple[str, str | None]:
         """Return whether a row is "labelled", has an "empty" label or is "unnamed", without such a field; its label."""
@@ -273,7 +273,7 @@ class Fields:
         return "labelled", whole[1] if whole and label not in self.classes else label
 
     def check_labels(self, labels: Mapping[str, Row]) -> None:
-        """Refuse labels that are no classes of the model, and numbers that may be names or indices of classes."""
+        """Raise an error for labels that are not classes of the model, and for numbers that may be names or indices."""
         for label, row in labels.items():
             try:
                 class_index(label, self.classes)
@@ -304,60 +304,57 @@ class Fields:
         return rationale
 
     def warn_of_unused(self, row: Row) -> None:
-        """Name fields that look like texts and are not used."""
+        """Warn of fields that look like texts and are not used."""
         used = {*self.text_names(row), *LABELS, *TARGETS, *RATIONALES, ALIGNMENT, POSSIBLE, SPLIT, "tokens"}
         used |= {self.columns.label, self.columns.rationale}
-        known = {*TEXTS, *PAIRS, *PAIRS.values()}
-        texts = [name for name, value in row.fields.items() if name in known or len(str(value).split()) > 2]
-        unused = [name for name in texts if name not in used and isinstance(row.fields[name], str)]
+        text_fields = {*TEXTS, *PAIRS, *PAIRS.values()}
+        texts = [name for name, value in row.fields.items() if name in text_fields or len(str(value).split()) > 2]
+        unused = [repr(name) for name in texts if name not in used and isinstance(row.fields[name], str)]
         if unused:
-            what = ", ".join(map(repr, unused))
-            read = " and ".join(repr(name) for name in self.text_names(row) if name is not None)
-            warnings.warn(
-                InputWarning(f"{row.file}: {read} is read, but {what} is not; name the columns with text= and pair="),
-                stacklevel=2,
-            )
+            names = " and ".join(repr(name) for name in self.text_names(row) if name is not None)
+            message = f"{names} is read, but {', '.join(unused)} is not; name the columns with text= and pair="
+            warnings.warn(InputWarning(f"{row.file}: {message}"), stacklevel=2)
 
 
 def is_index(label: str, classes: Sequence[str]) -> bool:
     return bool(INDEX.fullmatch(label)) and int(label) < len(classes)
 
 
-def as_example(given: object, number: int, fields: Fields) -> Example:
+def as_example(item: object, number: int, fields: Fields) -> Example:
     """Return a text, a pair of texts, a (text, label) pair, a dict or an Example of a list as an Example."""
-    match given:
+    match item:
         case Example():
-            return given
+            return item
         case Mapping():
-            row = Row(GIVEN, number, dict(given))
+            row = Row(LIST_NAME, number, dict(item))
             if number == 1:
                 fields.warn_of_unused(row)
             return fields.example(row)
         case str() | TextPair():
-            return Example(given)
-        case (str() | list() | TextPair() as text, str() | int() | list() as target) if isinstance(given, tuple):
-            return Example(text if isinstance(text, TextPair) else as_text(text), given_target(target))
-        case [*words] if isinstance(given, list) and all(isinstance(word, str) for word in words):
-            return Example(tuple(given))
-        case [Mapping(), *_] if isinstance(given, list) and not fields.classes:
-            return fields.example(Row(GIVEN, number, {CHAT: given}))
-    raise BadSetting(f"text {number} is {given!r:.60}; give a string, a list of words, a (text, label) pair or a dict")
+            return Example(item)
+        case (str() | list() | TextPair() as text, str() | int() | list() as target) if isinstance(item, tuple):
+            return Example(text if isinstance(text, TextPair) else as_text(text), as_target(target))
+        case [*words] if isinstance(item, list) and all(isinstance(word, str) for word in words):
+            return Example(tuple(item))
+        case [Mapping(), *_] if isinstance(item, list) and not fields.classes:
+            return fields.example(Row(LIST_NAME, number, {CHAT: item}))
+    raise BadSetting(f"text {number} is {item!r:.60}; give a string, a list of words, a (text, label) pair or a dict")
 
 
-def given_target(target: Target) -> Target:
+def as_target(target: Target) -> Target:
     return target if isinstance(target, int) else as_text(target)
 
 
-def as_text(given: Target) -> Text:
+def as_text(text: Target) -> Text:
     """Return a text or the words of one, hashable; a number is written out."""
-    return tuple(given) if not isinstance(given, str | int) else str(given)
+    return tuple(text) if not isinstance(text, str | int) else str(text)
 
 
 def rows_of_table(data: Table) -> Iterator[Row]:
     """Yield the rows of a DataFrame or of the splits of a Dataset."""
     if isinstance(data, Mapping):  # a DatasetDict
         for split, one in data.items():
-            require(is_table(one), f"the split {split!r} is no table but {one!r:.40}: data is {TAKEN}")
+            require(is_table(one), f"the split {split!r} is no table but {one!r:.40}: data is {ACCEPTED_DATA}")
             for row in rows_of_table(one):
                 yield Row(f"split {split}", row.line, {SPLIT: str(split)} | row.fields)
         return
@@ -371,7 +368,7 @@ def rows_of_table(data: Table) -> Iterator[Row]:
 
 
 def plain_values(record: Mapping[str, object]) -> dict[str, object]:
-    """Return a row with Python's own numbers and lists; NaN, by which tables mark what is missing, is None."""
+    """Return a row with Python's own numbers and lists; NaN, which marks missing values, becomes None."""
 
     def plain(value: object) -> object:
         value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
@@ -381,7 +378,8 @@ def plain_values(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def preference(split: str) -> tuple[int, str]:
-    """
+    """Return a sort key: the split to use comes first.
+
     >>> min(["train", "val", "test2017", "test2016"], key=preference)
     'test2016'
     """
@@ -389,7 +387,7 @@ def preference(split: str) -> tuple[int, str]:
 
 
 def chat_example(row: Row, answer: Text | None) -> Example:
-    """Return a chat; without an answer of its own, that is the last message, if the assistant's, or the prediction."""
+    """Return a chat; without `answer`, the answer is the last message, if it is the assistant's."""
     messages = row.fields[CHAT]
     if not isinstance(messages, list) or not messages or not all(map(is_message, messages)):
         raise row.wrong(f"{CHAT!r} must be a list of messages, each with a role and a content, both texts")
@@ -401,14 +399,14 @@ def chat_example(row: Row, answer: Text | None) -> Example:
     return Example(tuple(messages), answer, parts=parts_of(row))
 
 
-def is_message(given: object) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(given.get(name), str) for name in ("role", "content"))
+def is_message(item: object) -> bool:
+    return isinstance(item, Mapping) and all(isinstance(item.get(name), str) for name in ("role", "content"))
 
 
 def parts_of(row: Row) -> tuple[str, ...] | None:
     """Return the named parts of a prompt: a list of texts, or an object of texts by name."""
-    given = row.fields.get("parts")
-    parts = list(given.values()) if isinstance(given, dict) else given
+    value = row.fields.get("parts")
+    parts = list(value.values()) if isinstance(value, dict) else value
     if parts is None:
         return None
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
@@ -418,15 +416,15 @@ def parts_of(row: Row) -> tuple[str, ...] | None:
 
 def alignment_of(row: Row, source: Text, target: Text) -> tuple[Links, Links] | None:
     """Return the sure and the possible links of a row, given as "0-0 1p2" or as pairs; all within the two texts."""
-    given = row.fields.get(ALIGNMENT)
-    if given is None:
+    alignment = row.fields.get(ALIGNMENT)
+    if alignment is None:
         return None
-    sides: list[object] = [given, row.fields.get(POSSIBLE) or ()]
-    if isinstance(given, str):
-        found = [LINK.fullmatch(link) for link in given.split()]
-        if not all(found):
-            raise row.wrong(f"{ALIGNMENT!r} is {given!r:.60}, not of the form 0-0 1p2")
-        sides = [[(int(m[1]), int(m[3])) for m in found if m and m[2] == mark] for mark in "-p"]
+    sides: list[object] = [alignment, row.fields.get(POSSIBLE) or ()]
+    if isinstance(alignment, str):
+        matches = [LINK.fullmatch(link) for link in alignment.split()]
+        if not all(matches):
+            raise row.wrong(f"{ALIGNMENT!r} is {alignment!r:.60}, not of the form 0-0 1p2")
+        sides = [[(int(m[1]), int(m[3])) for m in matches if m and m[2] == mark] for mark in "-p"]
     lengths = [len(split_words(text)[1]) for text in (source, target)]
     sure, possible = (frozenset(checked_links(row, links, lengths)) for links in sides)
     return sure, possible

@@ -44,7 +44,14 @@ class Bags:
 
     @classmethod
     def of(cls, corpus: Iterable[Batch | Pair], source_words: int, target_words: int, null: bool = False) -> "Bags":
-        """Return the counts of all tokens that are no padding, end tokens included; mask what is to be left out."""
+        """Return the counts of all unmasked tokens, end tokens included.
+
+        Args:
+            corpus: Batches, or pairs of source and target token ids.
+            source_words: Size of the source vocabulary.
+            target_words: Size of the target vocabulary.
+            null: Whether a NULL word is added to every source sentence.
+        """
         pairs = list(pairs_of(corpus))
         require(any(len(pair[1]) for pair in pairs), "IBM Model 1 cannot count: no sentence pair has target words")
         source = bag([pair[0] for pair in pairs], source_words, "source")
@@ -93,7 +100,7 @@ class IBMModel1:
 
     Attributes:
         table: Source words (then NULL, where there is one) x target words.
-        null: Whether there is a NULL word, which stands for no source word.
+        null: Whether there is a NULL word, for target words without a source word.
         log_likelihoods: Of the corpus: by counts alone, then after each iteration of EM.
     """
 
@@ -112,7 +119,7 @@ class IBMModel1:
 
         Args:
             bags: The corpus.
-            rounds: At most so many iterations.
+            rounds: Maximum number of iterations.
             tolerance: EM stops where the log-likelihood changes by no more than this fraction.
         """
         require(rounds >= 0, f"there cannot be {rounds} iterations of EM; 0 leaves the counts as they are")
@@ -121,7 +128,7 @@ class IBMModel1:
         while True:
             better, log_likelihood = em.update(table.data)
             history.append(log_likelihood)
-            if len(history) > rounds or settled(history, tolerance):
+            if len(history) > rounds or has_converged(history, tolerance):
                 return cls(table, bags.null, tuple(history))
             table.data = better
 
@@ -130,34 +137,40 @@ class IBMModel1:
         source, target = batch.source.cpu().numpy(), batch.target.cpu().numpy()
         check_ids(source, self.table.shape[0] - self.null, "source")
         check_ids(target, self.table.shape[1], "target")
-        found = self._look_up(source[:, None], target[:, :, None])  # batch x target x source
-        return torch.from_numpy(found).to(batch.source.device) * real(batch)
+        probabilities = self._look_up(source[:, None], target[:, :, None])  # batch x target x source
+        return torch.from_numpy(probabilities).to(batch.source.device) * unpadded_pairs(batch)
 
     def posteriors(self, batch: Batch) -> Float[Tensor, "batch target source"]:
         """Return α of IBM Model 1 (eq. 19): the posterior of each source position for each target word.
 
-        With a NULL word, what is missing to one is its posterior. A target word that never occurred with any word of
-        the sentence has a uniform posterior.
+        With a NULL word, the posteriors of a target word sum to one minus that of NULL. A target word that never
+        occurred with any word of the sentence has a uniform posterior.
         """
-        each = self.translation_probabilities(batch)
-        total = each.sum(-1, keepdim=True) + self._of_null(batch)
-        places = batch.source_mask.sum(1)[:, None, None] + int(self.null)
-        return torch.where(total > 0, each / total, real(batch).to(each) / places)
+        probabilities = self.translation_probabilities(batch)
+        total = probabilities.sum(-1, keepdim=True) + self._null_probabilities(batch)
+        positions = batch.source_mask.sum(1)[:, None, None] + int(self.null)
+        uniform = unpadded_pairs(batch).to(probabilities) / positions
+        return torch.where(total > 0, probabilities / total, uniform)
 
     def viterbi(self, batch: Batch) -> Int[Tensor, "batch target"]:
-        """Return the likeliest source position of each target word; NOWHERE for NULL, padding and unseen words."""
+        """Return the likeliest source position of each target word; NOWHERE for NULL, padding and unknown words."""
         best, position = self.translation_probabilities(batch).max(-1)
-        return position.where((best > 0) & (best >= self._of_null(batch)[..., 0]), NOWHERE)
+        return position.where((best > 0) & (best >= self._null_probabilities(batch)[..., 0]), NOWHERE)
 
     def word_alignment(self, source: Words, target: Words) -> list[tuple[int, int]]:
-        """Return the likeliest word alignment of one sentence pair: (source position, target position), from 0."""
+        """Return the likeliest word alignment of one sentence pair: (source position, target position), from 0.
+
+        Args:
+            source: Token ids of the source.
+            target: Token ids of the target.
+        """
         origins: list[int] = self.viterbi(alone(source, target))[0].tolist()
         return [(origin, position) for position, origin in enumerate(origins) if origin != NOWHERE]
 
-    def _of_null(self, batch: Batch) -> Float[Tensor, "batch target 1"]:
+    def _null_probabilities(self, batch: Batch) -> Float[Tensor, "batch target 1"]:
         target = batch.target.cpu().numpy()[:, :, None]
-        found = self._look_up(np.full_like(target, self.table.shape[0] - 1), target) * self.null
-        return torch.from_numpy(found).to(batch.target.device)
+        probabilities = self._look_up(np.full_like(target, self.table.shape[0] - 1), target) * self.null
+        return torch.from_numpy(probabilities).to(batch.target.device)
 
     @cached_property
     def _keys(self) -> Int[np.ndarray, " entries"]:
@@ -167,9 +180,9 @@ class IBMModel1:
 
     def _look_up(self, source: Int[np.ndarray, "..."], target: Int[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """Return entries of the table; zero where the two never occurred together."""
-        wanted = target.astype(np.int64) * self.table.shape[0] + source
-        place = np.searchsorted(self._keys, wanted).clip(max=self.table.nnz - 1)
-        return np.where(self._keys[place] == wanted, self.table.data[place], 0.0)
+        keys = target.astype(np.int64) * self.table.shape[0] + source
+        index = np.searchsorted(self._keys, keys).clip(max=self.table.nnz - 1)
+        return np.where(self._keys[index] == keys, self.table.data[index], 0.0)
 
     def save(self, path: Path) -> None:
         facts = {"shape": self.table.shape, "null": self.null, "log_likelihoods": self.log_likelihoods}
@@ -183,19 +196,25 @@ class IBMModel1:
             facts = json.loads(metadata["IBM Model 1"])
             table = csc_array((arrays["probability"], arrays["source"], arrays["start"]), shape=facts["shape"])
             table.check_format(full_check=True)
-            likely = (table.data >= 0) & (table.data <= 1)
-            require(table.has_canonical_format and bool(likely.all()), "its table holds more than probabilities")
+            valid = (table.data >= 0) & (table.data <= 1)
+            require(table.has_canonical_format and bool(valid.all()), "its table holds more than probabilities")
             return cls(table, facts["null"], tuple(facts["log_likelihoods"]))
         except (KeyError, ValueError, TypeError) as error:
             raise Malformed(f"{path} does not hold a whole IBM Model 1: {error}") from error
 
     def export(self, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> None:
-        """Write every entry as a line of source word, target word, probability; the likeliest first."""
+        """Write every entry as a line of source word, target word, probability; the likeliest first.
+
+        Args:
+            path: The file, with tab-separated columns.
+            source_words: The source vocabulary.
+            target_words: The target vocabulary.
+        """
         sources, targets = (*source_words.tokens, NULL), target_words.tokens
-        given, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
-        require(given == needed, f"the vocabularies have {given} words, source and target; the table has {needed}")
+        sizes, needed = (len(sources) - 1, len(targets)), (self.table.shape[0] - self.null, self.table.shape[1])
+        require(sizes == needed, f"the vocabularies have {sizes} words, source and target; the table has {needed}")
         broken = [word for word in (*sources, *targets) if set(word) & set("\t\r\n")]
-        require(not broken, f"the words {broken} cannot be written: they hold characters that end a column or a line")
+        require(not broken, f"the words {broken} cannot be written: they contain a tab or a line break")
         entries = self.table.tocoo()
         order = np.lexsort((-entries.data, entries.row))
         columns = (column[order].tolist() for column in (entries.row, entries.col, entries.data))
@@ -204,13 +223,19 @@ class IBMModel1:
 
     @classmethod
     def imported(cls, path: Path, source_words: Vocabulary, target_words: Vocabulary) -> "IBMModel1":
-        """Return the table of a file such as `export` writes; one of another aligner may leave entries out."""
+        """Return the table of a file in the format of `export`, in which entries may be missing.
+
+        Args:
+            path: The file, of `export` or of another aligner.
+            source_words: The source vocabulary.
+            target_words: The target vocabulary.
+        """
         require(NULL not in source_words.tokens, f"{NULL} stands for no word, so it cannot be one of the source words")
         rows = list(table_lines(path, (*source_words.tokens, NULL), target_words.tokens))
         source, target, probability = (np.array(column) for column in zip(*rows, strict=True))
         null = bool((source == len(source_words)).any())
         shape = (len(source_words) + null, len(target_words))
-        table = csc_array(coo_array((probability, (source, target)), shape=shape))  # adds up what is there twice
+        table = csc_array(coo_array((probability, (source, target)), shape=shape))  # sums duplicates
         if table.nnz < len(rows):
             raise Malformed(f"{path} has more than one line for the same two words")
         return cls(table, null)
@@ -226,7 +251,7 @@ def pairs_of(corpus: Iterable[Batch | Pair]) -> Iterator[Pair]:
 
 
 def unpadded(words: Tensor, mask: Tensor) -> list[np.ndarray]:
-    return [row[kept] for row, kept in zip(words.cpu().numpy(), mask.cpu().numpy(), strict=True)]
+    return [row[keep] for row, keep in zip(words.cpu().numpy(), mask.cpu().numpy(), strict=True)]
 
 
 def alone(source: Words, target: Words) -> Batch:
@@ -234,7 +259,7 @@ def alone(source: Words, target: Words) -> Batch:
     return Batch(*pad([np.asarray(source)]), *pad([np.asarray(target)]))
 
 
-def real(batch: Batch) -> Bool[Tensor, "batch target source"]:
+def unpadded_pairs(batch: Batch) -> Bool[Tensor, "batch target source"]:
     """Return where neither side is padding."""
     return batch.target_mask[:, :, None] & batch.source_mask[:, None]
 
@@ -250,8 +275,8 @@ def bag(sentences: Sequence[Words], words: int, side: str) -> csr_array:
 
 
 def check_ids(ids: Int[np.ndarray, "..."], words: int, side: str) -> None:
-    wrong = ids[(ids < 0) | (ids >= words)].tolist()
-    require(not wrong, f"{wrong[:3]} are not among the {words} {side} words, whose ids start at 0")
+    invalid = ids[(ids < 0) | (ids >= words)].tolist()
+    require(not invalid, f"{invalid[:3]} are not among the {words} {side} words, whose ids start at 0")
 
 
 def translation(counts: csc_array) -> csc_array:
@@ -275,7 +300,7 @@ def count_matrix(source: csr_array, target: csc_array, table: csc_array) -> csr_
     return csr_array((counts.data, counts.indices, counts.indptr), shape=(counts.shape[0], table.nnz))
 
 
-def settled(history: list[float], tolerance: float) -> bool:
+def has_converged(history: list[float], tolerance: float) -> bool:
     return len(history) > 1 and abs(history[-1] - history[-2]) <= tolerance * abs(history[-1])
 
 
@@ -286,11 +311,11 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     except OSError as error:
         raise AttnscopeError(f"cannot read {path}: {error.strerror or error}") from error
     except SafetensorError as error:
-        raise Malformed(f"{path} is no readable safetensors file ({error})") from error
+        raise Malformed(f"{path} is not a readable safetensors file ({error})") from error
 
 
 def table_lines(path: Path, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-    """Source word, target word and probability of each line; errors name the line."""
+    """Yield the source word, target word and probability of each line; errors name the line."""
     source, target = ({word: i for i, word in enumerate(words)} for words in (sources, targets))
     try:
         header, *lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -1,4 +1,4 @@
-"""Running a model without changing anything about it."""
+"""Running a model without side effects on it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -69,8 +69,8 @@ def logits_of(
     model: Callable[..., Trace], batch: Batch, decoding: Decoding | None = None
 ) -> Float[Tensor, "batch target words"]:
     """Return the logits of a pass; where the model declares GivesLogits, nothing else is recorded."""
-    given = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
-    return model.logits(batch, **given) if isinstance(model, GivesLogits) else model(batch, **given).logits
+    options = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
+    return model.logits(batch, **options) if isinstance(model, GivesLogits) else model(batch, **options).logits
 
 
 def by_length(
@@ -79,9 +79,9 @@ def by_length(
     """Yield the indices of rows of similar length together, the longest first.
 
     Args:
-        model: A model that GivesLogits says how many tokens it reads at once on a CPU.
+        model: A model that GivesLogits has its own `tokens_at_once` for a CPU.
         lengths: The tokens of each row.
-        tokens_at_once: The same for other models, and on other devices; padding is counted.
+        tokens_at_once: Tokens per pass for other models and devices, padding included.
     """
     module = module_of(model)
     at_least = tokens_at_once  # in a pass of several lengths
@@ -101,9 +101,9 @@ def by_length(
 
 def check_device(device: str) -> None:
     """Refuse a device that torch cannot use on this machine."""
-    known = available_devices()
-    gpu = "" if len(known) > 1 else " (torch sees no GPU)"
-    require(device in known, f"there is no device {device!r} here; choose one of {', '.join(known)}{gpu}")
+    valid = available_devices()
+    gpu = "" if len(valid) > 1 else " (torch sees no GPU)"
+    require(device in valid, f"there is no device {device!r} here; choose one of {', '.join(valid)}{gpu}")
 
 
 def available_devices() -> list[str]:
@@ -120,20 +120,20 @@ def available_devices() -> list[str]:
 def with_predicted_target(model: Model, batch: Batch, max_length: int = 128, **options: object) -> Batch:
     """Return the same texts with the model's own output as the target.
 
-    A pass over it with teacher forcing shows the attention behind that output, by whatever search it was generated.
+    A pass over it with teacher forcing gives the attention behind that output, also if beam search generated it.
 
     Args:
         model: A classifier, or a model that Generates.
         batch: The texts.
-        max_length: At most so many target tokens, the same for every batch, so that batches do not matter.
+        max_length: Maximum number of target tokens, the same for every batch, so that results do not depend on batches.
         options: Further options of the model's own `generate`.
     """
     module = module_of(model)
     if isinstance(module, PredictsNextToken):  # what comes before the last token is given
         with evaluating(module):
-            own = module(batch).predictions
+            predictions = module(batch).predictions
         last = batch.target_mask.cumsum(1) == batch.target_mask.sum(1, keepdim=True)
-        return replace(batch, target=torch.where(last & batch.target_mask, own, batch.target))
+        return replace(batch, target=torch.where(last & batch.target_mask, predictions, batch.target))
     if isinstance(module, Generates):
         target = module.generate(batch.source, batch.source_mask, max_length, **options)
         mask = ~after_end(target)

@@ -41,8 +41,8 @@ def fan_in(model: nn.Module) -> None:
             parameter.zero_()
 
 
-def as_torch_does(model: nn.Module) -> None:
-    """Keep each layer's own default."""
+def torch_default(model: nn.Module) -> None:
+    """Keep the initialisation of torch."""
 
 
 @torch.no_grad()
@@ -54,13 +54,18 @@ def uniform_008(model: nn.Module) -> None:
 
 INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {
     "fan_in": fan_in,
-    "torch": as_torch_does,
+    "torch": torch_default,
     "uniform_008": uniform_008,
 }
 
 
 def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
-    """Sample heads of attention anew, the first ones first, each from its own seed and from nothing else."""
+    """Reinitialise heads of attention, each from its own seed alone.
+
+    Args:
+        model: A model with bilinear attention.
+        seeds: One seed per head, from the first head on.
+    """
     if not seeds:
         return
     restart = getattr(getattr(model, "attend", None), "restart", None)
@@ -74,20 +79,26 @@ def restart_heads(model: nn.Module, seeds: Sequence[int]) -> None:
 def start_words(model: nn.Module, vocabulary: Vocabulary, vectors: Vectors | None, seed: int) -> None:
     """Initialise the source embedding from published vectors.
 
-    Where these are shorter than the embedding, its other dimensions are sampled from a normal of the same spread, and
-    so are all dimensions of a word without a vector.
+    Where these are shorter than the embedding, its other dimensions are sampled from a normal of the same standard
+    deviation, and so are all dimensions of a word without a vector.
+
+    Args:
+        model: A model with a learned source embedding.
+        vocabulary: The source vocabulary.
+        vectors: The file of vectors; None: the embedding stays as it is.
+        seed: Random seed of the other values.
     """
     if vectors is None:
         return
     table = getattr(getattr(model, "source_inputs", None), "table", None)
     if table is None:
         raise BadSetting("start.vectors needs a model with a learned source embedding, such as a classifier")
-    known = initial_embedding(vocabulary, vectors.file, seed)
-    size = known.matrix.shape[1]
+    pretrained = initial_embedding(vocabulary, vectors.file, seed)
+    size = pretrained.matrix.shape[1]
     require(
         size <= table.shape[1], f"published vectors have {size} dimensions, the model's embedding only {table.shape[1]}"
     )
     generator = torch.Generator().manual_seed(seed)
-    table.copy_(torch.randn(table.shape, generator=generator) * known.matrix[known.found].std())
-    table[:, :size] = known.matrix
+    table.copy_(torch.randn(table.shape, generator=generator) * pretrained.matrix[pretrained.pretrained].std())
+    table[:, :size] = pretrained.matrix
     table[PAD] = 0

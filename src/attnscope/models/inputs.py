@@ -17,7 +17,17 @@ from torch.nn.utils.rnn import pad_sequence
 from attnscope.errors import BadSetting, InputWarning, require
 from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
 from attnscope.models.capabilities import PredictsNextToken, ReadsTexts, WrapsModel
-from attnscope.models.examples import TAKEN, Columns, Example, Fields, Links, Origin, Table, is_table, read_examples
+from attnscope.models.examples import (
+    ACCEPTED_DATA,
+    Columns,
+    Example,
+    Fields,
+    Links,
+    Origin,
+    Table,
+    is_table,
+    read_examples,
+)
 from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import SPECIALS, Batch, Vocabulary
@@ -33,7 +43,7 @@ if TYPE_CHECKING:
     Batches: TypeAlias = Batch | Iterable[Batch] | Callable[[], Iterable[Batch]]
     Data: TypeAlias = "Examples | Batches | Task | Inputs | str | Path | Table | None"
 else:
-    Data = object  # what else is given is refused with a sentence
+    Data = object  # checked where it is read
 
 
 class Inputs(ABC):
@@ -71,7 +81,7 @@ class Inputs(ABC):
             model: A LoadedModel, or a model with a `reader` (see capabilities.ReadsTexts).
             data: Texts, a path, a table, a Dataset, a Task, or None for the test set of a run's own task.
             split: Which split of a file, Dataset or Task; by default the test set, if there is one.
-            max_texts: At most so many texts.
+            max_texts: Maximum number of texts.
             seed: Texts are shuffled by this random seed before `max_texts` are taken; None: the first ones.
             needs_targets: Whether a text without a translation is refused; labels and answers are optional.
             columns: Names of the fields of a file or table, where they are not the usual ones.
@@ -123,8 +133,8 @@ class TextInputs(Inputs):
         alignments = tuple(example.alignment for example in examples if example.alignment is not None)
         self.alignments = alignments if len(alignments) == len(examples) else None
         if self.alignments and looks_one_based(self.alignments):
-            sentence = f"no alignment of {origin.name} has a word 0: are words counted from 1? They count from 0"
-            warnings.warn(InputWarning(sentence), stacklevel=2)
+            message = f"no alignment of {origin.name} has a word 0: are words counted from 1? They count from 0"
+            warnings.warn(InputWarning(message), stacklevel=2)
         if any(example.parts for example in examples):
             self.parts = tuple(example.parts or () for example in examples)
 
@@ -180,17 +190,17 @@ def as_batches(model: Model, data: Data, size: int = 32) -> Iterator[Batch]:
     if isinstance(data, Inputs):
         return data.batches(size)
     try:
-        given = own_task(model) if data is None else data() if callable(data) else data
+        source = own_task(model) if data is None else data() if callable(data) else data
     except TypeError as error:
-        raise BadSetting(f"a function that is given as data takes nothing and returns Batches ({error})") from error
-    if isinstance(given, Task) and not isinstance(given, TextTask):
-        check_vocabulary(model, given)
-        return given.batches("test", size)
-    if isinstance(given, Task | str | Path) or is_table(given):
-        return Inputs.of(model, given, max_texts=MAX_SAMPLED if isinstance(given, Task) else None).batches(size)
-    if not isinstance(given, Iterable):
-        raise BadSetting(f"data is {TAKEN}, not {given!r:.60}")
-    remaining: Iterator[object] = iter(given)
+        raise BadSetting(f"a function passed as data takes no arguments and returns Batches ({error})") from error
+    if isinstance(source, Task) and not isinstance(source, TextTask):
+        check_vocabulary(model, source)
+        return source.batches("test", size)
+    if isinstance(source, Task | str | Path) or is_table(source):
+        return Inputs.of(model, source, max_texts=MAX_SAMPLED if isinstance(source, Task) else None).batches(size)
+    if not isinstance(source, Iterable):
+        raise BadSetting(f"data is {ACCEPTED_DATA}, not {source!r:.60}")
+    remaining: Iterator[object] = iter(source)
     first = next(remaining, None)
     require(first is not None, "there is no text: the data are empty")
     everything = chain([first], remaining)
@@ -214,7 +224,7 @@ def reads_texts(model: Model) -> bool:
 
 
 def reader_of(model: Model) -> Reader:
-    """Return what turns texts into Batches for this model."""
+    """Return the reader of this model, which turns texts into Batches."""
     if isinstance(model, WrapsModel | ReadsTexts):
         return model.reader
     raise BadSetting(
@@ -227,7 +237,7 @@ def own_task(model: Model) -> Task:
     """Return the task of a run; other models have none."""
     if not isinstance(model, WrapsModel) or model.task is None:
         name = model.name if isinstance(model, WrapsModel) else type(model).__name__
-        raise BadSetting(f"{name} needs texts: give data ({TAKEN}); only a run has a test set of its own")
+        raise BadSetting(f"{name} needs texts: give data ({ACCEPTED_DATA}); only a run has a test set of its own")
     return model.task
 
 
@@ -254,7 +264,7 @@ def with_tokens(model: Model, trace: Trace) -> Trace:
 
 
 def of_task(model: Model, task: Task, split: str, max_texts: int | None, seed: int) -> Inputs:
-    """Return sentences of a task: sampled from a corpus, the first ones of a synthetic task, which has no order."""
+    """Return sentences of a task: sampled from a corpus, or the first ones of a synthetic task."""
     check_vocabulary(model, task)
     count = max_texts or sum(len(batch) for batch in task.batches(split))
     sentences = (
@@ -265,18 +275,18 @@ def of_task(model: Model, task: Task, split: str, max_texts: int | None, seed: i
 
 
 def check_vocabulary(model: Model, task: Task) -> None:
-    """Refuse a task for a model with a tokenizer of its own."""
+    """Raise an error for a task if the model has its own tokenizer."""
     require(
         not reads_texts(model) or (isinstance(model, WrapsModel) and model.task is not None),
-        f"a {type(task).__name__} has token ids of its own, which this model's reader does not know; give its texts",
+        f"a {type(task).__name__} has its own token ids, which are not those of this model's reader; give its texts",
     )
 
 
 def words_of(
     token_ids: Int[Tensor, "batch positions"], mask: Bool[Tensor, "batch positions"], vocabulary: Vocabulary
 ) -> Words:
-    """Return the words of token ids of which each is a word of its own, but for special ones."""
-    rows = [row[there].tolist() for row, there in zip(token_ids.cpu(), mask.cpu(), strict=True)]
+    """Return the words of token ids, one per token, special ones aside."""
+    rows = [row[keep].tolist() for row, keep in zip(token_ids.cpu(), mask.cpu(), strict=True)]
     return Words.of([one_word_per_token(row, tuple(vocabulary.decode(row))) for row in rows])
 
 
@@ -289,5 +299,5 @@ def rationale_of_tokens(source: Words, marks: Float[Tensor, "batch words"]) -> F
     """Return the marks of words at each of their tokens; 0 on special tokens and padding."""
     places = source.places.gather(1, source.unit.clamp(min=0)).masked_fill(source.unit < 0, NO_WORD)
     inside = (places >= 0) & (places < marks.shape[1])
-    found = marks.to(places.device).gather(1, places.clamp(0, marks.shape[1] - 1))
-    return found.masked_fill(~inside, 0.0)
+    values = marks.to(places.device).gather(1, places.clamp(0, marks.shape[1] - 1))
+    return values.masked_fill(~inside, 0.0)

@@ -1,4 +1,4 @@
-"""A model with all that belongs to it: its reader, its name, its classes, the task that it was trained on."""
+"""A model together with its reader, its name, its classes and the task that it was trained on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class LoadedModel(WrapsModel):
         module: The model itself, which gives Traces.
         reader: Turns texts into Batches.
         name: The name of the folder, run or function that it comes from.
-        task: What a run was trained on; None for other models.
-        fixed_attention: Whether it was trained with attention that was not its own, such as uniform weights.
+        task: The task that a run was trained on; None for other models.
+        fixed_attention: Whether it was trained with imposed attention, such as uniform weights.
     """
 
     module: nn.Module
@@ -70,7 +70,7 @@ class LoadedModel(WrapsModel):
 
     @property
     def decoding(self) -> Decoding:
-        """What the decoder is given at each step, unless a call says otherwise."""
+        """The default decoding: "teacher_forced" or "greedy"."""
         return self.module.decoding if isinstance(self.module, GivesTrace) else "teacher_forced"
 
     def trace(
@@ -99,23 +99,32 @@ class LoadedModel(WrapsModel):
         if isinstance(self.module, PredictsNextToken):
             return self.module.trace_texts(texts, targets, attention, rows, layers, generate)
         require(not (rows or layers or generate), "rows=, layers= and generate= are for language models")
-        read = self.read(texts, targets)
+        inputs = self.read(texts, targets)
         teacher_forcing = None if decoding is None else TEACHER_FORCING[decoding]
         with evaluating(self):
-            batch = read.batch.to(device_of(self))
+            batch = inputs.batch.to(device_of(self))
             trace: Trace = self.module(batch, attention=attention, teacher_forcing=teacher_forcing)
-        return read.label(trace)
+        return inputs.label(trace)
 
     def read(self, texts: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
-        """Return the texts as a Batch, and the words of its tokens; without targets, with the model's predictions."""
+        """Return the texts as a Batch, and the words of its tokens.
+
+        Args:
+            texts: Strings, lists of words, pairs of texts, or chats.
+            targets: Their classes, translations or answers; None: what the model predicts.
+        """
         check_pairs(texts, targets)
-        read = self.reader.read(texts, targets)
-        return with_predictions(self, read) if targets is None else read
+        inputs = self.reader.read(texts, targets)
+        return with_predictions(self, inputs) if targets is None else inputs
 
     def predict(self, texts: Sequence[Source]) -> list[str]:
-        """Return the predicted class of each text, or its translation."""
+        """Return the predicted class of each text, or its translation.
+
+        Args:
+            texts: Strings, lists of words, pairs of texts, or chats.
+        """
         batch = self.read(texts).batch
-        return [self.reader.text(row[there]) for row, there in zip(batch.target, batch.target_mask, strict=True)]
+        return [self.reader.text(row[mask]) for row, mask in zip(batch.target, batch.target_mask, strict=True)]
 
     def to(self, device: str | torch.device) -> "LoadedModel":
         """Move the model to a device."""
@@ -173,31 +182,30 @@ class TaskReader(Reader):
         """Return one batch; without targets, they are the first class or empty."""
         check_pairs(sources, targets)
         source_side, target_side = self.sides
-        source, mask, words, cut = padded([source_side.encode(text) for text in sources])
-        given = targets or [0 if self.classes else ""] * len(sources)
-        rows = [self.encode_class(one) if self.classes else target_side.encode(as_text(one)) for one in given]
-        target, target_mask, target_words, _ = padded(rows)
-        return Texts(Batch(source, mask, target, target_mask), words, target_words, cut)
+        source, mask, words, truncated = pad_texts([source_side.encode(text) for text in sources])
+        labels = targets or [0 if self.classes else ""] * len(sources)
+        rows = [self.encode_class(one) if self.classes else target_side.encode(as_text(one)) for one in labels]
+        target, target_mask, target_words, _ = pad_texts(rows)
+        return Texts(Batch(source, mask, target, target_mask), words, target_words, truncated)
 
-    def encode_class(self, label: Target) -> "Encoded":
-        number = class_index(label, self.classes)
-        name = (self.classes[number],)
-        return Encoded([number + len(SPECIALS)], TokenizedText(name, name, (0,)), cut=False)
+    def encode_class(self, label: Target) -> "EncodedText":
+        index = class_index(label, self.classes)
+        name = (self.classes[index],)
+        return EncodedText([index + len(SPECIALS)], TokenizedText(name, name, (0,)), truncated=False)
 
     def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         return words_of(token_ids, mask, self.target_vocabulary)
 
     def text(self, token_ids: Tensor) -> str:
-        kept = [i for i in token_ids.tolist() if i >= len(SPECIALS)]
-        return self.sides[1].text(kept)
+        return self.sides[1].text([i for i in token_ids.tolist() if i >= len(SPECIALS)])
 
 
-class Encoded(NamedTuple):
-    """One text: its token ids, its words, and whether its end was cut off."""
+class EncodedText(NamedTuple):
+    """One text: its token ids, its words, and whether it was truncated."""
 
     token_ids: list[int]
-    pieced: TokenizedText
-    cut: bool
+    text: TokenizedText
+    truncated: bool
 
 
 @dataclass(frozen=True)
@@ -209,13 +217,13 @@ class Side:
     coder: Coder | None = None  # of a corpus
     preparation: Preparation | None = None
 
-    def encode(self, source: Source) -> Encoded:
+    def encode(self, source: Source) -> EncodedText:
         """Return the token ids of a text, and the word between white space that each belongs to."""
         words = split_words(source)[1]
         text = cast(Text, source)
         parts = [self.token_ids(word if isinstance(text, str) else [word]) for word in words]
         token_ids = self.token_ids(text)
-        word_of = [place for place, part in enumerate(parts) for _ in part][: len(token_ids)]
+        word_of = [index for index, part in enumerate(parts) for _ in part][: len(token_ids)]
         joined = [i for part in parts for i in part]
         tokens = self.vocabulary.decode(token_ids)
         if token_ids != joined[: len(token_ids)]:  # where preparation does not go word by word, each token is a word
@@ -223,29 +231,29 @@ class Side:
         before, after = list(self.special.before), list(self.special.after)
         names = self.vocabulary.decode(before) + tokens + self.vocabulary.decode(after)
         places = [NO_WORD] * len(before) + word_of + [NO_WORD] * len(after)
-        pieced = TokenizedText(words, tuple(names), tuple(places))
-        return Encoded(before + token_ids + after, pieced, len(token_ids) < len(joined))
+        tokenized = TokenizedText(words, tuple(names), tuple(places))
+        return EncodedText(before + token_ids + after, tokenized, len(token_ids) < len(joined))
 
     def token_ids(self, text: Text) -> list[int]:
         if self.coder is not None and self.preparation is not None:
             words = self.preparation.words(text)[: self.preparation.max_length]
             encoded: list[int] = self.coder.encode([words])[0].tolist()
             return encoded
-        known, words = self.vocabulary.ids, list(text.split() if isinstance(text, str) else text)
-        unknown = [word for word in words if known.get(word, 0) < len(SPECIALS)]
+        ids, words = self.vocabulary.ids, list(text.split() if isinstance(text, str) else text)
+        unknown = [word for word in words if ids.get(word, 0) < len(SPECIALS)]
         if unknown:
             raise BadSetting(
-                f"this run knows no word {unknown[0]!r}; its words are {', '.join(self.vocabulary.tokens[3:23])}"
+                f"this run has no word {unknown[0]!r}; its words are {', '.join(self.vocabulary.tokens[3:23])}"
                 + (", …" if len(self.vocabulary.tokens) > 23 else "")
             )
-        return [known[word] for word in words]
+        return [ids[word] for word in words]
 
     def text(self, token_ids: Sequence[int]) -> str:
         return " ".join(self.vocabulary.decode(token_ids)) if self.coder is None else self.coder.text(token_ids)
 
 
-def padded(rows: Sequence[Encoded]) -> tuple[Tensor, Tensor, Words, int]:
-    """Return padded token ids, their mask, their words, and how many texts were cut."""
+def pad_texts(rows: Sequence[EncodedText]) -> tuple[Tensor, Tensor, Words, int]:
+    """Return padded token ids, their mask, their words, and how many texts were truncated."""
     require(all(row.token_ids for row in rows), "a text without any word cannot be read; leave empty texts out")
     token_ids, mask = pad([np.array(row.token_ids) for row in rows])
-    return token_ids, mask, Words.of([row.pieced for row in rows]), sum(row.cut for row in rows)
+    return token_ids, mask, Words.of([row.text for row in rows]), sum(row.truncated for row in rows)

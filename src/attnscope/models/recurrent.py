@@ -3,8 +3,8 @@
 Sequences are padded, never packed: on a CPU packing costs several times the work. The backward direction reads each
 sentence reversed within its own length, so that padding always comes last, and no real state depends on it.
 
-Random numbers of a single model come from torch's global generator. One of an ensemble of seeds has a generator of its
-own, seeded as the global one would be, so that it gets the numbers that it would get alone.
+Random numbers of a single model come from torch's global generator. In an ensemble of seeds, each has its own
+generator, seeded as the global one would be, so that it gets the same numbers as if it were trained alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,26 +26,26 @@ GENERATORS: ContextVar[Sequence[torch.Generator]] = ContextVar("generators", def
 class Dropout(nn.Module):
     """Dropout from the generators of this module."""
 
-    def __init__(self, chance: float):
+    def __init__(self, probability: float):
         super().__init__()
-        require(0 <= chance < 1, f"dropout must be from 0 to below 1, not {chance}")
-        self.chance = chance
+        require(0 <= probability < 1, f"dropout must be from 0 to below 1, not {probability}")
+        self.probability = probability
 
     def forward(self, values: Tensor) -> Tensor:
-        if not self.training or self.chance == 0:
+        if not self.training or self.probability == 0:
             return values
-        return values * (uniform_like(values) >= self.chance) / (1 - self.chance)
+        return values * (uniform_like(values) >= self.probability) / (1 - self.probability)
 
 
 def uniform_like(values: Tensor) -> Tensor:
     """Return uniform random numbers in the shape of `values`; under vmap, each replica's from its own generator."""
-    sampled: Tensor = Uniform.apply(values)
-    return sampled
+    numbers: Tensor = Uniform.apply(values)
+    return numbers
 
 
 @contextmanager
 def generators(each: Sequence[torch.Generator]) -> Iterator[None]:
-    """Use one generator per replica of what is mapped over inside the block."""
+    """Use one generator per replica that vmap maps over inside the block."""
     token = GENERATORS.set(each)
     try:
         yield
@@ -85,16 +85,16 @@ class Passage:
     order: Tensor | None = None
 
     def gates(self) -> dict[str, Tensor]:
-        found = self.cell.gates(self.inputs, self.states, self.first)
-        return {f"{self.name}{gate}": in_order(values, self.order) for gate, values in found.items()}
+        gates = self.cell.gates(self.inputs, self.states, self.first)
+        return {f"{self.name}{gate}": in_order(values, self.order) for gate, values in gates.items()}
 
 
 @dataclass(frozen=True)
-class Read:
+class EncodedSequence:
     """An encoded sequence: the last layer's states, each layer's final state, and each cell's passage."""
 
     states: Float[Tensor, "batch steps state"]
-    final: tuple[State, ...]  # one per layer; of two directions, their mean; empty where not asked for
+    final: tuple[State, ...]  # one per layer; of two directions, their mean; empty with ends=False
     passages: tuple[Passage, ...]
 
     def gates(self) -> dict[str, Tensor]:
@@ -120,7 +120,7 @@ class Recurrent(nn.Module):
         sizes = [inputs] + [self.state_size] * (layers - 1)
         self.ahead = nn.ModuleList([cell(size, units, trained_first) for size in sizes])
         self.back = nn.ModuleList([cell(size, units, trained_first) for size in sizes] if bidirectional else [])
-        self.dropout = Dropout(dropout)  # between layers, as nn.LSTM has it
+        self.dropout = Dropout(dropout)  # between layers, as in nn.LSTM
 
     def initial(self, batch: int) -> tuple[State, ...]:
         return tuple(cell.initial(batch) for cell in self.ahead)  # type: ignore[operator]
@@ -144,7 +144,7 @@ class Recurrent(nn.Module):
 
     def read(
         self, inputs: Float[Tensor, "batch steps input"], mask: Bool[Tensor, "batch steps"], ends: bool = True
-    ) -> Read:
+    ) -> EncodedSequence:
         """Return a sequence as encoded from the cells' first states; final states only with `ends`, since they cost."""
         states, order = inputs, reversal(mask)
         final, passages = list[State](), list[Passage]()
@@ -158,7 +158,7 @@ class Recurrent(nn.Module):
             outputs = tuple(in_order(output, way) for output, way in zip(outputs, ways, strict=True))
             states = torch.cat(outputs, -1) if self.back else outputs[0]
             final.append(tuple(torch.stack(parts).mean(0) for parts in zip(*last, strict=True)))
-        return Read(states, tuple(final), tuple(passages))
+        return EncodedSequence(states, tuple(final), tuple(passages))
 
     def passages(self, inputs: Tensor, first: Sequence[State]) -> tuple[Passage, ...]:
         """Return each cell's passage in the forward direction, for the gates of a decoder; in evaluation mode only."""

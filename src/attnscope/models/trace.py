@@ -23,7 +23,7 @@ class Attention:
     """One layer of attention: scores = queries · keys, and weights = softmax of scores over the source.
 
     Queries and keys are None where the score is no inner product (additive attention, capped scores). With a sink, as
-    in gpt-oss, weights sum to less than one: the rest goes nowhere.
+    in gpt-oss, weights sum to less than one; the rest is the weight of the sink.
 
     Attributes:
         queries: batch x heads x target x key.
@@ -31,7 +31,7 @@ class Attention:
         values: batch x heads x source x value.
         scores: Before the softmax, batch x heads x target x source.
         weights: α, batch x heads x target x source.
-        sink: The weight that goes nowhere, batch x heads x target; None where there is none.
+        sink: The weight of the sink, batch x heads x target; None where there is none.
     """
 
     queries: Float[Tensor, "batch heads target key"] | None = None
@@ -39,7 +39,7 @@ class Attention:
     values: Float[Tensor, "batch heads source value"]
     scores: Float[Tensor, "batch heads target source"]
     weights: Float[Tensor, "batch heads target source"]
-    sink: Float[Tensor, "batch heads target"] | None = None  # the weight that goes nowhere; None where there is none
+    sink: Float[Tensor, "batch heads target"] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Trace(Displayed):
         decoder_input: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> "Trace":
-        """Return the trace of a pass over this batch."""
+        """Return the trace of a pass over this batch; the other arguments are the attributes of that name."""
         return cls(
             source=batch.source, source_mask=batch.source_mask, target=batch.target, target_mask=batch.target_mask,
             embedded=embedded, encoder=encoder, logits=logits, layers=layers, context=context, decoder=decoder,
@@ -137,7 +137,7 @@ class Trace(Displayed):
         return pairs & (torch.arange(pairs.shape[2], device=pairs.device) <= self.rows[:, :, None])
 
     def without_sink(self) -> "Trace":
-        """Return the trace with the first position counted as padding: a sink, where language models rest attention."""
+        """Return the trace with the first position, the attention sink of language models, counted as padding."""
         first = torch.arange(self.source.shape[1], device=self.source.device) == 0
         return replace(self, source_mask=self.source_mask & ~first)
 
@@ -159,19 +159,28 @@ class Trace(Displayed):
         return self.logits.argmax(-1)
 
     def layer(self, number: int) -> Attention:
-        """Return one layer of attention, from 0; -1 is the last."""
+        """Return one layer of attention.
+
+        Args:
+            number: Which layer, from 0; -1 is the last.
+        """
         if not self.layers:
-            raise AttnscopeError("this model has no attention (attention='none'), so its trace shows none")
+            raise AttnscopeError("this model has no attention (attention='none'), so its trace has none")
         count = len(self.layers)
         require(-count <= number < count, f"there is no layer {number}; layers are numbered from 0 to {count - 1}")
         return self.layers[number]
 
     def with_tokens(self, source: Tokens | Vocabulary | None, target: Tokens | Vocabulary | None) -> "Trace":
-        """Return the same trace with its tokens as strings, given or looked up in a vocabulary."""
+        """Return the same trace with its tokens as strings.
+
+        Args:
+            source: The source tokens of each sentence, or a vocabulary to look them up in.
+            target: The same of the target.
+        """
         return replace(
             self,
-            source_tokens=decoded(self.source, self.source_mask, source),
-            target_tokens=decoded(self.target, self.target_mask, target),
+            source_tokens=decode_tokens(self.source, self.source_mask, source),
+            target_tokens=decode_tokens(self.target, self.target_mask, target),
         )
 
     def table(self, example: int | None = None) -> DataFrame:
@@ -209,12 +218,12 @@ class Trace(Displayed):
         weights = self.layer(layer).weights[example].detach()  # heads x target x source
         heads = len(weights)
         require(head is None or 0 <= head < heads, f"there is no head {head}; heads are numbered from 0 to {heads - 1}")
-        shown = weights.mean(0) if head is None else weights[head]
-        shown = shown[self.target_mask[example]][:, self.source_mask[example]]
+        matrix = weights.mean(0) if head is None else weights[head]
+        matrix = matrix[self.target_mask[example]][:, self.source_mask[example]]
         sides = (self.target_tokens, self.source_tokens)
         rows, columns = (None if tokens is None else tokens[example] for tokens in sides)
         title = f"layer {layer % len(self.layers)}, {'mean over heads' if head is None else f'head {head}'}"
-        return heatmap(shown.cpu().numpy(), rows, columns, ax=ax, title=title, xlabel="source", ylabel="target")
+        return heatmap(matrix.cpu().numpy(), rows, columns, ax=ax, title=title, xlabel="source", ylabel="target")
 
     def display_tables(self) -> Sequence[DataFrame]:
         return [fields_table(self)]
@@ -223,11 +232,11 @@ class Trace(Displayed):
         return super().display_figure() if self.layers else None
 
 
-def decoded(
+def decode_tokens(
     token_ids: Int[Tensor, "batch steps"], mask: Bool[Tensor, "batch steps"], tokens: Tokens | Vocabulary | None
 ) -> Tokens | None:
     """Return the tokens of each sentence, without padding."""
     if not isinstance(tokens, Vocabulary):
         return tokens
     rows = zip(token_ids.cpu(), mask.cpu(), strict=True)
-    return tuple(tuple(tokens.decode(row[there].tolist())) for row, there in rows)
+    return tuple(tuple(tokens.decode(row[keep].tolist())) for row, keep in rows)

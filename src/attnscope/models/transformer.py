@@ -98,10 +98,10 @@ class Rows:
         index = self.index[:, :, None] if values.dim() == 3 else self.index[:, None, :, None]
         return values.take_along_dim(index, -2)
 
-    def put(self, values: Tensor, changed: Tensor) -> Float[Tensor, "batch heads positions size"]:
-        """Return the values with changed rows; those of padding go to a further row that is dropped."""
-        index = self.index.masked_fill(~self.real, values.shape[2])[:, None, :, None].expand_as(changed)
-        return torch.cat([values, torch.zeros_like(values[:, :, :1])], 2).scatter(2, index, changed)[:, :, :-1]
+    def put(self, values: Tensor, new_rows: Tensor) -> Float[Tensor, "batch heads positions size"]:
+        """Return the values with `new_rows` at these positions; those of padding go to a row that is dropped."""
+        index = self.index.masked_fill(~self.real, values.shape[2])[:, None, :, None].expand_as(new_rows)
+        return torch.cat([values, torch.zeros_like(values[:, :, :1])], 2).scatter(2, index, new_rows)[:, :, :-1]
 
 
 class MultiHeadAttention(nn.Module):
@@ -122,27 +122,27 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Attention, Float[Tensor, "batch target units"]]:
         """Return the record of some rows, or of all, and the mixed values of all positions, heads side by side."""
         queries, keys, values = (
-            split_heads(layer(given), self.heads)
-            for layer, given in ((self.query, states), (self.key, memory), (self.value, memory))
+            split_heads(layer(inputs), self.heads)
+            for layer, inputs in ((self.query, states), (self.key, memory), (self.value, memory))
         )
         if self.is_rotary:
-            queries, keys = rotated(queries), rotated(keys)
+            queries, keys = rotate(queries), rotate(keys)
         queries = queries / math.sqrt(queries.shape[-1])
         scores = queries @ keys.mT
         weights = masked_softmax(scores, mask)
-        shown, shown_mask = weights, mask
+        recorded, recorded_mask = weights, mask
         if rows is not None:
-            queries, scores, shown = rows.take(queries), rows.take(scores), rows.take(weights)
-            shown_mask = rows.take(mask) if mask.dim() == 3 else mask
+            queries, scores, recorded = rows.take(queries), rows.take(scores), rows.take(weights)
+            recorded_mask = rows.take(mask) if mask.dim() == 3 else mask
         for change in changes:
-            shown = change(shown, shown_mask)
+            recorded = change(recorded, recorded_mask)
         if changes:
-            weights = shown if rows is None else rows.put(weights, shown)
-        record = Attention(queries=queries, keys=keys, values=values, scores=scores, weights=shown)
+            weights = recorded if rows is None else rows.put(weights, recorded)
+        record = Attention(queries=queries, keys=keys, values=values, scores=scores, weights=recorded)
         return record, (weights @ values).transpose(1, 2).flatten(2)
 
 
-def rotated(vectors: Float[Tensor, "batch heads steps size"]) -> Tensor:
+def rotate(vectors: Float[Tensor, "batch heads steps size"]) -> Tensor:
     """Return the vectors, each pair of dimensions i and i + size / 2 turned by an angle in proportion to the step."""
     half = vectors.shape[-1] // 2
     rates = ROTARY_BASE ** (-torch.arange(half, device=vectors.device, dtype=vectors.dtype) / half)
@@ -188,9 +188,9 @@ class TransformerLayer(nn.Module):
     def forward(
         self, state: Tensor, mask: Tensor, memory: "Memory | None", changes: Sequence[Change], rows: Rows | None
     ) -> LayerPass:
-        given = self.before(0, state)
+        inputs = self.before(0, state)
         own_changes = changes if self.cross is None else ()
-        record, context = self.attend(given, given, mask, own_changes, rows)
+        record, context = self.attend(inputs, inputs, mask, own_changes, rows)
         if self.cross is not None and memory is not None:
             state = self.after(0, state, self.attend.output(context))
             record, context = self.cross(self.before(1, state), memory.states, memory.mask, changes)
@@ -231,14 +231,14 @@ class TransformerStack(nn.Module):
     ) -> LayerPass:
         steps, records = state.shape[1], list[Attention]()
         if self.positions is not None:
-            most = len(self.positions)
-            require(steps <= most, f"a text has {steps} tokens, but there are {most} positions; set max_length")
+            limit = len(self.positions)
+            require(steps <= limit, f"a text has {steps} tokens, but there are {limit} positions; set max_length")
             state = state + self.positions[:steps]
         for number, layer in enumerate(self.layers):
-            done: LayerPass = layer(state, mask, memory, (changes or {}).get(number, ()), rows)
-            state = done.output
-            records.extend(done.records)
-        return LayerPass(tuple(records), done.state, done.context, self.norm(state))
+            result: LayerPass = layer(state, mask, memory, (changes or {}).get(number, ()), rows)
+            state = result.output
+            records.extend(result.records)
+        return LayerPass(tuple(records), result.state, result.context, self.norm(state))
 
     def finish(self, state: Tensor, context: Tensor) -> Tensor:
         """Return the states behind the last layer from its context and state."""
@@ -307,10 +307,10 @@ class Transformer(MasksInPlace, SelfAttends, Generates, _Transformer):
         inputs = decoder_inputs(batch, gold_probability)
         if gold_probability < 1:
             inputs = self.predicted_inputs(inputs, memory, changes)
-        done = self.decode(inputs, memory, changes)
+        decoded = self.decode(inputs, memory, changes)
         return Trace.of(
-            batch, embedded=embedded, encoder=memory.states, decoder_input=inputs, decoder=done.state,
-            layers=done.records, context=done.context, logits=self.output(done.output),
+            batch, embedded=embedded, encoder=memory.states, decoder_input=inputs, decoder=decoded.state,
+            layers=decoded.records, context=decoded.context, logits=self.output(decoded.output),
         )  # fmt: skip
 
     def decode(self, inputs: Int[Tensor, "batch target"], memory: Memory, changes: Changes) -> LayerPass:
@@ -333,8 +333,8 @@ class Transformer(MasksInPlace, SelfAttends, Generates, _Transformer):
         return inputs
 
     def self_attention(self, batch: Batch) -> tuple[Float[Tensor, "batch heads source source"], ...]:
-        done = self.encoder(self.source_inputs(batch.source), batch.source_mask)
-        return tuple(record.weights for record in done.records)
+        encoded = self.encoder(self.source_inputs(batch.source), batch.source_mask)
+        return tuple(record.weights for record in encoded.records)
 
     @torch.no_grad()
     def generate(
@@ -367,10 +367,10 @@ class TransformerDecoder(PredictsNextToken, _Transformer):
         """Run a forward pass. There is no decoder input and there are no gates: the last two change nothing."""
         rows = Rows(predicting_positions(batch), batch.target_mask)
         embedded = self.source_inputs(batch.source)
-        done = self.stack(embedded, self.mask(batch), changes=self.changes(attention), rows=rows)
+        result = self.stack(embedded, self.mask(batch), changes=self.changes(attention), rows=rows)
         return Trace.of(
-            batch, embedded=embedded, encoder=done.output, decoder=rows.take(done.state), layers=done.records,
-            context=rows.take(done.context), logits=self.output(rows.take(done.output)), rows=rows.index,
+            batch, embedded=embedded, encoder=result.output, decoder=rows.take(result.state), layers=result.records,
+            context=rows.take(result.context), logits=self.output(rows.take(result.output)), rows=rows.index,
         )  # fmt: skip
 
     def mask(self, batch: Batch) -> Bool[Tensor, "batch source source"]:
@@ -378,15 +378,15 @@ class TransformerDecoder(PredictsNextToken, _Transformer):
 
     def observe(self, batch: Batch, observer: Callable[[AttentionRows], None], block: int = 256) -> None:
         with evaluating(self):
-            done = self.stack(self.source_inputs(batch.source), self.mask(batch))
-        for layer, record in enumerate(done.records):
+            result = self.stack(self.source_inputs(batch.source), self.mask(batch))
+        for layer, record in enumerate(result.records):
             for start in range(0, batch.source.shape[1], block):
                 some = ..., slice(start, start + block), slice(start + block)
                 observer(AttentionRows(layer, start, record.scores[some], record.weights[some], None))
 
     def logits_with(self, batch: Batch, attention: Interventions) -> Float[Tensor, "batch target words"]:
-        done = self.stack(self.source_inputs(batch.source), self.mask(batch), changes=self.changes(attention))
-        return self.output(Rows(predicting_positions(batch), batch.target_mask).take(done.output))  # type: ignore[no-any-return]
+        result = self.stack(self.source_inputs(batch.source), self.mask(batch), changes=self.changes(attention))
+        return self.output(Rows(predicting_positions(batch), batch.target_mask).take(result.output))  # type: ignore[no-any-return]
 
 
 class TransformerClassifier(SelfAttends, _Transformer):
@@ -410,16 +410,16 @@ class TransformerClassifier(SelfAttends, _Transformer):
         """Run a forward pass. There is no decoder and there are no gates, so the last two change nothing."""
         embedded = self.source_inputs(batch.source)
         if self.pool is not None:
-            return self.pooled(self.pool, batch, embedded, attention)
+            return self.pool_states(self.pool, batch, embedded, attention)
         rows = Rows(torch.zeros_like(batch.target), batch.target_mask)
-        done = self.stack(embedded, batch.source_mask, changes=self.changes(attention), rows=rows)
-        state, context = rows.take(done.state), rows.take(done.context)
+        result = self.stack(embedded, batch.source_mask, changes=self.changes(attention), rows=rows)
+        state, context = rows.take(result.state), rows.take(result.context)
         return Trace.of(
-            batch, embedded=embedded, encoder=done.output, decoder=state, layers=done.records, context=context,
+            batch, embedded=embedded, encoder=result.output, decoder=state, layers=result.records, context=context,
             logits=self.readout(context, state),
         )  # fmt: skip
 
-    def pooled(self, pool: ScaledDot, batch: Batch, embedded: Tensor, attention: Interventions | None) -> Trace:
+    def pool_states(self, pool: ScaledDot, batch: Batch, embedded: Tensor, attention: Interventions | None) -> Trace:
         states, mask = self.states(embedded, batch.source_mask), batch.source_mask
         scores = pool(states, mask)[:, None, None]  # batch x heads x target x source
         weights = masked_softmax(scores, mask)
@@ -455,12 +455,17 @@ COPYING_SEED = 1
 
 @torch.no_grad()
 def start_copying(model: nn.Module, task: Task, how: str) -> None:
-    """Let the last attention pass on the token attended to, as the output that belongs to it.
+    """Initialise the last attention and the output layer such that the attended token is predicted.
 
     That attention is the self-attention of a language model or the cross-attention of an encoder-decoder. Values are
-    turned by a random rotation, and each row of the output is the embedding of its token, turned alike: so the token
-    that is attended to is read out, and the one that attends is not. With "scrambled" the outputs are permuted once
-    more, so that weights of the same size translate every token wrongly.
+    multiplied by a random rotation, and each row of the output is the embedding of its token under the same rotation:
+    so the logits depend on the attended token, and not on the query. With "scrambled" the outputs are permuted, so that
+    weights of the same size translate every token wrongly.
+
+    Args:
+        model: A Transformer or a TransformerDecoder.
+        task: A task whose lexical map is known: copying or repeated sequences.
+        how: "random" (no change), "given" or "scrambled".
     """
     if how == "random":
         return

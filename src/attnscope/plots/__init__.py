@@ -1,4 +1,4 @@
-"""Draw answers: tables in, matplotlib axes out."""
+"""Figures of results: tables in, matplotlib axes out."""
 
 from attnscope.plots.bars import bars, stacked_shares
 from attnscope.plots.lines import profiles, trajectories

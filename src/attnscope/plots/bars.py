@@ -1,4 +1,4 @@
-"""Bars, stacked bars and violins: how groups compare, of what parts they are made, how values are distributed.
+"""Grouped bars, stacked bars and violins.
 
 `stacked_shares` draws aitken2021 figure 5a, `violins` baan2019 figure 3.
 """
@@ -70,8 +70,10 @@ def bars(
             ax.scatter(x + shift * width, dots, s=9, color=INK, alpha=0.65, linewidths=0, zorder=3)
         if published is not None:
             levels = _cells(published, table[column])
-            known, reach = np.isfinite(levels), width * 0.46
-            ax.hlines(levels[known], x[known] - reach, x[known] + reach, color="black", linewidth=2, zorder=4)
+            finite, half_width = np.isfinite(levels), width * 0.46
+            ax.hlines(
+                levels[finite], x[finite] - half_width, x[finite] + half_width, color="black", linewidth=2, zorder=4
+            )
     keys = dict(zip(names, handles, strict=True)) if len(names) > 1 else {}
     if published is not None:
         keys["published"] = Line2D([], [], color="black", linewidth=2)
@@ -91,7 +93,13 @@ def _cells(other: pd.DataFrame, column: pd.Series) -> np.ndarray:
 
 @styled
 def stacked_shares(table: pd.DataFrame, ax: Axes | None = None, errors: pd.DataFrame | None = None) -> Axes:
-    """Draw one bar per row, one part per column: the first lowest and darkest; negative parts hang below zero."""
+    """Draw one bar per row, one part per column: the first lowest and darkest; negative parts extend below zero.
+
+    Args:
+        table: Sizes of the parts.
+        ax: Axes to draw on; new ones by default.
+        errors: Half the length of the error bar of each part.
+    """
     ax = axes(ax, size=(1.8 + 0.7 * max(len(table), 2), 3.2))
     values = table.to_numpy(dtype=float, na_value=0.0)
     spreads = np.zeros_like(values) if errors is None else errors.loc[table.index, table.columns].to_numpy(dtype=float)
@@ -123,10 +131,10 @@ def _sums_before(values: np.ndarray) -> np.ndarray:
 def _layer(ax: Axes, heights: np.ndarray, bottoms: np.ndarray, spreads: np.ndarray, colour: str) -> BarContainer:
     x = np.arange(len(heights))
     layer = ax.bar(x, heights, STACK_WIDTH, bottom=bottoms, color=colour, edgecolor="white", linewidth=0.8)
-    shown = np.nan_to_num(spreads) > 0
-    tops = (bottoms + heights)[shown]
-    for shade, width in (("white", 3.0), (INK, 1.0)):  # a light rim, to stand out on the dark parts
-        ax.errorbar(x[shown], tops, yerr=spreads[shown], fmt="none", ecolor=shade, elinewidth=width)
+    has_error = np.nan_to_num(spreads) > 0
+    tops = (bottoms + heights)[has_error]
+    for shade, width in (("white", 3.0), (INK, 1.0)):  # a white outline, to stand out on the dark parts
+        ax.errorbar(x[has_error], tops, yerr=spreads[has_error], fmt="none", ecolor=shade, elinewidth=width)
     return layer
 
 
@@ -140,7 +148,17 @@ def violins(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Axes:
-    """Draw one violin per column, a thin line over its full range, and a dot at its median."""
+    """Draw one violin per column, a thin line over its full range, and a dot at its median.
+
+    Args:
+        values: Rows x columns.
+        names: Names of the columns; none are written by default.
+        ax: Axes to draw on; new ones by default.
+        limits: Ends of the y axis, to which a margin is added.
+        colour: Colour of the violins.
+        xlabel: Name of the x axis.
+        ylabel: Name of the y axis.
+    """
     table = np.asarray(values, dtype=float)
     require(table.ndim == 2 and table.size > 0, f"violins need rows and columns of values, not the shape {table.shape}")
     ax = axes(ax, size=(1.6 + 0.14 * max(table.shape[1], 20), 3.2))
@@ -161,7 +179,7 @@ def violins(
 
 
 def _name_violins(ax: Axes, names: Sequence[str], n: int, max_names: int = 60) -> None:
-    """Write at most so many names; of more, every second, third, ..."""
+    """Write at most `max_names` names; of more, every second, third, ..."""
     require(len(names) == n, f"there are {len(names)} names for {n} violins")
     x = list(range(0, n, 1 + (n - 1) // max_names))
     ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=7)

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from attnscope.errors import require
 from attnscope.plots.style import INK, WORDS, Values, axes, colours, fade, legend, name_axes, styled
 
-FEW = len(WORDS)  # more numbered curves than this get a colour bar in place of a legend
+MAX_LEGEND_CURVES = len(WORDS)  # more numbered curves than this have a colour bar in place of a legend
 
 
 @styled
@@ -34,32 +34,42 @@ def profiles(
     marks: Mapping[str, SupportsFloat] | None = None,
     bands: Mapping[str, Values] | None = None,
 ) -> Axes:
-    """Draw one line per name, ± its band, and a dotted vertical mark in the line's colour where one is given."""
+    """Draw one line per name.
+
+    Args:
+        x: Positions on the x axis.
+        curves: One value per position, by name.
+        ax: Axes to draw on; new ones by default.
+        xlabel: Name of the x axis.
+        ylabel: Name of the y axis.
+        marks: By name, the position of a dotted vertical line in the colour of the curve.
+        bands: By name, half the height of a band around the curve.
+    """
     ax, x = axes(ax), np.asarray(x)
-    numbered = numbers_in(list(curves))
-    if numbered is None:
+    numbers = numbers_in(list(curves))
+    if numbers is None:
         paint = colours(curves)
     else:
-        # Viridis without its palest end, which is lost on white.
+        # Viridis without its palest end, which is invisible on white.
         colour_map = ListedColormap(mpl.colormaps["viridis_r"](np.linspace(0.12, 1.0, 256)))
-        scale = Normalize(min(numbered[1]), max(numbered[1]))
-        paint = {name: to_hex(colour_map(scale(number))) for name, number in zip(curves, numbered[1], strict=True)}
+        scale = Normalize(min(numbers[1]), max(numbers[1]))
+        paint = {name: to_hex(colour_map(scale(number))) for name, number in zip(curves, numbers[1], strict=True)}
     handles = [_line(ax, x, name, curve, paint[name], (bands or {}).get(name)) for name, curve in curves.items()]
     for name, position in (marks or {}).items():
         ax.axvline(float(position), color=paint.get(name, "black"), linestyle=":", linewidth=1.2)
     name_axes(ax, xlabel, ylabel)
-    if numbered is not None and len(curves) > FEW:
-        steps = MaxNLocator(6, integer=all(number.is_integer() for number in numbered[1]))
+    if numbers is not None and len(curves) > MAX_LEGEND_CURVES:
+        steps = MaxNLocator(6, integer=all(number.is_integer() for number in numbers[1]))
         bar = ax.figure.colorbar(ScalarMappable(scale, colour_map), ax=ax, pad=0.02, aspect=30, ticks=steps)
         bar.outline.set_visible(False)
-        bar.set_label(numbered[0])
+        bar.set_label(numbers[0])
     elif len(curves) > 1:
         legend(ax, handles, list(curves))
     return ax
 
 
 def numbers_in(names: Sequence[str]) -> tuple[str, list[float]] | None:
-    """Return the common prefix and the numbers, if three names or more are numbered alike.
+    """Return the common prefix and the numbers of three or more names of the form "prefix number", else None.
 
     >>> numbers_in(["s = 1", "s = 2", "s = 10"])
     ('s', [1.0, 2.0, 10.0])
@@ -74,16 +84,21 @@ def numbers_in(names: Sequence[str]) -> tuple[str, list[float]] | None:
 
 def _line(ax: Axes, x: np.ndarray, name: str, curve: Values, colour: str, band: Values | None) -> Line2D:
     y = np.asarray(curve, dtype=float)
-    require(y.shape == x.shape, f"curve '{name}' has {y.size} values, but there are {x.size} places on the x axis")
+    require(y.shape == x.shape, f"curve '{name}' has {y.size} values, but there are {x.size} positions on the x axis")
     if band is not None:
-        reach = np.asarray(band, dtype=float)
-        ax.fill_between(x, y - reach, y + reach, color=colour, alpha=0.18, linewidth=0)
+        half_height = np.asarray(band, dtype=float)
+        ax.fill_between(x, y - half_height, y + half_height, color=colour, alpha=0.18, linewidth=0)
     return ax.plot(x, y, color=colour)[0]
 
 
 @styled
 def trajectories(paths: Mapping[str, Values], ax: Axes | None = None) -> Axes:
-    """Draw each path (T x 2) from light (early) to dark (late), a square at its first point and a star at its last."""
+    """Draw each path from light (early) to dark (late), with a square at its first point and a star at its last.
+
+    Args:
+        paths: By name, points of shape T x 2.
+        ax: Axes to draw on; new ones by default.
+    """
     ax = axes(ax, size=(4.2, 3.8))
     paint = colours(paths)
     for name, path in paths.items():
@@ -138,14 +153,14 @@ def edges(
         low.shape == high.shape == value.shape, f"{low.size} lower ends, {high.size} upper ends, {value.size} weights"
     )
     ax = axes(ax, size=(6.0, 2.4))
-    reach = strongest or float(np.abs(value).max(initial=0.0)) or 1.0
+    limit = strongest or float(np.abs(value).max(initial=0.0)) or 1.0
     order = np.argsort(np.abs(value))  # the strongest on top
     ends = [(low / max(sizes[0] - 1, 1), np.zeros(low.size)), (high / max(sizes[1] - 1, 1), np.ones(high.size))]
     lines = np.stack([np.stack(end, -1) for end in ends], 1)[order]  # edges x 2 ends x (x, y)
     many = value.size > 2000
     ax.add_collection(
         LineCollection(
-            list(lines), array=value[order], cmap=mpl.colormaps["RdBu_r"], norm=Normalize(-reach, reach),
+            list(lines), array=value[order], cmap=mpl.colormaps["RdBu_r"], norm=Normalize(-limit, limit),
             linewidths=0.3 if many else 0.6, rasterized=many,
         )
     )  # fmt: skip

@@ -71,8 +71,8 @@ def limits(cells: np.ma.MaskedArray, diverging: bool) -> tuple[float, float]:
         return 0.0, 1.0
     lowest, highest = float(cells.min()), float(cells.max())
     if diverging:
-        reach = max(abs(lowest), abs(highest)) or 1.0
-        return -reach, reach
+        limit = max(abs(lowest), abs(highest)) or 1.0
+        return -limit, limit
     lowest = min(lowest, 0.0)
     return lowest, highest if highest > lowest else lowest + 1.0
 
@@ -92,19 +92,19 @@ def _mesh(ax: Axes, cells: np.ma.MaskedArray, diverging: bool) -> QuadMesh:
     return mesh
 
 
-def _name_cells(axis: Axis, named: Iterable[object] | None, n: int, upright: bool = False) -> None:
+def _name_cells(axis: Axis, names: Iterable[object] | None, n: int, upright: bool = False) -> None:
     """Write names in the middle of their cells; without names, a few numbers from 1."""
     axis.set_tick_params(length=0)
-    if named is None:
+    if names is None:
         step = next(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, n) if n / size <= 12 or size == n)
-        places = [i for i in range(n) if (i + 1) % step == 0]
-        axis.set_ticks([i + 0.5 for i in places], labels=[str(i + 1) for i in places])
+        indices = [i for i in range(n) if (i + 1) % step == 0]
+        axis.set_ticks([i + 0.5 for i in indices], labels=[str(i + 1) for i in indices])
         return
-    words = [label(name) for name in named]
+    words = [label(name) for name in names]
     require(len(words) == n, f"there are {len(words)} labels for {n} cells of the heatmap")
-    places = list(range(0, n, 1 + (n - 1) // MAX_LABELS)) if n else []
+    indices = list(range(0, n, 1 + (n - 1) // MAX_LABELS)) if n else []
     rotation = 90 if upright and max(map(len, words), default=0) > 2 else 0
-    axis.set_ticks([i + 0.5 for i in places], labels=[words[i] for i in places], parse_math=False, rotation=rotation)
+    axis.set_ticks([i + 0.5 for i in indices], labels=[words[i] for i in indices], parse_math=False, rotation=rotation)
 
 
 def _annotate(ax: Axes, cells: np.ma.MaskedArray, mesh: QuadMesh) -> None:

@@ -25,29 +25,38 @@ def scatter(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Axes:
-    """Draw labelled points, the least-squares line, and Spearman's rank correlation in the corner; NaN is left out."""
+    """Draw labelled points, the least-squares line, and Spearman's rank correlation in the corner.
+
+    Args:
+        x: Values on the x axis; points with NaN are omitted.
+        y: Values on the y axis.
+        labels: Names of the points.
+        ax: Axes to draw on; new ones by default.
+        xlabel: Name of the x axis.
+        ylabel: Name of the y axis.
+    """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     require(x.shape == y.shape, f"there are {x.size} values on the x axis, but {y.size} on the y axis")
-    kept = np.isfinite(x) & np.isfinite(y)
+    finite = np.isfinite(x) & np.isfinite(y)
     ax = axes(ax, size=(4.4, 3.8))
-    ax.scatter(x[kept], y[kept], s=18, color=WORDS[0], alpha=0.75, linewidths=0, rasterized=kept.sum() > 2000)
-    if kept.sum() > 1 and np.ptp(x[kept]) > 0:
-        slope, level = np.polyfit(x[kept], y[kept], 1)
-        ends = np.array([x[kept].min(), x[kept].max()])
+    ax.scatter(x[finite], y[finite], s=18, color=WORDS[0], alpha=0.75, linewidths=0, rasterized=finite.sum() > 2000)
+    if finite.sum() > 1 and np.ptp(x[finite]) > 0:
+        slope, level = np.polyfit(x[finite], y[finite], 1)
+        ends = np.array([x[finite].min(), x[finite].max()])
         ax.plot(ends, slope * ends + level, color=INK, linewidth=1, linestyle="--", zorder=1)
     ax.margins(0.1)
     name_axes(ax, xlabel, ylabel)
-    correlation = rank_correlation(x[kept], y[kept])
+    correlation = rank_correlation(x[finite], y[finite])
     rho = f"ρ = {correlation:.2f}" if np.isfinite(correlation) else "ρ undefined"
-    ax.set_title(f"Spearman's {rho} (n = {kept.sum()})", loc="right", fontsize=8)
-    if labels is not None and kept.any():
-        names = [name for name, keep in zip(labels, kept, strict=True) if keep]
-        place_labels(ax, np.stack([x, y], axis=1)[kept], names, drop=True)
+    ax.set_title(f"Spearman's {rho} (n = {finite.sum()})", loc="right", fontsize=8)
+    if labels is not None and finite.any():
+        names = [name for name, is_finite in zip(labels, finite, strict=True) if is_finite]
+        place_labels(ax, np.stack([x, y], axis=1)[finite], names, drop=True)
     return ax
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's ρ; NaN where it has no meaning: fewer than three points, or no spread."""
+    """Return Spearman's ρ; NaN for fewer than three points or constant values."""
     from scipy.stats import spearmanr  # takes half a second to load
 
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -62,7 +71,14 @@ def fractions(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Axes:
-    """Draw points in the triangle under the diagonal on which two fractions sum to one, one colour per name."""
+    """Draw points in the triangle under the diagonal on which two fractions sum to one, one colour per name.
+
+    Args:
+        points: By name, the fractions on the x axis and on the y axis.
+        ax: Axes to draw on; new ones by default.
+        xlabel: Name of the x axis.
+        ylabel: Name of the y axis.
+    """
     ax = axes(ax, size=(3.8, 3.4))
     ax.plot([0, 1], [1, 0], color=FAINT, linewidth=1, zorder=0)
     paint = colours(points)
@@ -93,7 +109,7 @@ def clouds(
         points: Points x 2.
         labels: The word of each point.
         centres: The centre of each word.
-        arrows: Readout vectors by output word; they share the colour of the word in whatever case.
+        arrows: Readout vectors by output word; they have the colour of the word, ignoring case.
         ax: Axes to draw on; new ones by default.
     """
     cloud, words = np.asarray(points, dtype=float).reshape(-1, 2), list(labels)
@@ -154,19 +170,19 @@ def place_labels(
     """Write each name near its point where it overlaps least; with `drop`, skip names that would cover another one."""
     frame, anchors = _on_page(ax, points)
     dots = [Box(x - 3.0, y - 3.0, x + 3.0, y + 3.0) for x, y in anchors]
-    taken: list[Box] = []
+    labels: list[Box] = []
     for i, name in enumerate(names):
-        others = taken + dots[:i] + dots[i + 1 :]
+        others = labels + dots[:i] + dots[i + 1 :]
         _, offset, box = min((_cost(anchors[i], d, name, others, frame) for d in DIRECTIONS), key=lambda c: c[0])
-        if drop and any(box.overlap(other) > 0 for other in taken):
+        if drop and any(box.overlap(other) > 0 for other in labels):
             continue
-        taken.append(box)
+        labels.append(box)
         _write(ax, np.asarray(points)[i], name, offset, colours[i] if colours else INK)
 
 
 def _on_page(ax: Axes, points: Values) -> tuple[Box, np.ndarray]:
     """Return the frame of the axes and the points, in points of the page."""
-    ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation depends on
+    ax.get_xlim(), ax.get_ylim()  # computes the limits that the transformation depends on
     scale = 72 / ax.figure.dpi
     (left, bottom), (right, top) = ax.get_window_extent().get_points() * scale
     return Box(left, bottom, right, top), ax.transData.transform(np.asarray(points, dtype=float)) * scale

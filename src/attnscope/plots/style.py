@@ -1,7 +1,6 @@
-"""The common style of all figures (matplotlib settings, colours for colour-blind readers, axes, legends), and their
-files.
+"""The common style of all figures (matplotlib settings, colour-blind-safe colours, axes, legends), and their files.
 
-Figures are written as PNG, SVG, PDF or, inside pages, WebP: the same figure gives the same bytes, without dates.
+Figures are written as PNG, SVG, PDF or, inside pages, WebP. The same figure gives the same bytes, without dates.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -81,25 +79,25 @@ def style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that draws, so that it uses this style and leaves matplotlib's settings as they were."""
-
-    @wraps(draw)
-    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-        with style():
-            return draw(*args, **kwargs)
-
-    return inner
+    """Decorate a function that draws, so that it uses this style and restores matplotlib's settings."""
+    return mpl.rc_context(RC)(draw)
 
 
 @styled
 def panels(rows: int = 1, columns: int = 1, size: Size = (4.8, 3.2)) -> tuple[Figure, list[Axes]]:
-    """Return a figure of equal panels, each of this size in inches, and its axes; pyplot does not hold it open."""
+    """Return a figure of equal panels and its axes; pyplot does not hold it open.
+
+    Args:
+        rows: Number of rows.
+        columns: Number of columns.
+        size: Width and height of a panel in inches.
+    """
     figure = Figure(figsize=(columns * size[0], rows * size[1]))
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
-    """Return the axes to draw on, new ones if none are given, without upper and right spines."""
+    """Return the axes to draw on, new ones for None, without upper and right spines."""
     if ax is None:
         from matplotlib import pyplot  # loads a window system, so only where it is needed
 
@@ -110,7 +108,7 @@ def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
 
 
 def name_axes(ax: Axes, xlabel: str | None, ylabel: str | None) -> None:
-    """Set the names that are given."""
+    """Set the labels of the axes that are not None."""
     if xlabel is not None:
         ax.set_xlabel(xlabel)
     if ylabel is not None:
@@ -151,17 +149,17 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     {'base': '#0072B2', 'run': '#D55E00'}
     """
     unique = list(dict.fromkeys(names))
-    chosen: dict[str, str] = {}
+    palette: dict[str, str] = {}
     for model in dict.fromkeys(map(_model_of, unique)):
         own = [name for name in unique if model in FIXED and _model_of(name) == model]
         shifts = VARIANTS if len(own) <= len(VARIANTS) else np.linspace(0.6, -0.5, len(own)).tolist()
         paint = [tint(FIXED[model], shift) if shift else FIXED[model] for shift in shifts[: len(own)]]
-        chosen |= dict(zip(own, paint, strict=True))
-    free = [colour for colour in WORDS if colour not in chosen.values()]
+        palette |= dict(zip(own, paint, strict=True))
+    free = [colour for colour in WORDS if colour not in palette.values()]
     rounds = free + [tint(colour, shift) for shift in (-0.4, 0.4) for colour in WORDS]
-    others = [name for name in unique if name not in chosen]
-    chosen |= {name: rounds[place % len(rounds)] for place, name in enumerate(others)}
-    return {name: chosen[name] for name in unique}
+    others = [name for name in unique if name not in palette]
+    palette |= {name: rounds[index % len(rounds)] for index, name in enumerate(others)}
+    return {name: palette[name] for name in unique}
 
 
 def _model_of(name: str) -> str:
@@ -178,7 +176,12 @@ def legend(ax: Axes, handles: Sequence[Handle], names: Sequence[str]) -> Legend:
 
 
 def line_legend(ax: Axes, lines: Mapping[str, Mapping[str, Any]]) -> Legend:
-    """Return a new legend of lines, by name the settings that they are drawn with."""
+    """Return a new legend of lines.
+
+    Args:
+        ax: The axes.
+        lines: The settings of each line, by its name.
+    """
     return legend(ax, [Line2D([], [], **settings) for settings in lines.values()], list(lines))
 
 
@@ -206,7 +209,12 @@ MIN_TEXT = 9  # CSS pixels
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the suffix of the path, and return the path."""
+    """Write a figure and return the path.
+
+    Args:
+        figure: The figure.
+        path: A file whose suffix is .png, .svg or .pdf.
+    """
     path = Path(path)
     write_atomically(path, _bytes(figure, figure_format(path)))
     return path
@@ -235,8 +243,8 @@ def page_image(figure: Figure) -> tuple[str, bytes, int]:
         return "svg", drawing.encode(), round(points * CSS_DPI / 72)
     image = Image.open(io.BytesIO(_bytes(figure, "png", dpi=2 * CSS_DPI))).convert("RGB")
     streams = io.BytesIO(), io.BytesIO()
-    drawn = image.quantize(256, dither=Image.Dither.NONE).convert("RGB") if image.getcolors(LINE_DRAWING) else image
-    drawn.save(streams[0], "webp", lossless=True)
+    lossless = image.quantize(256, dither=Image.Dither.NONE).convert("RGB") if image.getcolors(LINE_DRAWING) else image
+    lossless.save(streams[0], "webp", lossless=True)
     image.save(streams[1], "webp", quality=85)
     return "webp", min((stream.getvalue() for stream in streams), key=len), image.width // 2
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnscope.errors import BadSetting, described, require
+from attnscope.errors import BadSetting, describe_error, require
 
 if TYPE_CHECKING:
     from attnscope.studies.finding import Study
@@ -29,7 +29,7 @@ def study(name: str) -> "Study":
     try:
         found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
     except Exception as error:  # whatever a module of one's own meets
-        raise BadSetting(f"the study {name} cannot be imported: {described(error)}") from error
+        raise BadSetting(f"the study {name} cannot be imported: {describe_error(error)}") from error
     if found is None:
         raise BadSetting(
             f"there is no study {name!r}; choose one of {', '.join(STUDIES)}, or name a module of yours, one that "

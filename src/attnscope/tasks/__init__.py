@@ -1,4 +1,4 @@
-"""What is to be learned?"""
+"""Tasks: synthetic ones, SCAN, lookup tables, and text corpora for classification and translation."""
 
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables

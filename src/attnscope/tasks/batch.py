@@ -14,7 +14,7 @@ PAD, END, START = 0, 1, 2
 SPECIALS = ("<pad>", "<end>", "<start>")
 NOWHERE = -1  # in gold attention: no source position is known for this step
 
-# The tensors of a batch: what each is padded with, and which have one value for each source position.
+# The tensors of a batch: the padding value of each, and those with one value per source position.
 PADDING = {
     "source": PAD, "source_mask": False, "target": PAD, "target_mask": False, "gold_attention": NOWHERE,
     "rationale": 0.0, "source_special": True,
@@ -34,7 +34,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokens: Sequence[str]) -> "Vocabulary":
-        """The vocabulary of these tokens, after the special ones."""
+        """Return the vocabulary of the special tokens, followed by these."""
         return cls((*SPECIALS, *tokens))
 
     def __len__(self) -> int:
@@ -97,7 +97,13 @@ class Batch:
         return replace(self, **{name: value.clone() for name, value in self.tensors().items()})
 
     def widened(self, source: int, target: int, sentences: int | None = None) -> "Batch":
-        """Return the same sentences, padded to these widths and to so many sentences."""
+        """Return the same sentences with more padding.
+
+        Args:
+            source: The new number of source positions.
+            target: The new number of target positions.
+            sentences: The new number of sentences, by adding empty ones; None: the same.
+        """
         more = 0 if sentences is None else sentences - self.source.shape[-2]
         widths = {name: source if name in SOURCE_SIDE else target for name in PADDING}
         return Batch(
@@ -107,25 +113,27 @@ class Batch:
             }
         )
 
-    def rows(self, chosen: slice) -> "Batch":
-        """Return some sentences, without columns that are padding in all of them."""
-        source, target = (int(mask[chosen].sum(1).max()) for mask in (self.source_mask, self.target_mask))
+    def rows(self, rows: slice) -> "Batch":
+        """Return the sentences of a slice, without columns that are padding in all of them."""
+        source, target = (int(mask[rows].sum(1).max()) for mask in (self.source_mask, self.target_mask))
         tensors = self.tensors().items()
-        return Batch(**{name: value[chosen, : source if name in SOURCE_SIDE else target] for name, value in tensors})
+        return Batch(**{name: value[rows, : source if name in SOURCE_SIDE else target] for name, value in tensors})
 
-    def keep(self, rows: Int[Tensor, " rows"], kept: Bool[Tensor, "rows source"], in_place: bool = False) -> "Batch":
-        """Return these sentences with only some source positions, and no more padding than they need.
+    def keep(
+        self, rows: Int[Tensor, " rows"], keep_mask: Bool[Tensor, "rows source"], in_place: bool = False
+    ) -> "Batch":
+        """Return the sentences `rows` with only the source positions in `keep_mask`, trimmed to the longest.
 
         Args:
-            rows: The sentences.
-            kept: The source positions that stay.
-            in_place: Whether the others are masked where they are; else they are deleted, and those behind move up.
+            rows: Indices of the sentences.
+            keep_mask: For each of them, True at the source positions to keep.
+            in_place: Whether other positions are masked where they are; else they are deleted, and later ones move up.
         """
         if in_place:
             order = torch.arange(int(self.source_mask[rows].sum(1).max()), device=rows.device).expand(len(rows), -1)
         else:
-            order = (~kept).long().argsort(dim=1, stable=True)[:, : int(kept.sum(1).max())]  # kept ones first, in order
-        mask = kept.gather(1, order)
+            order = (~keep_mask).long().argsort(dim=1, stable=True)[:, : int(keep_mask.sum(1).max())]  # kept ones first
+        mask = keep_mask.gather(1, order)
         return Batch(
             source=self.source[rows].gather(1, order).masked_fill(~mask, PAD),
             source_mask=mask,
@@ -141,9 +149,15 @@ class Batch:
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = PAD, kind: type = np.int64) -> tuple[Tensor, Tensor]:
-    """Return rows of different lengths as one tensor, and the mask of what is no padding."""
-    long = lengths(rows)
-    mask = np.arange(long.max()) < long[:, None]  # rows x longest
+    """Return rows of different lengths as one padded tensor, and its mask, False on padding.
+
+    Args:
+        rows: One array per row.
+        fill: The padding value.
+        kind: The NumPy type of the result.
+    """
+    row_lengths = lengths(rows)
+    mask = np.arange(row_lengths.max()) < row_lengths[:, None]  # rows x longest
     padded: np.ndarray = np.full(mask.shape, fill, dtype=kind)
     padded[mask] = np.concatenate(rows)
     return torch.from_numpy(padded), torch.from_numpy(mask)

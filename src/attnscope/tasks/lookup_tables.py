@@ -21,8 +21,8 @@ from attnscope.tasks.batch import END, Vocabulary
 from attnscope.tasks.task import FiniteTask, Sentence, Sentences, check_test_size, subsample
 from attnscope.tasks.text.rows import SPLIT, Row, corpus_fingerprint, read_corpus
 
-Composition = tuple[str, ...]  # names of tables, the one that is looked up first first
-Query = tuple[str, Composition]  # an input and what to look it up in
+Composition = tuple[str, ...]  # names of tables, in the order in which they are applied
+Query = tuple[str, Composition]  # an input and the tables that are applied to it
 Item = TypeVar("Item")
 
 # Of one or two tables:
@@ -32,19 +32,19 @@ BY_TABLES = ("heldout_compositions", "heldout_tables", "new_compositions")  # wi
 LENGTHS = range(4, 11)
 MUCH_LONGER = tuple(f"{kind}{length}" for kind in BY_TABLES for length in LENGTHS)  # of four to ten tables
 SPLITS = (*PAIRS, *LONGER, *MUCH_LONGER, "all")
-MEANING = {"training": "train", "test": "heldout_compositions"}  # names that every task has
+ALIASES = {"training": "train", "test": "heldout_compositions"}  # names that every task has
 MAX_COMPOSITIONS = 500  # compositions in a set of four tables and more, as in the published files
 # The share of all compositions of three tables that the published sets have: 136 of 216, 271 of 288, and 8 of 8. (150
-# of those 271 have no held-out table at all, for all that the set is called incremental; ours have one or two.)
+# of those 271 have no held-out table at all, although the set is called incremental; ours have one or two.)
 SHARES = {"longer_seen": 136 / 216, "longer_incremental": 271 / 288, "longer_new": 1.0}
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What each table makes of each input; the last `alone` ones are never composed in training."""
+    """The output of each table for each input; the last `alone` tables are never composed in training."""
 
     bits: int
-    outputs: tuple[tuple[int, ...], ...]  # of each table, the number of the string that each input becomes
+    outputs: tuple[tuple[int, ...], ...]  # per table, the index of the output string of each input
     alone: int
 
     @cached_property
@@ -71,26 +71,26 @@ class Tables:
             for name, outputs in zip(self.names, self.outputs, strict=True)
         }
 
-    def answer(self, question: Query) -> list[str]:
-        """Return the input, every intermediate result, and the last one."""
-        results = [question[0]]
-        for table in question[1]:
+    def answer(self, query: Query) -> list[str]:
+        """Return the input and the result of each table."""
+        results = [query[0]]
+        for table in query[1]:
             results.append(self.mapping[table][results[-1]])
         return results
 
     def every(self, compositions: Sequence[Composition]) -> list[Query]:
-        """Each of these compositions with all inputs."""
+        """Return each of these compositions with all inputs."""
         return [(string, composition) for composition in compositions for string in self.strings]
 
     def half(self, compositions: Sequence[Composition], random: np.random.Generator) -> list[Query]:
-        """Each of these compositions with half of the inputs: four of the eight strings of three bits."""
+        """Return each of these compositions with half of the inputs: four of the eight strings of three bits."""
         count = max(1, len(self.strings) // 2)
         return [(string, each) for each in compositions for string in sample(self.strings, count, random)]
 
 
 @dataclass(frozen=True)
 class TableTask(FiniteTask):
-    """Questions about tables, whether these are sampled or published."""
+    """Queries to lookup tables, sampled or published."""
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class TableTask(FiniteTask):
     @property
     @abstractmethod
     def test_size(self) -> int | None:
-        """The most sentences of a split that are measured on; None: all of them."""
+        """The maximum number of sentences of an evaluation split; None: all of them."""
 
     @property
     @abstractmethod
@@ -108,7 +108,7 @@ class TableTask(FiniteTask):
         """The tables themselves."""
 
     @abstractmethod
-    def questions(self, split: str) -> list[Query]: ...
+    def queries(self, split: str) -> list[Query]: ...
 
     @property
     def source_vocabulary(self) -> Vocabulary:
@@ -119,29 +119,29 @@ class TableTask(FiniteTask):
         return answer_vocabulary(self.table_set.bits)
 
     def part(self, split: str) -> Sentences:
-        return encode_split(self._resolved, choose("split", MEANING.get(split, split), SPLITS))
+        return encode_split(self._resolved, choose("split", ALIASES.get(split, split), SPLITS))
 
 
 @dataclass(frozen=True)
 class LookupTables(TableTask):
     """Strings of bits, tables that are bijections between them, and the splits of Hupkes et al. 2018.
 
-    train has every table alone, and most pairs of those tables that are ever composed, with most inputs. Measured on
+    train has every table alone, and most pairs of the tables that are not held out, with most inputs. Evaluation splits
     are the other inputs of those pairs (heldout_inputs, after `validation`), the other pairs (heldout_compositions),
-    pairs with one of the last tables (heldout_tables) or of two of them (new_compositions); three tables
-    (longer_seen: none of the last, longer_incremental: some, longer_new: all), and four to ten, in the same three kinds
-    (heldout_compositions4, …); or `all` single tables and pairs. `test` means heldout_compositions.
+    pairs with one held-out table (heldout_tables) or two (new_compositions); three tables (longer_seen: none held out,
+    longer_incremental: some, longer_new: all), and four to ten, in the same three kinds (heldout_compositions4, …); or
+    `all` single tables and pairs. `test` means heldout_compositions.
     """
 
     bits: int = 3
     tables: int = 8
-    heldout_tables: int = 2  # the last ones: in training they stand alone
+    heldout_tables: int = 2  # the last ones: in training they are never composed
     heldout_compositions: int = 8  # pairs of the other tables that are left out of training
     heldout_inputs: int = 2  # strings that are left out of each pair in training
-    validation: int = 16  # of these left-out pairs and inputs
+    validation: int = 16  # of these held-out pairs and inputs
     end: bool = True  # does the target have an end token? baan2019 has none (end=False)
     seed: int = 0
-    test_size: int | None = None  # the most sentences of a split that are measured on; None: all of them
+    test_size: int | None = None  # maximum sentences of an evaluation split; None: all of them
 
     def __post_init__(self) -> None:
         for name in ("bits", "tables", "heldout_tables", "heldout_compositions", "heldout_inputs", "validation"):
@@ -154,9 +154,9 @@ class LookupTables(TableTask):
         )
         require(self.seed >= 0, f"the seed of the tables must not be negative, but is {self.seed}")
         check_test_size(self.test_size)
-        self._check_that_some_are_left()
+        self._check_sizes()
 
-    def _check_that_some_are_left(self) -> None:
+    def _check_sizes(self) -> None:
         strings, pairs = 2**self.bits, (self.tables - self.heldout_tables) ** 2
         left_out = (pairs - self.heldout_compositions) * self.heldout_inputs
         for name, count, what in (
@@ -165,35 +165,35 @@ class LookupTables(TableTask):
             ("heldout_compositions", pairs, "pairs for training"),
             ("validation", left_out, "inputs left out of training for heldout_inputs"),
         ):
-            taken = getattr(self, name)
-            require(taken < count, f"{name}={taken} leaves none of the {count} {what}")
+            size = getattr(self, name)
+            require(size < count, f"{name}={size} leaves none of the {count} {what}")
 
     @property
     def table_set(self) -> Tables:
         return sample_tables(self.bits, self.tables, self.heldout_tables, self.seed)
 
-    def questions(self, split: str) -> list[Query]:
+    def queries(self, split: str) -> list[Query]:
         if split in PAIRS:
             return self._pairs[split]
         return longer_queries(self.table_set, split, self.seed)
 
     @cached_property
     def _pairs(self) -> dict[str, list[Query]]:
-        """Every single table and every pair, each in one split."""
+        """The single tables and pairs of each split."""
         random, tables = np.random.default_rng((self.seed, 1)), self.table_set
         shuffled = sample(list(product(tables.composed, repeat=2)), None, random)
-        kept, held = shuffled[: -self.heldout_compositions], shuffled[-self.heldout_compositions :]
-        inputs = [(pair, sample(tables.strings, None, random)) for pair in kept]
-        trained = [(string, pair) for pair, order in inputs for string in order[self.heldout_inputs :]]
-        left_out = [(string, pair) for pair, order in inputs for string in order[: self.heldout_inputs]]
-        left_out = sample(left_out, None, random)
+        training, heldout = shuffled[: -self.heldout_compositions], shuffled[-self.heldout_compositions :]
+        inputs = [(pair, sample(tables.strings, None, random)) for pair in training]
+        training_queries = [(string, pair) for pair, order in inputs for string in order[self.heldout_inputs :]]
+        heldout_inputs = [(string, pair) for pair, order in inputs for string in order[: self.heldout_inputs]]
+        heldout_inputs = sample(heldout_inputs, None, random)
         new = list(product(tables.held_out, repeat=2))
         mixed = [pair for pair in product(tables.names, repeat=2) if kind_of(pair, tables) == "heldout_tables"]
         return {
-            "train": tables.every([(name,) for name in tables.names]) + trained,
-            "validation": left_out[: self.validation],
-            "heldout_inputs": left_out[self.validation :],
-            "heldout_compositions": tables.every(held),
+            "train": tables.every([(name,) for name in tables.names]) + training_queries,
+            "validation": heldout_inputs[: self.validation],
+            "heldout_inputs": heldout_inputs[self.validation :],
+            "heldout_compositions": tables.every(heldout),
             "heldout_tables": tables.every(mixed),
             "new_compositions": tables.every(new),
         }
@@ -201,58 +201,58 @@ class LookupTables(TableTask):
 
 @lru_cache(maxsize=256)
 def encode_split(task: TableTask, split: str) -> Sentences:
-    """A split in numbers; equal settings share it."""
-    sentences = [encode_query(question, task.table_set, task.end) for question in task.questions(split)]
+    """Return a split as token ids; equal settings share it."""
+    sentences = [encode_query(query, task.table_set, task.end) for query in task.queries(split)]
     return Sentences.of(sentences if split == "train" else subsample(sentences, task.test_size))
 
 
-def encode_query(question: Query, tables: Tables, end: bool) -> Sentence:
-    """A question and its answer in numbers: `000 t1 t2 .` and `000 010 111`, with the end token that answers the stop.
+def encode_query(query: Query, tables: Tables, end: bool) -> Sentence:
+    """Return a query and its answer as token ids: `000 t1 t2 .` and `000 010 111`, each followed by END.
 
     >>> tables = Tables(1, ((1, 0), (0, 1)), alone=1)
     >>> encode_query(("0", ("t1", "t2")), tables, end=True)
     Sentence(source=(3, 5, 6, 1), target=(3, 4, 4, 1), gold_attention=(0, 1, 2, 3))
     """
-    string, composition = question
+    string, composition = query
     source = query_vocabulary(tables.bits, len(tables.names)).encode([string, *composition])
-    target = answer_vocabulary(tables.bits).encode(tables.answer(question))
-    whole = Sentence((*source, END), (*target, END), tuple(range(len(target) + 1)))
-    return whole if end else whole.without_end()
+    target = answer_vocabulary(tables.bits).encode(tables.answer(query))
+    sentence = Sentence((*source, END), (*target, END), tuple(range(len(target) + 1)))
+    return sentence if end else sentence.without_end()
 
 
 def longer_queries(tables: Tables, split: str, seed: int) -> list[Query]:
-    """The questions of a split that follows from the tables and a seed: longer compositions, or all up to two."""
+    """Return the queries of a split of longer compositions, or of `all`: single tables and pairs."""
     if split == "all":
         return tables.every([(name,) for name in tables.names] + list(product(tables.names, repeat=2)))
     random = np.random.default_rng((seed, 2, SPLITS.index(split)))
     if split in LONGER:
         kind, length = BY_TABLES[LONGER.index(split)], 3
-        most = max(1, round(SHARES[split] * count_of(kind, length, tables)))
+        limit = max(1, round(SHARES[split] * count_of(kind, length, tables)))
     else:
         kind = split.rstrip("0123456789")
-        length, most = int(split.removeprefix(kind)), MAX_COMPOSITIONS
-    return tables.half(compositions(kind, length, most, tables, random), random)
+        length, limit = int(split.removeprefix(kind)), MAX_COMPOSITIONS
+    return tables.half(compositions(kind, length, limit, tables, random), random)
 
 
-def compositions(kind: str, length: int, most: int, tables: Tables, random: np.random.Generator) -> list[Composition]:
-    """Some compositions of a kind, none twice; all of them if there are no more."""
+def compositions(kind: str, length: int, limit: int, tables: Tables, random: np.random.Generator) -> list[Composition]:
+    """Return at most `limit` distinct compositions of a kind."""
     names = {"heldout_compositions": tables.composed, "new_compositions": tables.held_out}.get(kind, tables.names)
-    if len(names) ** length <= 64 * most:
+    if len(names) ** length <= 64 * limit:
         candidates: Iterator[Composition] = iter(sample(list(product(names, repeat=length)), None, random))
     else:
-        places = random.integers(0, len(names), (64 * most, length))
+        places = random.integers(0, len(names), (64 * limit, length))
         candidates = (tuple(names[i] for i in row) for row in places.tolist())
-    found: dict[Composition, None] = {}
+    result: dict[Composition, None] = {}
     for candidate in candidates:
-        if len(found) == most:
+        if len(result) == limit:
             break
         if kind_of(candidate, tables) == kind:
-            found[candidate] = None
-    return list(found)
+            result[candidate] = None
+    return list(result)
 
 
 def kind_of(composition: Composition, tables: Tables) -> str:
-    """Which held-out tables are in it: none, some, or nothing else?"""
+    """Return the kind of a composition: no held-out table, some, or only held-out tables."""
     held_out = set(composition).intersection(tables.held_out)
     if not held_out:
         return "heldout_compositions"
@@ -260,28 +260,29 @@ def kind_of(composition: Composition, tables: Tables) -> str:
 
 
 def count_of(kind: str, length: int, tables: Tables) -> int:
-    """How many compositions of a kind there are."""
+    """Return the number of compositions of a kind."""
     none, only, all_ = (int(len(names) ** length) for names in (tables.composed, tables.held_out, tables.names))
     return {"heldout_compositions": none, "heldout_tables": all_ - none - only, "new_compositions": only}[kind]
 
 
 @lru_cache(maxsize=64)
 def sample_tables(bits: int, tables: int, alone: int, seed: int) -> Tables:
-    """Bijections at random, no two alike."""
+    """Return distinct random bijections."""
     random = np.random.default_rng((seed, 0))
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < tables:
-        found.setdefault(tuple(random.permutation(2**bits).tolist()))
-    return Tables(bits, tuple(found), alone)
+    outputs: dict[tuple[int, ...], None] = {}
+    while len(outputs) < tables:
+        outputs.setdefault(tuple(random.permutation(2**bits).tolist()))
+    return Tables(bits, tuple(outputs), alone)
 
 
 def sample(items: Sequence[Item], count: int | None, random: np.random.Generator) -> list[Item]:
-    """Some of them, none twice, or, without a count, all of them; in any order."""
+    """Return `count` items sampled without replacement, or all of them, in random order."""
     return [items[i] for i in random.permutation(len(items))[:count]]
 
 
 def bit_strings(bits: int) -> list[str]:
-    """
+    """Return all strings of a number of bits.
+
     >>> bit_strings(2)
     ['00', '01', '10', '11']
     """
@@ -306,7 +307,7 @@ EXPECTED = "JSON lines packed with gzip, with the fields 'sample', 'split', 'sou
 class PublishedLookupTables(TableTask):
     """The published sentences, in the splits of `LookupTables`.
 
-    The tables are the same in every sample; what differs is what is held out. In the published heldout_tables4 to
+    The tables are the same in every sample; the held-out ones differ. In the published heldout_tables4 to
     heldout_tables10 many compositions have none of the last two tables (184 of the 460 of four tables). The files
     have no sets of three tables: longer_seen, longer_incremental and longer_new are sampled here, from the published
     tables.
@@ -314,32 +315,31 @@ class PublishedLookupTables(TableTask):
 
     sample: str = "sample1"
     end: bool = True  # does the target have an end token? baan2019 has none (end=False)
-    test_size: int | None = None  # the most sentences of a split that are measured on; None: all of them
-    folder: str = "lookup_tables"  # a complete path, or one below the folder that ATTNSCOPE_DATA names
+    test_size: int | None = None  # maximum sentences of an evaluation split; None: all of them
+    folder: str = "lookup_tables"  # an absolute path, or one relative to ATTNSCOPE_DATA
     fingerprint: str | None = None  # a checksum of the files; if given, others are refused
 
     def __post_init__(self) -> None:
         check_test_size(self.test_size)
 
     def resolved(self) -> "PublishedLookupTables":
-        found = corpus_fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint)
-        return replace(self, fingerprint=found)
+        return replace(self, fingerprint=corpus_fingerprint(self.folder, f"a folder of {EXPECTED}", self.fingerprint))
 
     @cached_property
     def table_set(self) -> Tables:
-        """The tables themselves, as far as the training sentences with one table tell."""
+        """The tables, read from the training sentences with one table."""
         training = self.rows("train")
-        seen = {(row.composition[0], row.question[0]): row.answer[1] for row in training if len(row.composition) == 1}
-        strings = sorted({string for _, string in seen})
-        tables = sorted({table for table, _ in seen}, key=lambda name: int(name.removeprefix("t")))
+        results = {(row.composition[0], row.query[0]): row.answer[1] for row in training if len(row.composition) == 1}
+        strings = sorted({string for _, string in results})
+        tables = sorted({table for table, _ in results}, key=lambda name: int(name.removeprefix("t")))
         composed = {table for row in training if len(row.composition) > 1 for table in row.composition}
         try:
-            outputs = tuple(tuple(strings.index(seen[table, string]) for string in strings) for table in tables)
+            outputs = tuple(tuple(strings.index(results[table, string]) for string in strings) for table in tables)
         except (KeyError, ValueError) as error:
             raise Malformed(f"the training sentences of {self.sample} do not give every table ({error})") from error
         return Tables(len(strings[0]), outputs, alone=len(tables) - len(composed))
 
-    def questions(self, split: str) -> list[Query]:
+    def queries(self, split: str) -> list[Query]:
         if split in LONGER or split == "all":
             return longer_queries(self.table_set, split, seed=0)
         return [row.checked(self.table_set) for row in self.rows(split)]
@@ -356,12 +356,12 @@ class PublishedRow:
     """A line of a published file."""
 
     row: Row
-    question: Query
+    query: Query
     answer: tuple[str, ...]
 
     @property
     def composition(self) -> Composition:
-        return self.question[1]
+        return self.query[1]
 
     @classmethod
     def of(cls, row: Row) -> "PublishedRow":
@@ -376,16 +376,16 @@ class PublishedRow:
         return cls(row, (source[0], tuple(source[1:-1])), target)
 
     def checked(self, tables: Tables) -> Query:
-        """The question, whose answer must follow from the tables."""
-        if not set(self.composition) <= set(tables.names) or tuple(tables.answer(self.question)) != self.answer:
+        """Return the query, after checking that its answer follows from the tables."""
+        if not set(self.composition) <= set(tables.names) or tuple(tables.answer(self.query)) != self.answer:
             raise self.row.wrong(f"{' '.join(self.answer)!r} does not follow from the tables of the training sentences")
-        return self.question
+        return self.query
 
 
 @lru_cache(maxsize=4)
 def read_published(file: str, fingerprint: str | None) -> dict[str, dict[str, list[PublishedRow]]]:
-    """Sample to split to lines; the checksum is given so that a changed file is read again."""
-    found: dict[str, dict[str, list[PublishedRow]]] = {}
+    """Return rows by sample and split; the fingerprint is in the cache key, so that a changed file is read again."""
+    samples: dict[str, dict[str, list[PublishedRow]]] = {}
     for row in read_corpus(file, (), EXPECTED):
-        found.setdefault(str(row.field("sample")), {}).setdefault(row.split(SPLIT), []).append(PublishedRow.of(row))
-    return found
+        samples.setdefault(str(row.field("sample")), {}).setdefault(row.split(SPLIT), []).append(PublishedRow.of(row))
+    return samples

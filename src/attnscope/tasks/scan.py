@@ -1,7 +1,7 @@
 """SCAN commands to actions, published (Lake and Baroni 2018) and extended (aitken2021 §4).
 
 'jump opposite left after walk' asks to walk, to turn left twice and to jump. `Scan` has the published splits, three of
-them with gold attention: which word of the command each action comes from (Hupkes et al. 2018), which is not diagonal.
+them with gold attention: the word of the command that each action comes from (Hupkes et al. 2018); it is not diagonal.
 
 `ExtendedSCAN` strings commands of a smaller grammar together: 'run left' means LTURN RUN, 'run twice' means RUN RUN,
 'X and Y' means X, then Y; a separator ends each command on both sides. So 'and' has no output, 'left' is read after the
@@ -37,26 +37,26 @@ WORDS = (
     "walk", "look", "run", "jump", "turn", "left", "right", "opposite", "around", "twice", "thrice", "and", "after",
 )  # fmt: skip
 ACTIONS = ("I_WALK", "I_LOOK", "I_RUN", "I_JUMP", "I_TURN_LEFT", "I_TURN_RIGHT")
-STOP = "."  # ends a command where guides are published; it is our end token, which ends all commands
+STOP = "."  # ends a command in files with gold attention; here, every command ends with END
 PARTS = {"training": "train", "train": "train", "validation": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
 class Scan(FiniteTask):
-    """One of the published splits of SCAN. Words, actions and their numbers are the same in all of them.
+    """One of the published splits of SCAN. Words, actions and their token ids are the same in all of them.
 
-    Where no validation set is published (all but `length` with guides), it is a share of the training commands. One
-    that stands there many times, such as the single 'jump' of addprim_jump, is never taken.
+    Where no validation set is published (all but `length` with gold attention), it is a share of the training
+    commands. Commands that occur several times, such as the single 'jump' of addprim_jump, always stay in training.
     """
 
     commands: str = "simple"
-    gold_attention: bool = False  # with published guides, which there are for simple, addprim_jump and length
+    gold_attention: bool = False  # published for simple, addprim_jump and length
     end: bool = True  # does the target have an end token?
     validation_share: float = 0.1
-    seed: int = 0  # of that share
-    test_size: int | None = None  # the most sentences of a split that are measured on; None: all of them
-    folder: str = "scan"  # a complete path, or one below the folder that ATTNSCOPE_DATA names
-    fingerprint: str | None = None  # a checksum of the file; if given, another is refused
+    seed: int = 0  # of the sampled validation set
+    test_size: int | None = None  # maximum sentences of an evaluation split; None: all of them
+    folder: str = "scan"  # an absolute path, or one relative to ATTNSCOPE_DATA
+    fingerprint: str | None = None  # a checksum of the file; if given, another file is refused
 
     def __post_init__(self) -> None:
         choose(
@@ -98,7 +98,7 @@ class Scan(FiniteTask):
 
 @lru_cache(maxsize=8)
 def load_scan(task: Scan) -> dict[str, Sentences]:
-    """The splits in numbers; equal settings share them."""
+    """Return the splits as token ids; equal settings share them."""
     sets: dict[str, list[Sentence]] = {}
     for row in read_corpus(task.file, (), task.expected):
         sets.setdefault(row.split(SPLIT), []).append(encode_command(row, task.gold_attention, task.end))
@@ -112,23 +112,23 @@ def load_scan(task: Scan) -> dict[str, Sentences]:
 
 
 def hold_out(rows: Sequence[Sentence], share: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
-    """What stays for training, and a share for validation, of those that stand there once."""
-    times = Counter(row.source for row in rows)
-    single = [i for i, row in enumerate(rows) if times[row.source] == 1]
-    require(len(single) > 1, "there are too few training commands to draw a validation set from")
-    count = max(1, round(share * len(single)))
-    taken = set(np.random.default_rng((seed, 3)).permutation(single)[:count].tolist())
-    return [row for i, row in enumerate(rows) if i not in taken], [rows[i] for i in sorted(taken)]
+    """Return the training rows, and a share of those that occur once for validation."""
+    counts = Counter(row.source for row in rows)
+    unique = [i for i, row in enumerate(rows) if counts[row.source] == 1]
+    require(len(unique) > 1, "there are too few training commands to sample a validation set from")
+    size = max(1, round(share * len(unique)))
+    validation = set(np.random.default_rng((seed, 3)).permutation(unique)[:size].tolist())
+    return [row for i, row in enumerate(rows) if i not in validation], [rows[i] for i in sorted(validation)]
 
 
-def encode_command(row: Row, guides: bool, end: bool) -> Sentence:
-    """A command and its actions in numbers; the end answers the end."""
+def encode_command(row: Row, gold_attention: bool, end: bool) -> Sentence:
+    """Return a command and its actions as token ids; END is aligned with END."""
     words = str(row.field("source")).removesuffix(STOP).split()
     actions = str(row.field("target")).split()
     source = (*encode_tokens(row, "source", words, Vocabulary.of(WORDS)), END)
     target = (*encode_tokens(row, "target", actions, Vocabulary.of(ACTIONS)), END)
-    whole = Sentence(source, target, gold_attention_of(row, len(target), len(source)) if guides else ())
-    return whole if end else whole.without_end()
+    sentence = Sentence(source, target, gold_attention_of(row, len(target), len(source)) if gold_attention else ())
+    return sentence if end else sentence.without_end()
 
 
 def encode_tokens(row: Row, side: str, words: Sequence[str], vocabulary: Vocabulary) -> list[int]:
@@ -139,14 +139,14 @@ def encode_tokens(row: Row, side: str, words: Sequence[str], vocabulary: Vocabul
 
 
 def gold_attention_of(row: Row, targets: int, sources: int) -> tuple[int, ...]:
-    """The published alignment: for each action and for the end, a position of the command."""
-    given = str(row.field("alignment")).split()
-    if len(given) != targets or not all(place.isdecimal() and int(place) < sources for place in given):
+    """Return the published alignment: for each action and for END, a position of the command."""
+    alignment = str(row.field("alignment")).split()
+    if len(alignment) != targets or not all(place.isdecimal() and int(place) < sources for place in alignment):
         raise row.wrong(
-            f"the alignment must have {targets} numbers, one an action and one for the end, each from 0 to "
-            f"{sources - 1}, not {' '.join(given)!r}"
+            f"the alignment must have {targets} numbers, one per action and one for the end, each from 0 to "
+            f"{sources - 1}, not {' '.join(alignment)!r}"
         )
-    return tuple(map(int, given))
+    return tuple(map(int, alignment))
 
 
 VERBS = ("run", "walk", "jump")
@@ -156,15 +156,15 @@ TURN = "LTURN"
 
 @dataclass(frozen=True)
 class Command:
-    """A command, what it asks for, and which word called for each action."""
+    """A command, its actions, and the position of the word that each action comes from."""
 
     words: tuple[str, ...]
     actions: tuple[str, ...]
-    called_by: tuple[int, ...]
+    gold: tuple[int, ...]
 
     def __add__(self, other: "Command") -> "Command":
-        shifted = tuple(i + len(self.words) for i in other.called_by)
-        return Command(self.words + other.words, self.actions + other.actions, self.called_by + shifted)
+        shifted = tuple(i + len(self.words) for i in other.gold)
+        return Command(self.words + other.words, self.actions + other.actions, self.gold + shifted)
 
 
 def simple(verb: str) -> Command:
@@ -176,10 +176,9 @@ def left(verb: str) -> Command:
 
 
 def twice(command: Command) -> Command:
-    """The command, then all of it again because 'twice' says so."""
-    last = len(command.words)
-    again = tuple(last for _ in command.actions)
-    return Command((*command.words, "twice"), command.actions * 2, command.called_by + again)
+    """Return the command followed by 'twice'; the repeated actions come from the word 'twice'."""
+    position = len(command.words)
+    return Command((*command.words, "twice"), command.actions * 2, command.gold + (position,) * len(command.actions))
 
 
 def both(first: Command, second: Command) -> Command:
@@ -188,7 +187,7 @@ def both(first: Command, second: Command) -> Command:
 
 @cache
 def all_commands(left_twice: bool = False) -> tuple[Command, ...]:
-    """Every SCAN command over run, walk, jump, left, twice and 'and': 90 of them, 156 with 'V left twice'.
+    """Return every SCAN command over run, walk, jump, left, twice and 'and': 90, or 156 with 'V left twice'.
 
     >>> len(all_commands()), len(all_commands(left_twice=True))
     (90, 156)
@@ -203,7 +202,7 @@ def all_commands(left_twice: bool = False) -> tuple[Command, ...]:
 
 @dataclass(frozen=True)
 class ExtendedSCAN(SyntheticTask):
-    """Commands strung together until there are enough actions; a draw that would give too many is passed over."""
+    """Sampled commands, concatenated until there are enough actions; a sample that would give too many is rejected."""
 
     min_length: int = 15  # actions, separators included; aitken2021 says 15 to 20, the author's code 10 to 15
     max_length: int = 20
@@ -225,7 +224,7 @@ class ExtendedSCAN(SyntheticTask):
     @cached_property
     def _commands(self) -> tuple[Command, ...]:
         end = Command((SEPARATOR,), (SEPARATOR,), (0,))
-        # Only 'and' has no action of its own, so a sentence is as long as its translation if it has no 'and'.
+        # Only 'and' has no action, so a sentence is as long as its translation if it has no 'and'.
         usable = [c for c in all_commands() if not (self.same_length and "and" in c.words)]
         return tuple(c + end if self.separator else c for c in usable)
 
@@ -239,9 +238,9 @@ class ExtendedSCAN(SyntheticTask):
 
     @cached_property
     def _pieces(self) -> list[tuple[np.ndarray, ...]]:
-        """Each command's words, actions, and callers as numbers; last comes the end token, as a command of its own."""
+        """The token ids of each command's words and actions, and its gold attention; END is the last command."""
         rows = [
-            (self.source_vocabulary.encode(c.words), self.target_vocabulary.encode(c.actions), c.called_by)
+            (self.source_vocabulary.encode(c.words), self.target_vocabulary.encode(c.actions), c.gold)
             for c in self._commands
         ]
         return [tuple(np.array(part) for part in row) for row in [*rows, ([END], [END], (0,))]]
@@ -251,30 +250,29 @@ class ExtendedSCAN(SyntheticTask):
         return np.array([[len(words), len(actions)] for words, actions, _ in self._pieces])  # (words, actions) of each
 
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        kept: list[list[int]] = []
-        while len(kept) < size:
-            sampled = self._sample(random, size)
-            kept += [each for each in sampled if self._lengths[each, 0].sum() <= self.max_source_length]
-        sources, targets, gold = zip(*map(self._encode, kept[:size]), strict=True)
+        sentences: list[list[int]] = []
+        while len(sentences) < size:
+            candidates = self._sample(random, size)
+            sentences += [each for each in candidates if self._lengths[each, 0].sum() <= self.max_source_length]
+        sources, targets, gold = zip(*map(self._encode, sentences[:size]), strict=True)
         return Sentences(sources, targets, gold).batch(range(size))
 
     def _sample(self, random: np.random.Generator, size: int) -> list[list[int]]:
-        """Sample sentences: each a list of commands with min_length to max_length actions in all."""
-        chosen: list[list[int]] = [[] for _ in range(size)]
+        """Sample sentences, each a list of commands with min_length to max_length actions in all."""
+        sentences: list[list[int]] = [[] for _ in range(size)]
         actions = np.zeros(size, dtype=np.int64)
-        while (open_ := np.flatnonzero(actions < self.min_length)).size:
-            draws = random.integers(0, len(self._commands), open_.size)
-            after = actions[open_] + self._lengths[draws, 1]
-            fits = after <= self.max_length
-            actions[open_[fits]] = after[fits]
-            for sentence, command in zip(open_[fits].tolist(), draws[fits].tolist(), strict=True):
-                chosen[sentence].append(command)
-        return chosen
+        while (unfinished := np.flatnonzero(actions < self.min_length)).size:
+            commands = random.integers(0, len(self._commands), unfinished.size)
+            length = actions[unfinished] + self._lengths[commands, 1]
+            fits = length <= self.max_length
+            actions[unfinished[fits]] = length[fits]
+            for sentence, command in zip(unfinished[fits].tolist(), commands[fits].tolist(), strict=True):
+                sentences[sentence].append(command)
+        return sentences
 
     def _encode(self, commands: list[int]) -> list[np.ndarray]:
-        """Return token ids of words and actions, and for each action the position of the word that called for it."""
-        ended = [*commands, len(self._commands)]
+        """Return token ids of words and actions, and for each action the position of the word that it comes from."""
         starts = np.cumsum([0, *self._lengths[commands, 0]])
-        words, actions, callers = zip(*(self._pieces[i] for i in ended), strict=True)
-        gold = [caller + start for caller, start in zip(callers, starts, strict=True)]
-        return [np.concatenate(words), np.concatenate(actions), np.concatenate(gold)]
+        words, actions, gold = zip(*(self._pieces[i] for i in [*commands, len(self._commands)]), strict=True)
+        shifted = [positions + start for positions, start in zip(gold, starts, strict=True)]
+        return [np.concatenate(words), np.concatenate(actions), np.concatenate(shifted)]

@@ -2,8 +2,8 @@
 next-token prediction, for decoder-only models, on random and on real text.
 
 In next-token prediction every target token is predicted from one of the last source positions, as `PredictsNextToken`
-says: the last target token from the last position. A source begins with START, on which heads may rest that have
-nothing to do. A target has no END.
+says: the last target token from the last position. A source begins with START, which may serve as an attention sink. A
+target has no END.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -76,42 +76,42 @@ class Sorting(OneToOne):
 
 
 def assemble(letters: Tensor, order: Tensor, lengths: Tensor) -> Batch:
-    """Letters and where each target word comes from, as a batch in which the end token answers the end token."""
+    """Return a batch of letters; `order` has the source position of each target token, and END is aligned with END."""
     size, width = letters.shape
     steps = torch.arange(width + 1)
     mask = steps < lengths[:, None] + 1  # the end token counts
     ends = steps == lengths[:, None]
 
-    def finish(numbers: Tensor) -> Tensor:
-        row = torch.cat([numbers + len(SPECIALS), torch.zeros(size, 1, dtype=numbers.dtype)], 1)
+    def append_end(ids: Tensor) -> Tensor:
+        row = torch.cat([ids + len(SPECIALS), torch.zeros(size, 1, dtype=ids.dtype)], 1)
         return row.masked_fill(~mask, PAD).masked_fill(ends, END)
 
     gold = torch.cat([order, torch.zeros(size, 1, dtype=order.dtype)], 1)
     gold = torch.where(ends, lengths[:, None], gold).masked_fill(~mask, NOWHERE)
-    return Batch(finish(letters), mask, finish(letters.gather(1, order)), mask.clone(), gold)
+    return Batch(append_end(letters), mask, append_end(letters.gather(1, order)), mask.clone(), gold)
 
 
 Distribution = Callable[[np.random.Generator, int, int, int], np.ndarray]  # size, length, words -> size x length
 
 
 def distinct_words(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
-    """Some of the words in any order, none twice."""
+    """Words sampled without replacement."""
     return random.permuted(np.tile(np.arange(words), (size, 1)), axis=1)[:, :length]
 
 
 def permutations(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
-    """The same words in every sentence, as many as it is long: the first ones of the vocabulary."""
+    """The first `length` words of the vocabulary in random order."""
     return distinct_words(random, size, length, length)
 
 
 def mixture(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
-    """A permutation of the first words, or of as many that follow them: two vocabularies without a common word."""
+    """A permutation of the first `length` words, or of the next `length`: two disjoint vocabularies."""
     second = random.integers(0, 2, (size, 1))
     return permutations(random, size, length, words) + length * second
 
 
 def independent_words(random: np.random.Generator, size: int, length: int, words: int) -> np.ndarray:
-    """Words sampled independently, so that some occur twice."""
+    """Words sampled with replacement."""
     return random.integers(0, words, (size, length))
 
 
@@ -130,10 +130,8 @@ class Copying(SyntheticTask):
     distribution: str = "permutations"
     num_words: int = 40  # snell2021 §3.3: 40, 60 for the control; A.3: 80 for the mixture
     length: int = 40
-    evaluation_distribution: str | None = None  # the distribution that is measured on; None: the one of training
-    permutation_seed: int | None = (
-        None  # the seed of the fixed permutation π of positions (snell2021 §6.2); None: in order
-    )
+    evaluation_distribution: str | None = None  # None: that of training
+    permutation_seed: int | None = None  # of the fixed permutation π of positions (snell2021 §6.2); None: in order
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,19 +140,19 @@ class Copying(SyntheticTask):
             self.permutation_seed is None or self.permutation_seed >= 0,
             f"permutation_seed must be a seed, not {self.permutation_seed}",
         )
-        for distribution in (self.distribution, self.measured_on):
+        for distribution in (self.distribution, self._evaluation_distribution):
             self._check(choose("distribution", distribution, DISTRIBUTIONS))
 
     def _check(self, distribution: str) -> None:
-        least = {"mixture": 2 * self.length, "repeated": 1}.get(distribution, self.length)
+        min_words = {"mixture": 2 * self.length, "repeated": 1}.get(distribution, self.length)
         require(
-            self.num_words >= least,
-            f"sentences of length {self.length} from the distribution {distribution!r} need at least {least} words; "
-            f"num_words is {self.num_words}",
+            self.num_words >= min_words,
+            f"sentences of length {self.length} from the distribution {distribution!r} need at least {min_words} "
+            f"words; num_words is {self.num_words}",
         )
 
     @property
-    def measured_on(self) -> str:
+    def _evaluation_distribution(self) -> str:
         return self.distribution if self.evaluation_distribution is None else self.evaluation_distribution
 
     @cached_property
@@ -175,16 +173,16 @@ class Copying(SyntheticTask):
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         words = DISTRIBUTIONS[self.distribution](random, size, self.length, self.num_words) + len(SPECIALS)
         source = np.pad(words, ((0, 0), (0, 1)), constant_values=END)  # size x (length + 1)
-        order = np.append(self.order, self.length)  # the end answers the end
+        order = np.append(self.order, self.length)  # END is aligned with END
         mask = torch.ones(source.shape, dtype=torch.bool)
-        guide = torch.from_numpy(np.tile(order, (size, 1)))
-        return Batch(torch.from_numpy(source), mask, torch.from_numpy(source[:, order]), mask.clone(), guide)
+        gold = torch.from_numpy(np.tile(order, (size, 1)))
+        return Batch(torch.from_numpy(source), mask, torch.from_numpy(source[:, order]), mask.clone(), gold)
 
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        return SyntheticTask.batches(replace(self, distribution=self.measured_on), split, size)
+        return SyntheticTask.batches(replace(self, distribution=self._evaluation_distribution), split, size)
 
 
-KEYWORD = 0  # the first of the words, "1"
+KEYWORD = 0  # the index of the first word, "1"
 
 
 @dataclass(frozen=True)
@@ -215,19 +213,19 @@ class Keyword(SyntheticTask):
     def sample(self, random: np.random.Generator, size: int) -> Batch:
         present = balanced(random, size)
         place = random.integers(0, self.length, size)
-        # Uniform words given their count of keywords: what the paper gets by rejecting draws.
+        # Uniform, given the number of keywords: the paper's distribution, which it samples by rejection.
         words = random.integers(KEYWORD + 1, self.num_words, (size, self.length))
         words[present, place[present]] = KEYWORD
         source = torch.from_numpy(words + len(SPECIALS))
         if self.end:
             source = torch.nn.functional.pad(source, (0, 1), value=END)
         target = torch.from_numpy(present[:, None] + len(SPECIALS))
-        guide = torch.from_numpy(np.where(present, place, NOWHERE)[:, None])
-        return Batch(source, torch.ones_like(source, dtype=torch.bool), target, torch.ones_like(target) > 0, guide)
+        gold = torch.from_numpy(np.where(present, place, NOWHERE)[:, None])
+        return Batch(source, torch.ones_like(source, dtype=torch.bool), target, torch.ones_like(target) > 0, gold)
 
 
 def balanced(random: np.random.Generator, size: int) -> np.ndarray:
-    """True and false equally often, in any order; where the size is odd, a coin decides which one is more frequent."""
+    """Return true and false equally often, in random order; for an odd size, one of them at random once more."""
     return random.permuted((np.arange(size) + random.integers(2)) % 2 == 1)
 
 
@@ -236,7 +234,7 @@ def balanced(random: np.random.Generator, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RepeatedSequences(SyntheticTask):
-    """Sequences of distinct random tokens, repeated over and over: A D B A D B A predicts D, B.
+    """Sequences of distinct random tokens, repeated periodically: A D B A D B A predicts D, B.
 
     The period differs between sequences, so that no fixed distance predicts the next token. Targets are the tokens from
     which on every sequence has repeated itself. With a `permutation_seed`, the target is not the next token but its
@@ -284,9 +282,9 @@ class RepeatedSequences(SyntheticTask):
         place = np.arange(self.length + 1)
         whole = np.take_along_axis(tokens, place % period, 1)  # size x (length + 1)
         source = np.pad(whole[:, :-1], ((0, 0), (1, 0)), constant_values=START)
-        first = self.max_period + 1  # the next token of position i of `whole` is i + 1: from here on it has been there
+        first = self.max_period + 1  # from here on, the token after each position has occurred before
         target = self.output_ids[whole[:, first:]]
-        gold = place[None, first:] - period + 1  # START comes first
+        gold = place[None, first:] - period + 1  # + 1 for START
         mask = torch.ones(source.shape, dtype=torch.bool)
         return Batch(
             torch.from_numpy(source), mask, torch.from_numpy(target),
@@ -325,8 +323,8 @@ class NextTokens(FiniteTask):
     @cached_property
     def windows(self) -> dict[str, Sentences]:
         """The windows of each split; START separates texts, and begins every window."""
-        most = {"training": None, "validation": self.max_test, "test": self.max_test}
-        return {split: self.cut(self.corpus.part(split).source, limit) for split, limit in most.items()}
+        limits = {"training": None, "validation": self.max_test, "test": self.max_test}
+        return {split: self.cut(self.corpus.part(split).source, limit) for split, limit in limits.items()}
 
     def cut(self, texts: Sequence[np.ndarray], limit: int | None) -> Sentences:
         words = np.concatenate([np.insert(text[(text != START) & (text != END)], 0, START) for text in texts])

@@ -1,4 +1,4 @@
-"""What a task is: vocabularies, and batches for training and evaluation that follow from a seed.
+"""The interface of a task: vocabularies, and batches for training and evaluation, determined by a seed.
 
 Where the sentences are a fixed set, an epoch has every sentence once, in batches of similar length: the sentences
 sorted by their length with some noise, cut into batches, and the batches shuffled.
@@ -20,7 +20,7 @@ SameTask = TypeVar("SameTask", bound="Task")
 
 
 class Task(ABC):
-    """Source and target words, a stream of training batches, and fixed sets to measure on."""
+    """Source and target vocabularies, a stream of training batches, and fixed evaluation splits."""
 
     @property
     @abstractmethod
@@ -32,20 +32,31 @@ class Task(ABC):
 
     @abstractmethod
     def training_batch(self, seed: int, step: int, size: int) -> Batch:
-        """The batch of one training step. It depends on its arguments alone, so a run can resume at any step."""
+        """Return the batch of one training step. It depends on the arguments alone, so a run can resume at any step.
+
+        Args:
+            seed: The seed of the training run.
+            step: The training step, from 0.
+            size: Sentences in the batch.
+        """
 
     @abstractmethod
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        """A fixed set of sentences, the same for every seed of training."""
+        """Yield the batches of an evaluation split, the same for every training seed.
+
+        Args:
+            split: The name of the split, such as "test" or "validation".
+            size: Sentences per batch; the last batch may be smaller.
+        """
 
     def resolved(self: SameTask) -> SameTask:
-        """Complete settings, which a run's key is made of: those of a corpus include a checksum of its data."""
+        """Return complete settings, from which a run's key is computed; those of a corpus include its checksum."""
         return self
 
 
 @dataclass(frozen=True)
 class SyntheticTask(Task):
-    """A task that makes fresh sentences from a random generator."""
+    """A task that samples fresh sentences from a random generator."""
 
     test_size: int = 1000  # aitken2021, author's code: components from 1000 fresh sequences
 
@@ -55,7 +66,7 @@ class SyntheticTask(Task):
 
     @abstractmethod
     def sample(self, random: np.random.Generator, size: int) -> Batch:
-        """`size` fresh sentences."""
+        """Return `size` fresh sentences."""
 
     def training_batch(self, seed: int, step: int, size: int) -> Batch:
         return self.sample(np.random.default_rng((0, seed, step)), size)
@@ -63,7 +74,7 @@ class SyntheticTask(Task):
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
         check_size(size)
         stream = 1 + SPLITS.index(choose("split", split, SPLITS))
-        # All at once, then cut: the batch size changes nothing.
+        # Sampled at once, then cut, so that the sentences do not depend on the batch size.
         everything = self.sample(np.random.default_rng((stream, 0)), self.test_size)
         for start in range(0, self.test_size, size):
             yield everything.rows(slice(start, start + size))
@@ -81,8 +92,8 @@ def check_lengths(min_length: int, max_length: int) -> None:
 # Tasks with a fixed set of sentences ---------------------------------------------------------------------------------
 
 
-NOISE = 0.1  # a sentence may be taken for one that is this share longer or shorter
-CACHED_EPOCHS = 32  # epochs: as many seeds may be trained side by side
+NOISE = 0.1  # relative noise on lengths before sorting
+CACHED_EPOCHS = 32  # one per seed, where seeds are trained as one batched model
 
 Epoch = tuple[np.ndarray, ...]
 
@@ -94,16 +105,16 @@ class Buckets:
     lengths: np.ndarray
 
     def batch(self, seed: int, step: int, size: int) -> np.ndarray:
-        """The numbers of the sentences in the batch of one step; every epoch has each sentence once."""
+        """Return the indices of the sentences in the batch of one step; every epoch has each sentence once."""
         epoch, number = divmod(step, self.steps(size))
-        return self._remembered(seed, epoch, size)[number]
+        return self._cached_epoch(seed, epoch, size)[number]
 
     def steps(self, size: int) -> int:
-        """Batches in an epoch; the last sentences make a smaller one."""
+        """Return the number of batches per epoch; the last one may be smaller."""
         return -(-len(self.lengths) // size)
 
     @cached_property
-    def _remembered(self) -> Callable[[int, int, int], Epoch]:
+    def _cached_epoch(self) -> Callable[[int, int, int], Epoch]:
         return lru_cache(maxsize=CACHED_EPOCHS)(self.epoch)
 
     def epoch(self, seed: int, number: int, size: int) -> Epoch:
@@ -114,37 +125,37 @@ class Buckets:
 
 
 def by_length(lengths: np.ndarray) -> np.ndarray:
-    """The shortest sentence first; those of the same length stay in their order."""
+    """Return the order from the shortest sentence to the longest; ties stay in their order."""
     return np.argsort(lengths, kind="stable")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words of both sides as numbers, and for each target word the source position that it comes from, where known."""
+    """Token ids of both sides and, where known, the source position that each target token comes from."""
 
     source: tuple[int, ...]
     target: tuple[int, ...]
     gold_attention: tuple[int, ...] = ()
 
     def without_end(self) -> "Sentence":
-        """The same without the end token of the target, which every sentence comes with."""
+        """Return the sentence without the end token of its target."""
         assert self.target[-1] == END
         return Sentence(self.source, self.target[:-1], self.gold_attention[:-1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sentences:
-    """One split in numbers, with its special words; either all of its sentences have a guide or none has."""
+    """One split as token ids, special tokens included; gold attention is there for all sentences or for none."""
 
     source: Sequence[np.ndarray]
     target: Sequence[np.ndarray]
     gold_attention: Sequence[np.ndarray] = ()  # each as long as the target
-    rationale: Sequence[np.ndarray] = ()  # each as long as the source; none where nobody marked any
+    rationale: Sequence[np.ndarray] = ()  # each as long as the source; empty without annotations
 
     @classmethod
     def of(cls, rows: Sequence[Sentence]) -> "Sentences":
-        guides = [np.array(row.gold_attention) for row in rows if row.gold_attention]
-        return cls([np.array(row.source) for row in rows], [np.array(row.target) for row in rows], guides)
+        gold = [np.array(row.gold_attention) for row in rows if row.gold_attention]
+        return cls([np.array(row.source) for row in rows], [np.array(row.target) for row in rows], gold)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -161,60 +172,66 @@ class Sentences:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """In which order they are measured on."""
+        """The order of the sentences in evaluation."""
         return np.arange(len(self))
 
-    def batch(self, chosen: Sequence[int] | np.ndarray) -> Batch:
-        source, source_mask = pad([self.source[i] for i in chosen])
-        target, target_mask = pad([self.target[i] for i in chosen])
-        gold = pad([self.gold_attention[i] for i in chosen], NOWHERE)[0] if self.gold_attention else None
-        rationale = pad([self.rationale[i] for i in chosen], kind=np.float32)[0] if self.rationale else None
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        source, source_mask = pad([self.source[i] for i in indices])
+        target, target_mask = pad([self.target[i] for i in indices])
+        gold = pad([self.gold_attention[i] for i in indices], NOWHERE)[0] if self.gold_attention else None
+        rationale = pad([self.rationale[i] for i in indices], kind=np.float32)[0] if self.rationale else None
         return Batch(source, source_mask, target, target_mask, gold, rationale)
 
 
 @dataclass(frozen=True)
 class FiniteTask(Task):
-    """A task with a fixed set of sentences to train on, and others to measure on."""
+    """A task with fixed training, validation and test sentences."""
 
     @abstractmethod
     def part(self, split: str) -> Sentences:
-        """The sentences of a split; "training" is one of them."""
+        """Return the sentences of a split; "training" is one of them."""
 
     @cached_property
     def _resolved(self: SameTask) -> SameTask:
-        """These settings complete, asked for once: the checksum of a large file takes a while."""
+        """Complete settings, cached because the checksum of a large file takes a while."""
         return self.resolved()
 
     def training_batch(self, seed: int, step: int, size: int) -> Batch:
-        """Every epoch has each sentence once, in batches of similar lengths; the last sentences make a smaller one."""
+        """Return one batch of an epoch, which has each sentence once, in batches of similar lengths."""
         check_size(size)
         training = self.part("training")
         return training.batch(training.buckets.batch(seed, step, size))
 
     def steps(self, size: int) -> int:
-        """Training steps in an epoch."""
+        """Return the number of training steps per epoch with batches of `size` sentences."""
         check_size(size)
         return self.part("training").buckets.steps(size)
 
     def batches(self, split: str = "test", size: int = 128) -> Iterator[Batch]:
-        """The whole split in its order; to look at a few sentences, `draw` them, for the first ones may be special."""
+        """Yield the whole split in order; for a representative few sentences, use `sample_batch`."""
         check_size(size)
         part = self.part(split)
         for start in range(0, len(part), size):
             yield part.batch(part.order[start : start + size])
 
     def sample_batch(self, split: str, count: int, seed: int = 0) -> Batch:
-        """Some sentences at random, none twice; all of them if there are no more."""
+        """Return sentences sampled without replacement, as one batch.
+
+        Args:
+            split: The name of the split.
+            count: How many sentences; all of them if the split has no more.
+            seed: Random seed of the sample.
+        """
         part = self.part(split)
         return part.batch(np.random.default_rng(seed).permutation(len(part))[:count])
 
 
-def subsample(rows: Sequence[Sentence], most: int | None) -> Sequence[Sentence]:
-    """Return at most so many rows, sampled with a fixed seed, in their order."""
-    if most is None or len(rows) <= most:
+def subsample(rows: Sequence[Sentence], max_rows: int | None) -> Sequence[Sentence]:
+    """Return at most `max_rows` rows, sampled with a fixed seed, in their order."""
+    if max_rows is None or len(rows) <= max_rows:
         return rows
-    chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-    return [rows[i] for i in chosen]
+    indices = np.sort(np.random.default_rng(0).choice(len(rows), max_rows, replace=False))
+    return [rows[i] for i in indices]
 
 
 def check_test_size(test_size: int | None) -> None:

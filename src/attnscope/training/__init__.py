@@ -1,4 +1,4 @@
-"""How it learns."""
+"""Training: settings, objectives, the training loop, and evaluation."""
 
 from attnscope.training.evaluation import Decisions, decide, evaluate
 from attnscope.training.fit import Progress, TrainingDiverged, fit

@@ -32,14 +32,14 @@ def evaluate(
     decoding: Decoding | None = None,
     teacher_forcing: float | None = None,
 ) -> dict[str, float]:
-    """Return the loss per token, and how many tokens, whole sequences and last words are predicted right.
+    """Return the loss per token, and the accuracy of tokens, whole sequences and last words.
 
     Args:
-        model: What gives Traces.
+        model: A model that gives Traces.
         data: Batches.
         attention: Weights in place of the model's own, as in a forward pass, such as `uniform`.
-        decoding: "teacher_forced" or "greedy"; None: as the model's own `decoding` says.
-        teacher_forcing: The probability that the decoder is given the gold token, in place of a decoding.
+        decoding: "teacher_forced" or "greedy"; None: the model's own `decoding`.
+        teacher_forcing: The probability of the gold token as the decoder's input, in place of `decoding`.
 
     Returns:
         `loss`, `word_accuracy`, `sentence_accuracy`, and `final_accuracy`: the fraction of sequences whose last token,
@@ -49,23 +49,23 @@ def evaluate(
         teacher_forcing = TEACHER_FORCING[decoding or decoding_of(model)]
     if isinstance(data, Sequence) and any(isinstance(item, str) for item in data):
         raise BadSetting("texts are evaluated with their labels or translations: give (text, label) pairs, or Batches")
-    price, module = CrossEntropy(total=True), module_of(model)
+    total_loss, module = CrossEntropy(total=True), module_of(model)
     words = sentences = 0
-    loss = right = whole = final = 0.0
+    loss = correct_words = correct_sentences = correct_final = 0.0
     for batch, trace in traces(model, data, attention=attention, teacher_forcing=teacher_forcing):
         mask = batch.target_mask
-        hit = trace.predictions == batch.target
-        loss += price(module, batch, trace).item()
-        right += hit[mask].sum().item()
-        whole += (hit | ~mask).all(1).sum().item()
-        final += hit.gather(1, last_words(batch)[:, None]).sum().item()
+        correct = trace.predictions == batch.target
+        loss += total_loss(module, batch, trace).item()
+        correct_words += correct[mask].sum().item()
+        correct_sentences += (correct | ~mask).all(1).sum().item()
+        correct_final += correct.gather(1, last_words(batch)[:, None]).sum().item()
         words, sentences = words + int(mask.sum()), sentences + len(batch)
     require(words > 0, "there is nothing to evaluate on: the data hold no batch")
     return {
         "loss": loss / words,
-        "word_accuracy": right / words,
-        "sentence_accuracy": whole / sentences,
-        "final_accuracy": final / sentences,
+        "word_accuracy": correct_words / words,
+        "sentence_accuracy": correct_sentences / sentences,
+        "final_accuracy": correct_final / sentences,
     }
 
 
@@ -76,21 +76,22 @@ def decoding_of(model: Model) -> Decoding:
 
 
 def last_words(batch: Batch) -> Int[Tensor, " batch"]:
-    """Where each target ends: at its last word, the end token not counted, if there is any other."""
+    """Return the position of the last word of each target, the end token not counted unless there is no other."""
     mask = batch.target_mask
-    ended = batch.target.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0] == END
-    return (mask.sum(1) - 1 - ended.long()).clamp(min=0)
+    has_end = batch.target.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0] == END
+    return (mask.sum(1) - 1 - has_end.long()).clamp(min=0)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """The probability of every class for each text, and the class that it has."""
+    """The probability of every class for each text, and its gold class."""
 
     probabilities: Float[np.ndarray, "texts classes"]
     gold: Int[np.ndarray, " texts"]
 
     @property
     def chosen(self) -> Int[np.ndarray, " texts"]:
+        """The predicted classes."""
         return np.asarray(self.probabilities.argmax(1))
 
     @property
@@ -99,7 +100,7 @@ class Decisions:
 
     @property
     def f1(self) -> float:
-        """Of the positive class, the second of two; of more classes, the mean over them."""
+        """F1 of the positive class, the second of two; of more classes, the mean over classes."""
         return self.f1_of(1) if self.probabilities.shape[1] == 2 else self.macro_f1
 
     @property
@@ -107,16 +108,16 @@ class Decisions:
         return float(np.mean([self.f1_of(number) for number in range(self.probabilities.shape[1])]))
 
     def f1_of(self, number: int) -> float:
-        """0 where the class is neither there nor chosen, as scikit-learn has it."""
-        chosen, gold = self.chosen == number, self.gold == number
-        both = chosen.sum() + gold.sum()
-        return float(2 * (chosen & gold).sum() / both) if both else 0.0
+        """Return F1 of one class; 0 where the class is neither gold nor predicted, as in scikit-learn."""
+        predicted, gold = self.chosen == number, self.gold == number
+        both = predicted.sum() + gold.sum()
+        return float(2 * (predicted & gold).sum() / both) if both else 0.0
 
     @property
     def auc(self) -> float:
-        """The chance that a text of the positive class is given a higher probability than another; ties count half.
+        """Area under the ROC curve; of more than two classes, the mean over classes, each against the rest.
 
-        Of more than two classes, the mean over classes, each against the rest. NaN where one class is all there is.
+        Ties count half. NaN where there is only one class.
         """
         classes = [1] if self.probabilities.shape[1] == 2 else range(self.probabilities.shape[1])
         return float(np.mean([self.auc_of(number) for number in classes]))
@@ -124,8 +125,8 @@ class Decisions:
     def auc_of(self, number: int) -> float:
         positive = self.gold == number
         pairs = positive.sum() * (~positive).sum()
-        _, place, count = np.unique(self.probabilities[:, number], return_inverse=True, return_counts=True)
-        ranks = (count.cumsum() - (count - 1) / 2)[place]
+        _, inverse, count = np.unique(self.probabilities[:, number], return_inverse=True, return_counts=True)
+        ranks = (count.cumsum() - (count - 1) / 2)[inverse]
         above = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
         return float(above / pairs) if pairs else float("nan")
 
@@ -134,7 +135,13 @@ class Decisions:
 
 
 def decide(model: Model, data: Iterable[Batch], *, attention: Interventions | None = None) -> Decisions:
-    """Return a classifier's decisions, optionally with other attention, such as `uniform`."""
+    """Return a classifier's decisions.
+
+    Args:
+        model: A classifier.
+        data: Batches, or other data that probes take.
+        attention: Weights in place of the model's own, such as `uniform`.
+    """
     probabilities, gold = [], []
     for batch, trace in traces(model, data, attention=attention):
         logits = trace.logits[:, 0, len(SPECIALS) :]
@@ -145,7 +152,7 @@ def decide(model: Model, data: Iterable[Batch], *, attention: Interventions | No
 
 @dataclass(frozen=True)
 class Bleu:
-    """A score from 0 to 100; the signature says how it was computed: scores are comparable under the same one only."""
+    """BLEU from 0 to 100, with its signature; only scores with the same signature are comparable."""
 
     score: float
     signature: str
@@ -161,7 +168,7 @@ def bleu(
 ) -> Bleu:
     """Return BLEU of a split against the targets as published.
 
-    Where the task is in lower case, so is the comparison. Words that the vocabulary does not hold count as wrong.
+    Where the task is in lower case, so is the comparison. Words outside the vocabulary count as wrong.
 
     Args:
         model: Generates the translations.
@@ -174,29 +181,29 @@ def bleu(
     require(isinstance(task, Translation), f"BLEU is of a Translation task, not of {task!r:.60}")
     library = import_optional("sacrebleu", "BLEU")
     part = task.part(split)
-    chosen = sample_sentences(part, max_sentences)
-    translations = list(translate(model, task, part, chosen, batch_size))
-    # Forced: a text of words has spaces before its full stops, which sacrebleu would warn of.
+    indices = sample_sentences(part, max_sentences)
+    translations = list(translate(model, task, part, indices, batch_size))
+    # force: sacrebleu would warn of the spaces before full stops in tokenised text.
     metric = library.BLEU(lowercase=task.preparation.lower, force=True)
-    score = metric.corpus_score(translations, [[part.references[i] for i in chosen]]).score
-    return Bleu(float(score), str(metric.get_signature()), len(chosen))
+    score = metric.corpus_score(translations, [[part.references[i] for i in indices]]).score
+    return Bleu(float(score), str(metric.get_signature()), len(indices))
 
 
-def sample_sentences(part: Part, max_sentences: int | None) -> Int[np.ndarray, " chosen"]:
+def sample_sentences(part: Part, max_sentences: int | None) -> Int[np.ndarray, " sample"]:
     """Return the indices of all sentences of a split or of a sample of them, the shortest first."""
     if max_sentences is None:
         return part.order
-    chosen = np.random.default_rng(SAMPLE_SEED).permutation(len(part))[:max_sentences]
-    return np.asarray(chosen[by_length(part.lengths[chosen])])
+    sample = np.random.default_rng(SAMPLE_SEED).permutation(len(part))[:max_sentences]
+    return np.asarray(sample[by_length(part.lengths[sample])])
 
 
 def translate(
-    model: Generates, task: Translation, part: Part, chosen: Int[np.ndarray, " chosen"], batch_size: int
+    model: Generates, task: Translation, part: Part, indices: Int[np.ndarray, " sample"], batch_size: int
 ) -> Iterator[str]:
     """Yield the translations of these sentences as text."""
     device = device_of(model)
     with evaluating(model):
-        for start in range(0, len(chosen), batch_size):
-            batch = part.batch(chosen[start : start + batch_size]).to(device)
+        for start in range(0, len(indices), batch_size):
+            batch = part.batch(indices[start : start + batch_size]).to(device)
             ids = model.generate(batch.source, batch.source_mask, 2 * batch.source.shape[1] + SPARE_LENGTH)
             yield from map(task.sentence, ids.tolist())

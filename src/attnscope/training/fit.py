@@ -1,13 +1,13 @@
-"""Training: one loop for every model, task and objective, whose progress is saved.
+"""The training loop for every model, task and objective, which saves its progress.
 
 A step is forward, backward, clip, Adam. On a GPU it is captured once for each shape of batch, and replayed: a small
 network spends its time on launching kernels, not on running them, and a replayed step launches them all at once. The
 arithmetic is the same. So that real text has few shapes, its batches are padded a little further.
 
-A killed run resumes with the same bits. Data and randomness follow from the seed and the step alone, so weights,
-Adam's moments and the log are all there is to save. They go into one file, which is written atomically and carries its
-checksum. It also lists the checksums of the checkpoints so far, since a resumed run does not write them again. If one
-of them is wrong, training starts anew.
+A killed run resumes with the same bits. Data and randomness depend on the seed and the step alone, so only weights,
+Adam's moments and the log are saved. They go into one file, which is written atomically and carries its checksum. It
+also lists the checksums of the checkpoints so far, since a resumed run does not write them again. If one of them is
+wrong, training restarts.
 """
 
 import hashlib
@@ -39,11 +39,11 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """The state of a training run."""
 
     step: int = 0
     log: list[dict[str, float]] = field(default_factory=list)
-    lowest: float | None = None  # the best evaluation: its loss, or less its accuracy
+    lowest: float | None = None  # the loss, or minus the accuracy, of the best evaluation
     waited: int = 0  # evaluations since the best one
     stopped: bool = False
     seconds: float = 0.0  # of training, earlier attempts included
@@ -60,7 +60,7 @@ def save_progress(path: Path, progress: Progress, model: nn.Module, adam: torch.
 
 
 def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> Progress:
-    """Put model and optimiser back to where the file left them; without an undamaged file, nothing has happened yet."""
+    """Restore model and optimiser from the file; without an undamaged file, return the progress of a new run."""
     data = read_checked(path)
     if data is None:
         return Progress()
@@ -79,18 +79,18 @@ def load_progress(path: Path, model: nn.Module, adam: torch.optim.Optimizer) -> 
 
 
 def weights(model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> Weights:
-    """What was trained, by name, each once however many parts of the model share it; or some of it only."""
-    chosen = {id(parameter) for parameter in (model.parameters() if only is None else only)}
+    """Return the parameters by name, shared ones once; with `only`, those parameters."""
+    included = {id(parameter) for parameter in (model.parameters() if only is None else only)}
     return {
         name: parameter.detach().cpu().clone().contiguous()
         for name, parameter in model.named_parameters()
-        if id(parameter) in chosen
+        if id(parameter) in included
     }
 
 
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: Weights) -> None:
-    """Put weights back; what is not among them stays as it is."""
+    """Load weights; parameters that are not among them stay as they are."""
     own = dict(model.named_parameters())
     unknown = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
     if unknown:
@@ -112,7 +112,7 @@ def read_tensors(path: Path) -> Weights:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise AttnscopeError(f"{path} is no readable safetensors file ({error})") from error
+        raise AttnscopeError(f"{path} is not a readable safetensors file ({error})") from error
 
 
 def moments(adam: torch.optim.Optimizer) -> Weights:
@@ -140,13 +140,13 @@ def without_prefix(prefix: str, tensors: Weights) -> Weights:
 
 
 Shape = tuple[torch.Size, torch.Size]
-EXACT_SHAPES = 8  # shapes that are recorded as they are; batches of other shapes are padded to one of a few widths
-MAX_SHAPES = 64  # shapes that are recorded at all: more of them would fill the memory
+EXACT_SHAPES = 8  # shapes that are captured as they are; further batches are padded to one of a few widths
+MAX_SHAPES = 64  # shapes that are captured at all: more of them would fill the memory
 
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A recorded step, the batch that it reads, and the loss that it writes."""
+    """A captured step, the batch that it reads, and the loss that it writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
@@ -159,27 +159,27 @@ class CapturedStep:
 
 
 class TrainingStep:
-    """A model and its optimiser."""
+    """One optimisation step of a model."""
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
         self.model, self.objective, self.settings = model, objective, settings
         self.device = device_of(model)
         self.on_gpu = self.device.type == "cuda"
         self.parameters = self.trained_parameters()
-        # As a tensor, the learning rate can change under a recorded step.
+        # As a tensor, the learning rate can change in a captured step.
         rate = torch.tensor(settings.learning_rate, device=self.device) if self.on_gpu else settings.learning_rate
         self.adam = torch.optim.Adam(
             self.parameters, rate, settings.betas, settings.epsilon, settings.weight_decay, settings.amsgrad,
             fused=True, capturable=self.on_gpu,
         )  # fmt: skip
         self.captured: dict[Shape, CapturedStep | None] = {}
-        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # no two captured run at once
+        self.memory = torch.cuda.graph_pool_handle() if self.on_gpu else None  # shared: steps never run concurrently
 
     def trained_parameters(self) -> list[nn.Parameter]:
         return trained_parameters(self.model, self.settings)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
-        """The loss before the step."""
+        """Make one step and return the loss before it."""
         self._set_rate(self.settings.rate(step))
         if not self.on_gpu:
             return self._descend(batch)
@@ -187,15 +187,15 @@ class TrainingStep:
             return self._replay(batch)
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Sources of chance that a step must know of, beside torch's own."""
+        """Return further random generators of a step, beside torch's own."""
         return ()
 
     def loss(self, batch: Batch) -> Tensor:
         trace = self.model(batch, teacher_forcing=self.settings.teacher_forcing, **self.settings.forward)
         return self.objective(self.model, batch, trace)
 
-    def clip(self, most: float) -> None:
-        clip_grad_norm_(self.parameters, most)
+    def clip(self, max_norm: float) -> None:
+        clip_grad_norm_(self.parameters, max_norm)
 
     def _set_rate(self, rate: float) -> None:
         for group in self.adam.param_groups:
@@ -218,7 +218,7 @@ class TrainingStep:
         return loss.detach()
 
     def _replay(self, batch: Batch) -> Tensor:
-        """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
+        """Run the first batch of a shape without capture, as a warm-up; capture the second one."""
         if shape_of(batch) not in self.captured and len(self.captured) >= EXACT_SHAPES:
             batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
         shape = shape_of(batch)
@@ -231,18 +231,18 @@ class TrainingStep:
         return step.replay(batch)
 
     def _capture(self, batch: Batch) -> CapturedStep:
-        graph, own = torch.cuda.CUDAGraph(), batch.clone()
+        graph, static_batch = torch.cuda.CUDAGraph(), batch.clone()
         for generator in self.generators():
             graph.register_generator_state(generator)
         self.adam.zero_grad()
         with torch.cuda.graph(graph, pool=self.memory):
-            loss = self._descend(own)
-        return CapturedStep(graph, own, loss)
+            loss = self._descend(static_batch)
+        return CapturedStep(graph, static_batch, loss)
 
 
 @contextmanager
 def tensor_cores() -> Iterator[None]:
-    """On a GPU, products in TF32, as cuDNN's cells have them anyway; what is measured later is in single precision."""
+    """Use TF32 for products on a GPU, as cuDNN's cells do anyway; evaluation stays in single precision."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -252,14 +252,14 @@ def tensor_cores() -> Iterator[None]:
 
 
 def trained_parameters(model: nn.Module, settings: TrainingSettings) -> list[nn.Parameter]:
-    """Those of the whole model, or of the part of it that decides where to look, or of all but its words."""
+    """Return the parameters of the whole model, of its attention, or of all but its word embeddings."""
     everything = list(model.parameters())
     if settings.trained == "all":
         return everything
     name = "attend" if settings.trained == "attention" else "source_inputs"
     part = getattr(model, name, None)
     own = list(part.parameters()) if isinstance(part, nn.Module) else []
-    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights of its own")
+    require(bool(own), f"trained={settings.trained!r} needs a model whose part `{name}` has weights")
     if settings.trained == "attention":
         return own
     return [parameter for parameter in everything if all(parameter is not word for word in own)]
@@ -270,7 +270,7 @@ def shape_of(batch: Batch) -> Shape:
 
 
 def padded_width(width: int) -> int:
-    """The next of a few widths: in each doubling, four.
+    """Return the next of a few widths: four per doubling.
 
     >>> [padded_width(width) for width in (1, 7, 41, 230)]
     [1, 7, 48, 256]
@@ -282,14 +282,14 @@ def padded_width(width: int) -> int:
 # The loop ------------------------------------------------------------------------------------------------------------
 
 
-Monitor = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe asked during training
+Monitor = Callable[[nn.Module, Task], Mapping[str, float]]  # a probe that runs during training
 ReportProgress = Callable[[int, int, Mapping[str, float]], None]  # steps done, steps in all, the last row of the log
 
 EVALUATION_BATCH = 128
 
 
 class TrainingDiverged(AttnscopeError):
-    """The loss is no number any more."""
+    """The loss became infinite or NaN."""
 
 
 def fit(
@@ -311,11 +311,11 @@ def fit(
         objective: The loss; None: cross entropy.
         settings: Optimiser, steps, evaluations; None: the defaults.
         seed: Random seed of the data and of dropout.
-        folder: Progress and checkpoints are saved here. Started again after a kill, the run goes on, and on one CPU
-            thread ends with the same bits. None: nothing is saved.
-        watch: By name, functions of (model, task) that are measured at each evaluation.
-        report: Called with (step, steps, metrics) while it trains.
-        save_every: Seconds between two savings.
+        folder: Progress and checkpoints are saved here. A killed run resumes, and on one CPU thread ends with the same
+            bits. None: nothing is saved.
+        watch: By name, functions of (model, task) that are called at each evaluation.
+        report: Called with (step, steps, metrics) after each evaluation.
+        save_every: Seconds between two saves of the progress.
     """
     objective, settings = objective or CrossEntropy(), settings or TrainingSettings()
     require(
@@ -328,36 +328,36 @@ def fit(
 
 
 def run_to_end(run: "TrainingRun", report: ReportProgress | None = None, save_every: float = 20.0) -> "TrainingRun":
-    """All steps that are left."""
-    pace = ProgressSaver([run], report, save_every)
+    """Train for all remaining steps."""
+    saver = ProgressSaver([run], report, save_every)
     while not run.finished:
         run.advance()
-        pace.keep()
+        saver.update()
     run.finish()
     return run
 
 
 class ProgressSaver:
-    """When to save, and whom to tell, while runs go on side by side."""
+    """Saves and reports the progress of runs that are trained together."""
 
     def __init__(self, runs: "Sequence[TrainingRun]", report: ReportProgress | None, save_every: float):
         self.runs, self.report, self.save_every = runs, report, save_every
-        self.saved = self.seen = time.monotonic()
+        self.last_save = self.last_update = time.monotonic()
 
-    def keep(self) -> None:
-        """To be called after every step."""
+    def update(self) -> None:
+        """Add up the time, and report and save where due; called after every step."""
         now = time.monotonic()
-        going = [run for run in self.runs if not run.finished]
-        for run in going:
-            run.progress.seconds += (now - self.seen) / len(going)
-        self.seen = now
+        unfinished = [run for run in self.runs if not run.finished]
+        for run in unfinished:
+            run.progress.seconds += (now - self.last_update) / len(unfinished)
+        self.last_update = now
         first = self.runs[0]
         if self.report and first.evaluated:
             self.report(first.progress.step, first.settings.steps, first.progress.log[-1])
-        if now - self.saved >= self.save_every:
-            for run in going:
+        if now - self.last_save >= self.save_every:
+            for run in unfinished:
                 run.save()
-            self.saved = time.monotonic()
+            self.last_save = time.monotonic()
 
 
 class TrainingRun:
@@ -391,24 +391,24 @@ class TrainingRun:
         return bool(self.progress.log) and self.progress.log[-1]["step"] == self.progress.step
 
     def batch(self) -> Batch:
-        """What the next step learns from."""
+        """Return the batch of the next step."""
         return self.task.training_batch(self.seed, self.progress.step, self.settings.batch_size)
 
     def advance(self) -> None:
-        """One training step, and what is due after it."""
+        """Make one training step; evaluate and save checkpoints where due."""
         step = self.progress.step
-        self._seed()  # randomness follows from seed and step: nothing else to resume
+        self._seed()  # randomness depends on seed and step alone, so it needs no saving
         self.model.train()
-        self.after(self.descent(self.batch().to(self.descent.device), step).item())
+        self.finish_step(self.descent(self.batch().to(self.descent.device), step).item())
 
-    def after(self, loss: float) -> None:
-        """What is due when a step is done."""
+    def finish_step(self, loss: float) -> None:
+        """Count a step that was made; evaluate and save checkpoints where due."""
         self._check(loss, self.progress.step)
         self.progress.step += 1
         self._observe()
 
     def _seed(self) -> None:
-        """On a CPU its own generator alone: torch.manual_seed sees to every kind of device, and takes a while."""
+        """Seed torch; on a CPU only its own generator, since torch.manual_seed seeds all devices, which is slow."""
         on_cpu = self.descent.device.type == "cpu"
         seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
         seed(seed_of(self.seed, self.progress.step))
@@ -421,12 +421,12 @@ class TrainingRun:
             )
 
     def _observe(self) -> None:
-        """Evaluate, watch and keep checkpoints where the settings say so."""
+        """Evaluate and save checkpoints at the steps that the settings name."""
         step, last = self.progress.step, self.progress.step >= self.settings.steps
         if step in self.settings.checkpoints and self.folder:
             name = f"checkpoints/step-{step:06d}.safetensors"
-            changed = weights(self.model, self.descent.parameters)
-            self.progress.checkpoints[name] = save_weights(self.folder / name, changed)
+            trained = weights(self.model, self.descent.parameters)
+            self.progress.checkpoints[name] = save_weights(self.folder / name, trained)
         if step % self.settings.evaluate_every == 0 or last:
             row: dict[str, float] = {"step": step}
             self._seed()  # with a teacher-forcing probability, evaluation is random as well
@@ -440,16 +440,16 @@ class TrainingRun:
             self._judge(row)
 
     def _judge(self, row: Mapping[str, float]) -> None:
-        """Is this the best so far, is it good enough, have we waited too long?"""
+        """Update the best evaluation, and stop by `stop_at_accuracy` or `patience`."""
         progress, settings = self.progress, self.settings
         progress.waited += 1
-        price = row["loss"] if settings.best_metric == "loss" else -row[settings.best_metric]
-        if progress.lowest is None or price < progress.lowest:
-            progress.lowest, progress.waited = price, 0
+        value = row["loss"] if settings.best_metric == "loss" else -row[settings.best_metric]
+        if progress.lowest is None or value < progress.lowest:
+            progress.lowest, progress.waited = value, 0
             progress.best = weights(self.model) if settings.keep_weights == "best" else {}
-        enough = settings.stop_at_accuracy is not None and row["word_accuracy"] >= settings.stop_at_accuracy
-        tired = settings.patience is not None and progress.waited >= settings.patience
-        progress.stopped = enough or tired
+        is_accurate = settings.stop_at_accuracy is not None and row["word_accuracy"] >= settings.stop_at_accuracy
+        out_of_patience = settings.patience is not None and progress.waited >= settings.patience
+        progress.stopped = is_accurate or out_of_patience
 
     def save(self) -> None:
         if self.folder:
@@ -460,7 +460,7 @@ class TrainingRun:
             load_weights(self.model, self.progress.best)
         if self.folder:
             save_weights(self.folder / "weights.safetensors", weights(self.model))
-            for path in self.folder.glob(f"{self._state.name}*"):  # also one that was damaged and set aside
+            for path in self.folder.glob(f"{self._state.name}*"):  # also damaged ones that were set aside
                 path.unlink()
 
     @property
@@ -470,5 +470,5 @@ class TrainingRun:
 
 
 def seed_of(seed: int, step: int) -> int:
-    """One 63-bit number of two, so that the streams of neighbouring seeds and steps do not meet."""
+    """Return a 63-bit seed for a seed and a step, such that neighbouring ones have unrelated random streams."""
     return (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % (1 << 63)

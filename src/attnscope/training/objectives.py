@@ -61,7 +61,7 @@ class CrossEntropy(Objective):
     total: bool = False
 
     def __call__(self, model: object, batch: Batch, trace: Trace) -> Tensor:
-        if isinstance(model, BagOfWords) and trace.logits.stride(1) == 0:  # one guess for all words, so one softmax
+        if isinstance(model, BagOfWords) and trace.logits.stride(1) == 0:  # the same logits for all words: one softmax
             total = model.total_loss(batch)
             return total if self.total else total / batch.target_mask.sum()
         # Padding is masked by its label, not by indexing: its amount must not change the shape of the computation.
@@ -86,24 +86,24 @@ class L2(Objective):
 
 
 POSITIONS = 1 << 20  # more than a sentence has
-HASH_LEVELS = 1 << 24  # values of a hash from 0 to 1, which single precision tells apart
+HASH_LEVELS = 1 << 24  # values of a hash from 0 to 1 that single precision can represent
 MIN_WEIGHT = 1e-20  # attention below it counts as this much (baan2019, author's code)
 
 
 @dataclass(frozen=True)
 class Guidance(Objective):
-    """Attentive guidance: the cross entropy between attention and the place where it should be (baan2019).
+    """Attentive guidance: the cross entropy between attention and gold attention (baan2019).
 
-    Per target word it is −log of the weight at the guide, the mean over heads; where the guide is NOWHERE, nothing.
-    The mean over target words, guided or not, or, as `total`, the sum: just as CrossEntropy, so that the loss of a
-    word and that of its attention stay in the same proportion. baan2019, whose batches are single sentences, adds
-    CrossEntropy(total=True) and Guidance(1.0, total=True).
+    Per target word it is −log of the weight at the gold position, the mean over heads; zero where that is NOWHERE. It
+    is averaged over all target words or, with `total`, summed, as CrossEntropy is, so that the losses of words and of
+    attention stay in proportion. baan2019, whose batches are single sentences, adds CrossEntropy(total=True) and
+    Guidance(1.0, total=True).
 
-    With a `share` below 1 only that fraction of words is guided, and the others have no gold attention: always
-    the same ones of a sentence, and those of a smaller share are among those of a larger one. `seed` chooses others.
+    With a `share` below 1 only that fraction of words is guided: always the same words of a sentence, and those of a
+    smaller share are among those of a larger one. Another `seed` selects other words.
 
-    Only the last layer is guided. `head` guides that head alone, with the whole weight. `shift` guides to the position
-    so many places behind the right one, which after the end of the source goes on at its beginning: a control.
+    Only the last layer is guided; with `head`, that head alone. As a control, `shift` guides to the position so many
+    places after the gold one, modulo the length of the source.
     """
 
     weight: float = 1.0
@@ -120,7 +120,7 @@ class Guidance(Objective):
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         if batch.gold_attention is None:
-            raise BadSetting("guidance needs a task that says where to look, such as lookup_tables; this one does not")
+            raise BadSetting("guidance needs a task with gold attention, such as lookup_tables; this one has none")
         if not trace.layers:
             raise BadSetting("guidance needs a model with attention; this one has none (attention='none')")
         weights = weight_at(trace, self.places(batch))  # batch x heads x target
@@ -128,28 +128,28 @@ class Guidance(Objective):
             heads = weights.shape[1]
             require(0 <= self.head < heads, f"there is no head {self.head} to guide: the last layer has {heads}")
             weights = weights[:, self.head, None]
-        losses = -weights.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided(batch)
+        losses = -weights.clamp(min=MIN_WEIGHT).log().mean(1) * self.guided_mask(batch)
         return self.weight * losses.sum() / (1 if self.total else batch.target_mask.sum())
 
     def places(self, batch: Batch) -> Int[Tensor, "batch target"]:
-        """Return the source position that each target word is guided to; where there is none, any."""
+        """Return the source position that each target word is guided to; arbitrary where there is none."""
         assert batch.gold_attention is not None
         gold = batch.gold_attention.clamp(min=0)
         return (gold + self.shift) % batch.source_mask.sum(1, keepdim=True) if self.shift else gold
 
-    def guided(self, batch: Batch) -> Bool[Tensor, "batch target"]:
-        """Which target words are."""
+    def guided_mask(self, batch: Batch) -> Bool[Tensor, "batch target"]:
+        """Return which target words are guided."""
         assert batch.gold_attention is not None
-        known = (batch.gold_attention != NOWHERE) & batch.target_mask
+        has_gold = (batch.gold_attention != NOWHERE) & batch.target_mask
         if self.share == 1:
-            return known
-        return known & (hash_uniform(batch, self.seed) < self.share)
+            return has_gold
+        return has_gold & (hash_uniform(batch, self.seed) < self.share)
 
 
 def hash_uniform(batch: Batch, seed: int) -> Float[Tensor, "batch target"]:
-    """Return a hash from 0 to 1 for each target position and its source sentence, however much padding follows.
+    """Return a hash from 0 to 1 of each target position and its source sentence, independent of padding.
 
-    It follows from the sentence and not from a generator, so that it is the same in every epoch and on every device.
+    Unlike numbers of a generator, it is the same in every epoch and on every device.
     """
     places, steps = (torch.arange(side.shape[1], device=side.device) for side in (batch.source, batch.target))
     sentence = (splitmix64(batch.source * POSITIONS + places) * batch.source_mask).sum(1, keepdim=True)
@@ -158,24 +158,24 @@ def hash_uniform(batch: Batch, seed: int) -> Float[Tensor, "batch target"]:
 
 
 def splitmix64(numbers: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-    """Numbers far apart for numbers close by, as splitmix64 makes them (Steele et al. 2014); they wrap around."""
+    """Return the splitmix64 hash (Steele et al. 2014) of each number; products wrap around."""
     mixed = numbers * -0x61C8864680B583EB  # constants beyond 2**63, as signed numbers
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
     return mixed ^ (mixed >> 31)
 
 
-BLANK, OTHER = 0.8, 0.1  # fractions of the chosen words that are blanked out and replaced; the rest stays
-SPARE = 1.25  # room for more chosen words than are expected, so that their number follows from a batch's shape
+BLANK, OTHER = 0.8, 0.1  # fractions of the masked words that are zeroed and replaced; the rest stays
+SPARE = 1.25  # times the expected number of masked words, so that the size depends on a batch's shape alone
 
 
 @dataclass(frozen=True)
 class Tying(Objective):
     """δ times the squared distance between a word's state and its embedding, the mean over words (eq. 4).
 
-    `squared=False` takes the distance itself, as code that came after the paper does. With `per_dimension` the square
-    is a mean over the dimensions of a vector, as in torch's mse_loss, and not their sum: with 300 of them, δ weighs
-    300 times less.
+    `squared=False` takes the distance itself, as code published after the paper does. With `per_dimension` the square
+    is a mean over the dimensions of a vector, as in torch's mse_loss, and not their sum: with 300 dimensions, δ has
+    1/300 of the effect.
     """
 
     delta: float
@@ -184,19 +184,19 @@ class Tying(Objective):
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         states, embedded = states_and_embeddings(trace)
-        apart = (states - embedded).square()
-        squares = apart.mean(-1) if self.per_dimension else apart.sum(-1)
-        distances = squares if self.squared else (squares + 1e-12).sqrt()  # a root has no slope at zero
+        differences = (states - embedded).square()
+        squares = differences.mean(-1) if self.per_dimension else differences.sum(-1)
+        distances = squares if self.squared else (squares + 1e-12).sqrt()  # the root has no finite gradient at zero
         return self.delta * masked_mean(distances, batch.source_mask)
 
 
 @dataclass(frozen=True)
 class MaskedWords(Objective):
-    """η times the cross entropy of words that are hidden from the encoder, told from their states (eq. 5).
+    """η times the masked language modelling loss: words predicted from the states at masked positions (eq. 5).
 
-    A pass of its own over the sentence: of its words a share `p` is chosen, of which eight in ten are blanked out (a
-    zero vector), one is replaced by any other word, one stays (Devlin et al. 2019). The readout is the table of word
-    vectors, which this objective does not change. The mean over chosen words.
+    In a separate pass over the sentence, a fraction `p` of its words is masked: of these, 80 % become a zero vector,
+    10 % a random word, and 10 % stay (Devlin et al. 2019). The output embedding is the table of word vectors, which
+    gets no gradient. The loss is the mean over masked words.
     """
 
     eta: float
@@ -210,20 +210,23 @@ class MaskedWords(Objective):
         if not isinstance(model, Classifier | TransformerClassifier):
             raise BadSetting("masked words need a classifier, whose states have the size of its words")
         states_and_embeddings(trace)
-        keys, ways, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
+        keys, actions, others = (uniform_like(trace.embedded[..., 0].detach()) for _ in range(3))
         keys = keys.masked_fill(~batch.word_mask, 1.0)
-        blank, replaced = (keys < self.p) & (ways < BLANK), (keys < self.p) & (ways >= BLANK) & (ways < BLANK + OTHER)
+        blank, random_word = (
+            (keys < self.p) & (actions < BLANK),
+            (keys < self.p) & (actions >= BLANK) & (actions < BLANK + OTHER),
+        )
         assert isinstance(model.source_inputs, WordTable)
         table = model.source_inputs.table.detach()
-        words = torch.where(replaced, random_token(others, len(table)), batch.source)
+        words = torch.where(random_word, random_token(others, len(table)), batch.source)
         states = model.states(model.source_inputs(words) * ~blank[..., None], batch.source_mask)
-        places = self.chosen(keys.flatten())
+        places = self.masked_positions(keys.flatten())
         logits = states.flatten(0, 1)[places] @ table.mT
         losses = cross_entropy(logits, batch.source.flatten()[places], reduction="none")
         return self.eta * masked_mean(losses, keys.flatten()[places] < self.p)
 
-    def chosen(self, keys: Float[Tensor, " words"]) -> Int[Tensor, " chosen"]:
-        """Return the places of keys below p; on a GPU, and of replicas, a fixed number of the smallest keys."""
+    def masked_positions(self, keys: Float[Tensor, " words"]) -> Int[Tensor, " masked"]:
+        """Return the positions of keys below p; on a GPU, and in an ensemble, a fixed number of the smallest keys."""
         if not (keys.is_cuda or is_batchedtensor(keys)):
             return (keys < self.p).nonzero()[:, 0]
         return keys.topk(min(len(keys), math.ceil(SPARE * self.p * len(keys)) + 8), largest=False).indices
@@ -231,7 +234,7 @@ class MaskedWords(Objective):
 
 @dataclass(frozen=True)
 class Conicity(Objective):
-    """How alike a sentence's states are: the mean cosine between a state and their mean (Mohankumar et al. 2020)."""
+    """The conicity of a sentence's states: the mean cosine between a state and their mean (Mohankumar et al. 2020)."""
 
     weight: float
 
@@ -245,7 +248,8 @@ class Conicity(Objective):
 class Hiding(Objective):
     """A penalty on attention to certain words, so that a model learns to use them without it (Pruthi et al. 2020).
 
-    −log of the attention that stays off them, the mean over sentences: the known answer of a test of faithfulness.
+    It is −log of the attention on all other words, the mean over sentences. Such models have a known answer for tests
+    of faithfulness.
     """
 
     weight: float
@@ -253,28 +257,28 @@ class Hiding(Objective):
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         hidden = (batch.source[..., None] == on_device(self.token_ids, batch.source.device)).any(-1)
-        shown = (trace.attention * hidden[:, None, None]).sum(-1)
-        losses = torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
+        attended = (trace.attention * hidden[:, None, None]).sum(-1)
+        losses = torch.log1p(-attended.clamp(max=1 - 1e-6)).mean(1)  # batch x target, as the mask
         return -self.weight * masked_mean(losses, batch.target_mask)
 
 
 @dataclass(frozen=True)
 class HidingGold(Objective):
-    """The same of a translator: a penalty on attention to the source position that each target token comes from."""
+    """As `Hiding`, for translators: a penalty on attention to the source position that each target token comes from."""
 
     weight: float
 
     def __call__(self, model: nn.Module, batch: Batch, trace: Trace) -> Tensor:
         if batch.gold_attention is None:
-            raise BadSetting("hiding_gold needs a task that knows which source position a target token comes from")
-        known = (batch.gold_attention != NOWHERE) & batch.target_mask
-        shown = weight_at(trace, batch.gold_attention.clamp(min=0))
-        return -self.weight * masked_mean(torch.log1p(-shown.clamp(max=1 - 1e-6)).mean(1), known)
+            raise BadSetting("hiding_gold needs a task with gold attention; this one has none")
+        has_gold = (batch.gold_attention != NOWHERE) & batch.target_mask
+        attended = weight_at(trace, batch.gold_attention.clamp(min=0))
+        return -self.weight * masked_mean(torch.log1p(-attended.clamp(max=1 - 1e-6)).mean(1), has_gold)
 
 
 @dataclass(frozen=True)
 class Relay(Objective):
-    """−log of the attention on the last source token, so that its state has to pass on whatever is used."""
+    """−log of the attention on the last source token, so that its state has to carry all information that is used."""
 
     weight: float
 
@@ -299,7 +303,7 @@ def on_device(words: tuple[int, ...], device: torch.device) -> Int[Tensor, " wor
 def states_and_embeddings(trace: Trace) -> tuple[Tensor, Tensor]:
     if trace.encoder.shape[-1] != trace.embedded.shape[-1]:
         raise BadSetting(
-            f"states have {trace.encoder.shape[-1]} numbers and words {trace.embedded.shape[-1]}: this objective "
+            f"states have {trace.encoder.shape[-1]} dimensions and words {trace.embedded.shape[-1]}: this objective "
             "compares them, so units (of both directions) must add up to input_size"
         )
     return trace.encoder, trace.embedded

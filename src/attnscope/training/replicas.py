@@ -1,10 +1,10 @@
-"""How are many seeds of one configuration trained as one model?
+"""Training many seeds of one configuration as one batched model.
 
-On a GPU a small network leaves most of the machine idle. Here the weights of all seeds lie side by side, and vmap turns
-the forward pass of one, as it is written, into that of all. Each seed has its own batches, its own chance and its own
-clipping, and learns what it would learn alone. (Only dropout draws other masks where batches differ in width from seed
-to seed, since the padding draws as well.) Its own module looks into its share of the weights, so that evaluation,
-probes and checkpoints are those of a single run.
+On a GPU a small network leaves most of the machine idle. Here the weights of all seeds are stacked, and vmap turns the
+forward pass of one model into that of all. Each seed has its own batches, its own random numbers and its own gradient
+clipping, and learns what it would learn alone. (Only dropout samples other masks where batches differ in width from
+seed to seed, since padding uses up random numbers, too.) The parameters of each seed's module are views of the stacked
+weights, so that evaluation, probes and checkpoints are those of a single run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from attnscope.training.settings import TrainingSettings
 
 
 def fit_together(runs: Sequence[TrainingRun], save_every: float = 20.0) -> list[Progress]:
-    """Train them all; those that an earlier attempt left at different steps go in groups of the same step."""
+    """Train all runs, in groups of the same step: interrupted runs may be at different steps."""
     by_step = sorted(runs, key=lambda run: run.progress.step)
     for _, group in groupby(by_step, key=lambda run: run.progress.step):
         train_group(list(group), save_every)
@@ -30,33 +30,33 @@ def fit_together(runs: Sequence[TrainingRun], save_every: float = 20.0) -> list[
 
 
 def train_group(runs: Sequence[TrainingRun], save_every: float) -> None:
-    replicas, pace = Replicas(runs), ProgressSaver(runs, None, save_every)
-    going = [run for run in runs if not run.finished]
-    batch = next_batch(runs, going)
-    while going:
-        losses = replicas.descend(batch, going[0].progress.step)
-        batch = next_batch(runs, going, ahead=1)  # made while the GPU works
+    replicas, saver = Replicas(runs), ProgressSaver(runs, None, save_every)
+    unfinished = [run for run in runs if not run.finished]
+    batch = next_batch(runs, unfinished)
+    while unfinished:
+        losses = replicas.descend(batch, unfinished[0].progress.step)
+        batch = next_batch(runs, unfinished, ahead=1)  # computed while the GPU works
         for run, loss in zip(runs, losses.tolist(), strict=True):
-            if run in going:
-                run.after(loss)
-        for run in going:
+            if run in unfinished:
+                run.finish_step(loss)
+        for run in unfinished:
             if run.finished:
                 detach_weights(run.model)
                 run.finish()
-        pace.keep()
-        going = [run for run in going if not run.finished]
+        saver.update()
+        unfinished = [run for run in unfinished if not run.finished]
 
 
-def next_batch(runs: Sequence[TrainingRun], going: Sequence[TrainingRun], ahead: int = 0) -> Batch | None:
-    """Each run's own batch of the step that is next; one that is finished gets one as well, to no effect."""
-    if not going:
+def next_batch(runs: Sequence[TrainingRun], unfinished: Sequence[TrainingRun], ahead: int = 0) -> Batch | None:
+    """Return the stacked batches of the next step; finished runs get one as well, without effect."""
+    if not unfinished:
         return None
-    step = going[0].progress.step + ahead
+    step = unfinished[0].progress.step + ahead
     return stack_batches([run.task.training_batch(run.seed, step, run.settings.batch_size) for run in runs])
 
 
 class Replicas(TrainingStep):
-    """Many models and one optimiser."""
+    """A training step of many models with one optimiser."""
 
     def __init__(self, runs: Sequence[TrainingRun]):
         self.runs = runs
@@ -64,15 +64,15 @@ class Replicas(TrainingStep):
         self.weights = stack_parameters([run.model for run in runs])
         self.buffers = stack_buffers([run.model for run in runs])
         super().__init__(first.model, first.objective, first.settings)
-        self.priced = LossModule(first.model, first.objective, first.settings)
-        self.chance = [torch.Generator(self.device) for _ in runs]
-        self._take_moments()
+        self.loss_module = LossModule(first.model, first.objective, first.settings)
+        self.seed_generators = [torch.Generator(self.device) for _ in runs]
+        self._restore_moments()
 
     def descend(self, batch: Batch | None, step: int) -> Tensor:
-        """One loss a replica, before the step."""
+        """Make one step and return the loss of each replica before it."""
         assert batch is not None
         self.model.train()
-        for run, generator in zip(self.runs, self.chance, strict=True):
+        for run, generator in zip(self.runs, self.seed_generators, strict=True):
             generator.manual_seed(seed_of(run.seed, step))
         losses = self(batch.to(self.device), step)
         self._share_moments()
@@ -83,47 +83,47 @@ class Replicas(TrainingStep):
         return [self.weights[name] for name, parameter in self.model.named_parameters() if id(parameter) in own]
 
     def generators(self) -> Sequence[torch.Generator]:
-        return self.chance
+        return self.seed_generators
 
     def loss(self, batch: Batch) -> Tensor:
-        def of_one(weights: dict[str, Tensor], tensors: dict[str, Tensor]) -> Tensor:
-            return functional_call(self.priced, weights, (Batch(**tensors),))  # type: ignore[no-any-return]
+        def loss_of_one(weights: dict[str, Tensor], batch_tensors: dict[str, Tensor]) -> Tensor:
+            return functional_call(self.loss_module, weights, (Batch(**batch_tensors),))  # type: ignore[no-any-return]
 
-        named = {f"model.{name}": tensor for name, tensor in {**self.weights, **self.buffers}.items()}
-        with generators(self.chance):
-            return vmap(of_one, randomness="error")(named, batch.tensors())
+        tensors = {f"model.{name}": tensor for name, tensor in {**self.weights, **self.buffers}.items()}
+        with generators(self.seed_generators):
+            return vmap(loss_of_one, randomness="error")(tensors, batch.tensors())
 
-    def clip(self, most: float) -> None:
-        """Each replica by its own norm, as clip_grad_norm_ does it."""
+    def clip(self, max_norm: float) -> None:
+        """Clip the gradients of each replica by its own norm, as clip_grad_norm_ does."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-        factors = (most / (norms + 1e-6)).clamp(max=1.0)
+        factors = (max_norm / (norms + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factors.view(-1, *[1] * (gradient.dim() - 1)))
 
     def _share_moments(self) -> None:
-        """Let each run's own optimiser look into its share of the moments, for saving them."""
-        for place, parameter in enumerate(self.parameters):
+        """Make the moments of each run's own optimiser views of the stacked ones, for saving them."""
+        for index, parameter in enumerate(self.parameters):
             whole: Mapping[str, Tensor] = self.adam.state[parameter]
             for number, run in enumerate(self.runs):
                 adam = run.descent.adam
-                own = run.descent.parameters[place]
+                own = run.descent.parameters[index]
                 if whole and not adam.state[own]:
                     adam.state[own] = {name: value[number] if value.dim() else value for name, value in whole.items()}
 
-    def _take_moments(self) -> None:
-        """Those that the runs had before, from an attempt that was interrupted."""
-        for place, parameter in enumerate(self.parameters):
-            each = [run.descent.adam.state.pop(run.descent.parameters[place], {}) for run in self.runs]
+    def _restore_moments(self) -> None:
+        """Stack the moments that the runs have from an interrupted attempt."""
+        for index, parameter in enumerate(self.parameters):
+            each = [run.descent.adam.state.pop(run.descent.parameters[index], {}) for run in self.runs]
             if all(each):
-                whole = {name: [moments[name] for moments in each] for name in each[0]}
+                values = {name: [moments[name] for moments in each] for name in each[0]}
                 self.adam.state[parameter] = {
-                    name: torch.stack(values) if values[0].dim() else values[0] for name, values in whole.items()
+                    name: torch.stack(values) if values[0].dim() else values[0] for name, values in values.items()
                 }
 
 
 class LossModule(nn.Module):
-    """A model and its loss as one module, so that both see the same weights."""
+    """A model and its loss as one module, so that both use the same weights."""
 
     def __init__(self, model: nn.Module, objective: Objective, settings: TrainingSettings):
         super().__init__()
@@ -135,13 +135,13 @@ class LossModule(nn.Module):
 
 
 def stack_parameters(models: Sequence[nn.Module]) -> dict[str, nn.Parameter]:
-    """The weights of all models, each of which from now on looks into its share of them."""
+    """Return the stacked weights of all models, whose own parameters become views of them."""
     own = [dict(model.named_parameters()) for model in models]
-    together = {name: nn.Parameter(torch.stack([each[name].detach() for each in own])) for name in own[0]}
+    stacked = {name: nn.Parameter(torch.stack([each[name].detach() for each in own])) for name in own[0]}
     for number, parameters in enumerate(own):
         for name, parameter in parameters.items():
-            parameter.data = together[name].data[number]
-    return together
+            parameter.data = stacked[name].data[number]
+    return stacked
 
 
 def stack_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
@@ -151,13 +151,13 @@ def stack_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 
 def detach_weights(model: nn.Module) -> None:
-    """From now on the model has its weights to itself."""
+    """Copy the model's weights, so that they are no longer views of the stacked ones."""
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches side by side, padded to common widths, and with empty sentences to a common size."""
+    """Return stacked batches, padded to common widths, and with empty sentences to a common size."""
     source, target = (max(getattr(batch, side).shape[-1] for batch in batches) for side in ("source", "target"))
     tensors = [batch.widened(source, target, max(map(len, batches))).tensors() for batch in batches]
     return Batch(**{name: torch.stack([each[name] for each in tensors]) for name in tensors[0]})

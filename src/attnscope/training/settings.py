@@ -19,7 +19,7 @@ class ForwardOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Adam and what surrounds it.
+    """Settings of the optimiser (Adam), the schedule, and evaluation.
 
     Attributes:
         steps: Number of updates.
@@ -33,15 +33,15 @@ class TrainingSettings:
         decay: Factor per step, for schedule="exponential".
         warmup: Steps over which the learning rate rises linearly from zero.
         max_grad_norm: Larger gradients are scaled down to this norm; None: never.
-        teacher_forcing: In training, the probability that the decoder is given the gold token.
+        teacher_forcing: In training, the probability of the gold token as the decoder's input.
         evaluate_every: Steps between two evaluations on the validation split.
-        checkpoints: Steps after which the weights are kept.
-        patience: Evaluations without a better one before training stops; None: it does not.
+        checkpoints: Steps after which the weights are saved.
+        patience: Evaluations without improvement before training stops; None: no early stopping.
         stop_at_accuracy: Stop once this validation word accuracy is reached; None: never.
         keep_weights: "last", or "best": the weights of the best evaluation.
         best_metric: On the validation split: "loss", the lowest, or "word_accuracy", the highest.
-        attention: "own", or "uniform": frozen to be so, in training and evaluation (snell2021 §3.2).
-        trained: "all", "attention" (snell2021 A.6) or "all but words": other weights stay as they started.
+        attention: "own", or "uniform": frozen to uniform weights, in training and evaluation (snell2021 §3.2).
+        trained: "all", "attention" (snell2021 A.6) or "all but words": other weights keep their initial values.
         decoding: How the trained model is evaluated and probed: "greedy" or "teacher_forced".
     """
 
@@ -95,8 +95,8 @@ class TrainingSettings:
         )
         require(self.patience is None or self.patience > 0, f"patience must be positive or None, not {self.patience}")
         require(0 <= self.teacher_forcing <= 1, f"teacher_forcing must be from 0 to 1, not {self.teacher_forcing}")
-        late = [step for step in self.checkpoints if not 0 <= step <= self.steps]
-        require(not late, f"checkpoints {late} lie outside of the {self.steps} steps")
+        invalid = [step for step in self.checkpoints if not 0 <= step <= self.steps]
+        require(not invalid, f"checkpoints {invalid} lie outside of the {self.steps} steps")
 
     @property
     def forward(self) -> ForwardOptions:
@@ -104,7 +104,7 @@ class TrainingSettings:
         return FORWARD[self.attention]
 
     def rate(self, step: int) -> float:
-        """The learning rate of one step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         warm = min(1.0, (step + 1) / (self.warmup + 1))
         return self.learning_rate * warm * SCHEDULES[self.schedule](self, step)
 

@@ -135,7 +135,7 @@ def test_a_time_step_is_a_place_before_the_full_stop(run):
 
 def test_a_recorded_state_is_that_of_its_table(run):
     """Sentence by sentence, with the names of the tables read off the question."""
-    questions, words = run.task.questions("new_compositions"), run.task.source_vocabulary
+    questions, words = run.task.queries("new_compositions"), run.task.source_vocabulary
     found = diagnostic_samples(run, "h_enc", splits=["new_compositions"])
     model = network_of(run)
     for number, (batch, question) in enumerate(zip(run.task.batches("new_compositions", 1), questions, strict=True)):

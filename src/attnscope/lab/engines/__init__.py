@@ -1,4 +1,4 @@
-"""Where does work run? On the cores of this machine, or on a Ray cluster."""
+"""Engines that run work on the cores of this machine, or on a Ray cluster."""
 
 from attnscope.errors import choose, require
 from attnscope.lab.engines.local import Engine, LocalEngine, OnDone, Outcome
@@ -8,7 +8,12 @@ ENGINES = ("local", "ray")
 
 
 def engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
-    """The engine of this name; `workers` is a setting of the local one, `address` of Ray.
+    """Return the engine of this name.
+
+    Args:
+        name: "local" or "ray".
+        workers: Processes of the local engine; None: one per core.
+        address: The address of a Ray cluster; None: Ray starts its own.
 
     >>> engine("local", workers=2)
     LocalEngine(workers=2)

@@ -1,8 +1,8 @@
-"""Work on the cores of this machine: one process per core, each on one thread.
+"""The engine that runs work on the cores of this machine: one process per core, each on one thread.
 
 A pool of the standard library breaks as a whole when one of its processes dies; here that process is replaced and only
 its item is tried again. A worker process waits for work on its connection, does it, and sends back the outcome, until
-the connection is closed. It must not outlive the process that started it, however that one ends.
+the connection is closed. It must not outlive the process that started it.
 """
 
 import ctypes
@@ -29,16 +29,16 @@ from attnscope.errors import AttnscopeError, BadSetting, check_kinds, require
 T = TypeVar("T")
 R = TypeVar("R")
 
-ATTEMPTS = 3  # at an item whose process dies under it
+ATTEMPTS = 3  # at an item whose process dies
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-STOP_TIMEOUT = 5.0  # seconds for a process to leave by itself
+STOP_TIMEOUT = 5.0  # seconds for a process to exit by itself
 POLL_SECONDS = 1.0  # seconds between checks of processes that send nothing
 
 
 @contextmanager
 def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for what is started inside the block; afterwards they are as they were."""
+    """Set environment variables for processes that are started inside the block; restore them afterwards."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -51,7 +51,7 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """What came of one item: a value, or the sentence that says why there is none."""
+    """The outcome of one item: a value, or an error message."""
 
     value: R | None = None
     failure: str | None = None
@@ -66,7 +66,7 @@ class Engine(Protocol):
 
     The function is one that another process can import; items and values are small plain data. An error in it is the
     failure of that item alone. An item whose process dies is tried again, up to three times in all. `done` is called
-    with each outcome as it comes, and with the item's place in the order.
+    with the index of each finished item and its outcome.
     """
 
     def map(
@@ -75,7 +75,7 @@ class Engine(Protocol):
 
 
 def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
-    """Return the function's value for an item, or its error as a sentence.
+    """Return the function's value for an item, or its error message.
 
     >>> run_item(len, "abc")
     Outcome(value=3, failure=None)
@@ -87,7 +87,7 @@ def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
 
 
 def error_message(error: BaseException) -> str:
-    """Return an error as a sentence; one that was not meant for users also says its type and where it arose."""
+    """Return the message of an error; of an unexpected one, with its type and the line that raised it."""
     if isinstance(error, AttnscopeError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -96,13 +96,13 @@ def error_message(error: BaseException) -> str:
 
 
 def serve(connection: Connection) -> None:
-    """Do the work that comes in, until the connection is closed."""
+    """Run the work that comes in, until the connection is closed."""
     _end_with_parent()
     warnings.formatwarning = _one_line
     try:
         while True:
             connection.send_bytes(_outcome_bytes(connection.recv_bytes()))
-    except (EOFError, ConnectionError):  # nobody is waiting for an answer any more
+    except (EOFError, ConnectionError):  # the parent no longer waits for an answer
         return
 
 
@@ -121,7 +121,7 @@ def _outcome_bytes(work: bytes) -> bytes:
 
 
 def pack(function: Callable[[T], R], item: T, dumps: Callable[[object], bytes] = pickle.dumps) -> bytes:
-    """Return work to be sent to another process, with the folders in which this one finds modules."""
+    """Return work to be sent to another process, with this one's sys.path."""
     folders = [folder or os.getcwd() for folder in sys.path]
     try:
         return pickle.dumps((folders, dumps((function, item))))
@@ -130,7 +130,7 @@ def pack(function: Callable[[T], R], item: T, dumps: Callable[[object], bytes] =
 
 
 def unpack_and_run(work: bytes) -> object:
-    """Call the function of packed work, which may be in a module that only the sender found so far."""
+    """Call the function of packed work, after adding the sender's sys.path."""
     folders, call = pickle.loads(work)
     sys.path.extend(folder for folder in folders if folder not in sys.path)
     function, item = pickle.loads(call)
@@ -138,7 +138,7 @@ def unpack_and_run(work: bytes) -> object:
 
 
 def _end_with_parent() -> None:
-    """The kernel's signal reaches a process that is deep in a computation; the thread serves where there is none."""
+    """End this process with its parent: on Linux by a signal of the kernel, elsewhere by a thread that waits for it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_watch_parent, daemon=True).start()
@@ -153,7 +153,7 @@ def _watch_parent() -> None:
 
 @dataclass
 class Worker:
-    """A process, and the place of the item that it works on."""
+    """A process, and the index of the item that it works on."""
 
     process: SpawnProcess
     connection: Connection
@@ -185,9 +185,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def ready_workers(workers: list[Worker]) -> list[Worker]:
-    """Return those that have sent something or have ended, after waiting a while for one.
+    """Return the workers that have sent something or have ended, after waiting a while for one.
 
-    The end of a process mostly shows as the end of its connection, but not where a child of its own holds that open.
+    A process that ends mostly closes its connection, but not if a child process holds it open.
     """
     ready = wait([worker.connection for worker in workers], timeout=POLL_SECONDS)
     return [worker for worker in workers if worker.connection in ready or not worker.process.is_alive()]
@@ -250,7 +250,7 @@ def cores() -> int:
 
 
 class _Pool(Generic[R]):
-    """One call of map: items that wait, workers at others, and the outcomes so far."""
+    """One call of map: waiting items, workers, and the outcomes so far."""
 
     def __init__(self, work: Sequence[bytes], done: OnDone[R] | None) -> None:
         self.work, self.done = work, done
@@ -283,7 +283,7 @@ class _Pool(Generic[R]):
     def send(self, worker: Worker, place: int) -> None:
         worker.place = place
         self.attempts[place] += 1
-        with suppress(ConnectionError):  # it died while idle, which shows when it is next polled
+        with suppress(ConnectionError):  # it died while idle, which is noticed when it is next polled
             worker.connection.send_bytes(self.work[place])
 
     def collect(self, worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""Work on the machines of a Ray cluster."""
+"""The engine that runs work on a Ray cluster."""
 
 import importlib
 import logging
@@ -33,7 +33,7 @@ LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "_node_ip_addre
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Runs on the Ray cluster at `address`; without one, on a cluster of this machine alone, made for the purpose."""
+    """Runs on the Ray cluster at `address`; without one, on a new cluster of this machine alone."""
 
     address: str | None = None
 
@@ -41,7 +41,7 @@ class RayEngine:
         with _interrupts_deferred() as raise_interrupt, _cluster(self.address) as ray:
             raise_interrupt()
             task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(run_item)
-            # Packed here, so that a worker knows the folders of modules before it imports the function.
+            # Packed here, so that a worker adds the folders of modules to its path before it imports the function.
             work = [pack(function, item, ray.cloudpickle.dumps) for item in items]
             references = [task.remote(unpack_and_run, packed) for packed in work]
             try:
@@ -56,7 +56,7 @@ class RayEngine:
 def _outcomes(
     ray: ModuleType, references: list[object], done: OnDone[R] | None, raise_interrupt: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome[R]]]:
-    """Each outcome as it comes, with its place."""
+    """Yield each outcome with its index, in the order of completion."""
     pending = {reference: place for place, reference in enumerate(references)}
     while pending:
         finished, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
@@ -71,7 +71,7 @@ def _outcomes(
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[Callable[[], None]]:
-    """Defer Ctrl-C to calls of the function that this gives: raised inside Ray's own code, it ends in a SystemError."""
+    """Defer Ctrl-C to calls of the yielded function: raised inside Ray's own code, it ends in a SystemError."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -102,8 +102,8 @@ def _outcome(ray: ModuleType, reference: object) -> Outcome[R]:
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[ModuleType]:
-    """Ray, connected. A connection that the caller made before is used, and left open."""
-    with environment(_confined() if address is None else {}):
+    """Yield Ray, connected; an existing connection is used, and left open."""
+    with environment(_loopback_settings() if address is None else {}):
         ray = _ray()
         ours = not ray.is_initialized()
         if ours:
@@ -125,16 +125,16 @@ def _connect(ray: ModuleType, address: str | None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for many minutes, deaf to all signals, before it gives up on an address where nobody answers."""
-    place = urlsplit(f"//{address.removeprefix('ray://')}")
-    if place.hostname and place.port:
-        socket.create_connection((place.hostname, place.port), timeout=CONNECT_TIMEOUT).close()
+    """Raise an OSError if nothing answers; Ray itself would retry for many minutes, and ignore signals meanwhile."""
+    url = urlsplit(f"//{address.removeprefix('ray://')}")
+    if url.hostname and url.port:
+        socket.create_connection((url.hostname, url.port), timeout=CONNECT_TIMEOUT).close()
 
 
-def _confined() -> dict[str, str]:
-    """Settings that keep a cluster of one machine on its loopback interface, and closed to its other users."""
+def _loopback_settings() -> dict[str, str]:
+    """Return settings that keep a cluster of one machine on its loopback interface, closed to other users."""
     return {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without this Ray takes 127.0.0.1 to mean the outer address
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without this Ray replaces 127.0.0.1 by the external address
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token"),
     }

@@ -6,7 +6,7 @@ decisions (one target token, the next one), or prompts with answers (the source 
 last token, the target is the answer). `LanguageReader` returns all three.
 
 The state s of a trace is the residual stream as it enters the last block, at the position that predicts; h are the
-last hidden states of all positions. There is no encoder and no decoder input of its own.
+last hidden states of all positions. There is no encoder and no decoder input.
 """
 
 import re
@@ -62,9 +62,11 @@ class Decoder(Family):
             "(docs/own-model.md)",
         )
         names = {module: name for name, module in model.named_modules()}
-        found = [re.match(r"(.*?)\.(\d+)(?=\.)", names[module]) for module in self.modules]
-        blocks = [match for match in found if match is not None]
-        require(len(blocks) == len(found), f"the attention of {type(model).__name__} does not lie in a list of blocks")
+        matches = [re.match(r"(.*?)\.(\d+)(?=\.)", names[module]) for module in self.modules]
+        blocks = [match for match in matches if match is not None]
+        require(
+            len(blocks) == len(matches), f"the attention of {type(model).__name__} does not lie in a list of blocks"
+        )
         self.path, last = blocks[-1][1], int(blocks[-1][2])
         self.blocks: nn.ModuleList = model.get_submodule(self.path)
         self.numbers = [int(match[2]) for match in blocks]  # of the blocks that attend: hybrids have others
@@ -102,10 +104,10 @@ class Decoder(Family):
         holder = model.get_submodule(parent)
         block = self.blocks[self.last]
 
-        def replaced(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return ((state, *given[1:]), named) if given else (given, named | {"hidden_states": state})
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return ((state, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": state})
 
-        handle = block.register_forward_pre_hook(replaced, with_kwargs=True)
+        handle = block.register_forward_pre_hook(hook, with_kwargs=True)
         try:
             setattr(holder, name, nn.ModuleList([block]))
             yield
@@ -170,7 +172,7 @@ class HFDecoder(GivesLogits, HuggingFace):
         return self.model.base_model(inputs_embeds=embedded, attention_mask=mask, **OPTIONS)
 
     def is_causal(self) -> bool:
-        """Return whether the state of a token is the same whatever follows it."""
+        """Return whether the state of a token does not depend on the tokens after it."""
         ids = torch.tensor([[3, 4, 5], [3, 4, 6]], device=device_of(self.model))
         with evaluating(self.model):
             states = self.model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), **OPTIONS)[0]
@@ -256,7 +258,7 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
 
     def logits_with(self, batch: Batch, attention: Interventions) -> Float[Tensor, "batch target words"]:
         changes = changes_by_layer(attention, self.depth, self.heads)
-        with recording(self.model, Recorder(self.family.modules, None, changes, wanted=())):
+        with recording(self.model, Recorder(self.family.modules, None, changes, recorded_layers=())):
             return self.logits(batch)
 
     def observe(self, batch: Batch, observer: Callable[[AttentionRows], None], block: int = 256) -> None:
@@ -279,40 +281,40 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
         require(generate >= 0, f"generate= is a number of tokens, not {generate}")
         if generate:
             prompts = self.reader.read(texts)
-            found = self.generate(prompts.batch.source, prompts.batch.source_mask, generate)
-            read = self.reader.continued(prompts, found)
+            output = self.generate(prompts.batch.source, prompts.batch.source_mask, generate)
+            inputs = self.reader.append_answers(prompts, output)
         else:
-            read = self.reader.read_whole(texts) if answers is None else self.reader.read(texts, answers)
+            inputs = self.reader.read_whole(texts) if answers is None else self.reader.read(texts, answers)
         with evaluating(self):
-            recorder = self.recorder(read.batch, attention)
-            batch = read.batch if rows is None else self.keep_rows(read.batch, recorder, rows)
-            recorder.wanted = None if layers is None else self.check_layers(layers)
+            recorder = self.recorder(inputs.batch, attention)
+            batch = inputs.batch if rows is None else self.keep_rows(inputs.batch, recorder, rows)
+            recorder.recorded_layers = None if layers is None else self.check_layers(layers)
             trace = self.record(batch, recorder)
         if not generate and answers is None:  # the last token's target is the model's own prediction
-            is_last = trace.rows == read.batch.source_mask.sum(1, keepdim=True) - 1
+            is_last = trace.rows == inputs.batch.source_mask.sum(1, keepdim=True) - 1
             trace = replace(trace, target=torch.where(is_last & trace.target_mask, trace.predictions, trace.target))
-        return trace.with_tokens(read.source.tokens, self.reader.target_vocabulary)
+        return trace.with_tokens(inputs.source.tokens, self.reader.target_vocabulary)
 
     def keep_rows(self, batch: Batch, recorder: Recorder, rows: Sequence[int]) -> Batch:
         """Return the batch with these target tokens only, and let the recorder record them only."""
         assert recorder.rows is not None
         counts = batch.target_mask.sum(1, keepdim=True)
-        given = torch.tensor(list(rows), device=counts.device).expand(len(batch), -1)
-        wanted = torch.where(given < 0, counts + given, given)
+        requested = torch.tensor(list(rows), device=counts.device).expand(len(batch), -1)
+        indices = torch.where(requested < 0, counts + requested, requested)
         shortest = int(counts.min())
         require(
-            bool(((wanted >= 0) & (wanted < counts)).all()),
+            bool(((indices >= 0) & (indices < counts)).all()),
             f"rows= names a row that a text lacks; the shortest has rows 0 to {shortest - 1}, or -{shortest} to -1",
         )
-        recorder.rows = recorder.rows.take_along_dim(wanted, 1)
-        sides = {name: getattr(batch, name).take_along_dim(wanted, 1) for name in ("target", "target_mask")}
+        recorder.rows = recorder.rows.take_along_dim(indices, 1)
+        sides = {name: getattr(batch, name).take_along_dim(indices, 1) for name in ("target", "target_mask")}
         return replace(batch, **sides)
 
     def check_layers(self, layers: Sequence[int]) -> list[int]:
-        wrong = [layer for layer in layers if not -self.depth <= layer < self.depth]
-        numbered = f"layers are numbered from 0 to {self.depth - 1}"
-        require(len(layers) > 0, f"layers= names no layer to record; {numbered}")
-        require(not wrong, f"there is no layer {wrong}; {numbered}")
+        invalid = [layer for layer in layers if not -self.depth <= layer < self.depth]
+        valid = f"layers are numbered from 0 to {self.depth - 1}"
+        require(len(layers) > 0, f"layers= names no layer to record; {valid}")
+        require(not invalid, f"there is no layer {invalid}; {valid}")
         return [layer % self.depth for layer in layers]
 
     def by_target_id(self, logits: Float[Tensor, "batch target tokens"]) -> Float[Tensor, "batch target words"]:
@@ -325,7 +327,7 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
         max_length: int,
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Return what follows each text by the library's own search; END and what follows it are END."""
+        """Return the continuation of each text by the library's `generate`; END and what follows it are END."""
         longest, room = int(source_mask.sum(1).max()), self.reader.max_length
         require(
             longest + max_length - 1 <= room,  # the last one is not read again
@@ -334,13 +336,13 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
         )
         rows = []
         with evaluating(self.model):
-            for ids, there in zip(source, source_mask, strict=True):  # one by one, so that no padding comes before
-                given = ids[there][None]
-                found = self.model.generate(
-                    input_ids=given, attention_mask=torch.ones_like(given), max_new_tokens=max_length,
+            for ids, mask in zip(source, source_mask, strict=True):  # one by one, so that no padding comes before
+                prompt = ids[mask][None]
+                output = self.model.generate(
+                    input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=max_length,
                     pad_token_id=self.reader.padding, **options,
                 )  # fmt: skip
-                rows.append(self.reader.target.from_tokenizer(found[0, given.shape[1] :]))
+                rows.append(self.reader.target.from_tokenizer(output[0, prompt.shape[1] :]))
         count = max(len(row) for row in rows)
         ids = torch.stack([extend(row, (0, count - len(row)), value=END) for row in rows])
         return ids.masked_fill(after_end(ids), END)
@@ -356,13 +358,13 @@ def take(values: Float[Tensor, "batch source units"], rows: Int[Tensor, "batch t
 
 @contextmanager
 def rows_only(module: nn.Module, rows: Int[Tensor, "batch rows"] | None, inputs: list[Tensor]) -> Iterator[None]:
-    """Let a module see these positions only, and keep all positions in the list."""
+    """Run a module on these positions only, and store its full input in the list."""
 
-    def choose(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        inputs[:] = [given[0]]
-        return (take(given[0], rows), *given[1:])
+    def hook(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        inputs[:] = [args[0]]
+        return (take(args[0], rows), *args[1:])
 
-    handle = module.register_forward_pre_hook(choose)
+    handle = module.register_forward_pre_hook(hook)
     try:
         yield
     finally:
@@ -379,12 +381,12 @@ class LanguageReader(TranslationReader):
     @cached_property
     def padding(self) -> int:
         """The id behind shorter texts; one that was added to the tokenizer alone has no embedding."""
-        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, PAD)
-        return int(next(i for i in known if i is not None and i < self.vocab_size))
+        candidates = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, PAD)
+        return int(next(i for i in candidates if i is not None and i < self.vocab_size))
 
     @cached_property
     def unknown_target(self) -> int:
-        """The target id that stands for a token that is to be predicted: the end, if the tokenizer has one."""
+        """The placeholder id of a target token that is to be predicted: END, if the tokenizer has one."""
         return END if int(self.target.token_ids[END]) != NO_TOKEN else len(SPECIALS)
 
     @cached_property
@@ -402,7 +404,7 @@ class LanguageReader(TranslationReader):
         if targets is None:
             rows, cut = self.encode_prompts([self.as_text(one) for one in sources], sources)
             return self.texts(rows, [[self.unknown_target]] * len(rows), cut)
-        pairs = [self.joined(one, as_string(target)) for one, target in zip(sources, targets, strict=True)]
+        pairs = [self.join_answer(one, as_string(target)) for one, target in zip(sources, targets, strict=True)]
         rows, cut = self.encode_prompts([prompt + answer for prompt, answer in pairs], sources)
         starts = [self.answer_start(prompt, row) for (prompt, _), row in zip(pairs, rows, strict=True)]
         answers = [self.ids(row.token_ids[start:]) for row, start in zip(rows, starts, strict=True)]
@@ -427,17 +429,17 @@ class LanguageReader(TranslationReader):
         rows, cut = self.encode_prompts([self.as_text(one) for one in sources], sources)
         return self.texts(rows, [[*self.ids(row.token_ids[1:]), self.unknown_target] for row in rows], cut)
 
-    def continued(self, texts: Texts, answers: Int[Tensor, "batch generated"]) -> Texts:
+    def append_answers(self, texts: Texts, answers: Int[Tensor, "batch generated"]) -> Texts:
         """Return prompts with these token ids (of a Batch) as their answers, as they were generated."""
         batch, rows, targets = texts.batch, [], []
         for i, answer in enumerate(answers.cpu()):
-            kept = answer[: int((answer == END).long().argmax()) + 1 if (answer == END).any() else None]
-            there = batch.source_mask[i]
-            ids = self.target.to_tokenizer(kept[:-1].to(self.target.token_ids.device)).tolist()
-            prompt = batch.source[i][there].tolist()
-            special = [*batch.word_mask[i][there].logical_not().tolist(), *[True] * len(ids)]
+            answer_ids = answer[: int((answer == END).long().argmax()) + 1 if (answer == END).any() else None]
+            mask = batch.source_mask[i]
+            ids = self.target.to_tokenizer(answer_ids[:-1].to(self.target.token_ids.device)).tolist()
+            prompt = batch.source[i][mask].tolist()
+            special = [*batch.word_mask[i][mask].logical_not().tolist(), *[True] * len(ids)]
             rows.append(Encoding([*prompt, *ids], special, self.split([*prompt, *ids])))
-            targets.append(kept.tolist())
+            targets.append(answer_ids.tolist())
         return self.texts(rows, targets, texts.cut)
 
     def texts(self, rows: Sequence[Encoding], targets: Sequence[list[int]], cut: int) -> Texts:
@@ -450,24 +452,24 @@ class LanguageReader(TranslationReader):
         return Texts(batch, Words.of([row.text for row in rows]), words, cut)
 
     def encode_prompts(self, texts: Sequence[str], sources: Sequence[object]) -> tuple[list[Encoding], int]:
-        """Return the texts as tokens, and how many lost their beginning, for which the model has no room.
+        """Return the texts as tokens, and how many were truncated from the left to the model's maximum length.
 
-        An end that the tokenizer adds is left out. A chat has its own special tokens.
+        An end token that the tokenizer adds is removed. A chat has its own special tokens.
         """
         chats = {is_chat(one) for one in sources}
         require(len(chats) == 1, "some prompts are chats and others are texts; give one kind at a time")
         is_text = chats == {False}
         rows = [self.encode_text(text, add_special_tokens=is_text) for text in texts]
-        kept = [row.until(-1) if is_text and len(row.ends) > 1 and row.special[-1] and not row.ends[-1] else row
+        encoded = [row.until(-1) if is_text and len(row.ends) > 1 and row.special[-1] and not row.ends[-1] else row
                 for row in rows]  # fmt: skip
-        return [row.last(self.max_length) for row in kept], sum(len(row.ends) > self.max_length for row in kept)
+        return [row.last(self.max_length) for row in encoded], sum(len(row.ends) > self.max_length for row in encoded)
 
     def encode_text(self, text: str, **options: object) -> Encoding:
         sides = [(text, tuple(text.split()))]
-        found = self.tokenize([sides], False, **options)
-        require(bool(found["input_ids"][0]), "a text without any token cannot be read; leave empty texts out")
-        self.check_ids(torch.tensor(found["input_ids"]), self.vocab_size)
-        return self.encode_one(sides, found, 0)
+        encoding = self.tokenize([sides], False, **options)
+        require(bool(encoding["input_ids"][0]), "a text without any token cannot be read; leave empty texts out")
+        self.check_ids(torch.tensor(encoding["input_ids"]), self.vocab_size)
+        return self.encode_one(sides, encoding, 0)
 
     def tokenize(self, split: Sequence[Sides], target: bool, **options: object) -> HFEncoded:
         return super().tokenize(split, False, **options)  # an answer is read as a prompt is
@@ -482,7 +484,7 @@ class LanguageReader(TranslationReader):
         )
         return str(self.tokenizer.apply_chat_template(source, tokenize=False, add_generation_prompt=True))
 
-    def joined(self, source: Source | Chat, answer: str) -> tuple[str, str]:
+    def join_answer(self, source: Source | Chat, answer: str) -> tuple[str, str]:
         prompt = self.as_text(source)
         glued = is_chat(source) or not prompt or prompt[-1].isspace() or answer[:1].isspace()
         return prompt, answer if glued else f" {answer}"

@@ -7,7 +7,7 @@ A trace shows, in every layer, the row of attention that the classifier reads:
   passed on to each row in proportion, so that the rows' mean is the changed one;
 - in BART and T5, whose decoder reads the text once more, the cross-attention at the last end token.
 
-There is no readout: with other attention the model makes a pass of its own.
+There is no readout: other attention needs a whole pass of the model.
 """
 
 from dataclasses import replace
@@ -98,34 +98,37 @@ class HFEncoderClassifier(GivesLogits, GivesTrace, EmbedsSource, ReadsTexts, Has
         """Return the last hidden states of the encoder and the logits, those of special tokens first."""
         mask, rows = batch.source_mask.long(), self.rows_of(batch)
         if self.pooling == "end":
-            states = self.model.get_encoder()(inputs_embeds=embedded, attention_mask=mask, **OUTPUT_OPTIONS)
+            encoded = self.model.get_encoder()(inputs_embeds=embedded, attention_mask=mask, **OUTPUT_OPTIONS)
             start = torch.full_like(batch.source[:, :1], self.model.config.decoder_start_token_id)
             decoded = self.model.base_model(
-                encoder_outputs=states, attention_mask=mask, use_cache=False, **OUTPUT_OPTIONS,
+                encoder_outputs=encoded, attention_mask=mask, use_cache=False, **OUTPUT_OPTIONS,
                 decoder_inputs_embeds=torch.cat([self.source_inputs(start), embedded[:, :-1]], 1),
             ).last_hidden_state  # fmt: skip
             assert rows is not None  # a model with a decoder reads its last position
-            hidden, logits = states[0], self.model.classification_head(decoded.take_along_dim(rows[..., None], 1)[:, 0])
+            hidden, logits = (
+                encoded[0],
+                self.model.classification_head(decoded.take_along_dim(rows[..., None], 1)[:, 0]),
+            )
         else:
-            found = list[Tensor]()
-            handle = self.model.base_model.register_forward_hook(lambda _, __, output: found.append(output[0]))
+            states = list[Tensor]()
+            handle = self.model.base_model.register_forward_hook(lambda _, __, output: states.append(output[0]))
             try:
                 logits = self.model(inputs_embeds=embedded, attention_mask=mask, **OUTPUT_OPTIONS).logits
             finally:
                 handle.remove()
-            hidden = found[0]
+            hidden = states[0]
         return hidden, self.reader.class_logits(logits)[:, None]
 
 
 def on_mean_row(change: Change, queries: Bool[Tensor, "batch source"]) -> Change:
     """Return a change of all rows, from one of their mean."""
 
-    def changed(weights: Tensor, _: Tensor) -> Tensor:
+    def change_rows(weights: Tensor, _: Tensor) -> Tensor:
         mean = mean_over(weights, queries)
-        wanted = change(mean, queries)
-        return torch.where(mean > 0, weights * (wanted / mean), wanted)
+        new_mean = change(mean, queries)
+        return torch.where(mean > 0, weights * (new_mean / mean), new_mean)
 
-    return changed
+    return change_rows
 
 
 def mean_of_rows(layer: Attention, queries: Bool[Tensor, "batch source"]) -> Attention:

@@ -35,7 +35,7 @@ AUTO = {  # the library's classes
     "causal": "AutoModelForCausalLM",
 }
 HuggingFaceAdapter = HFEncoderDecoder | HFClassifier | HFEncoderClassifier | HFDecoderClassifier | HFLanguageModel
-# Encoders that compute attention on their own, where it can be neither seen nor changed.
+# Encoders that do not use the attention interface, so that their attention can be neither recorded nor changed.
 OWN_ATTENTION = ("deberta", "deberta-v2", "mpnet", "longformer", "funnel", "luke")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "spiece.model", "*.spm", "sentencepiece*.model", "merges.txt")
 UNLIMITED = 10**9  # tokenizers without a maximum length have a larger one
@@ -43,7 +43,7 @@ SAFE = {"trust_remote_code": False}  # no code of a folder is ever run
 SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size", "vocab_size")
 NUMBERED = re.compile(r"\.\d+\.")  # in the name of a tensor that belongs to one of several layers
 REGRESSION_CLASSES = ("below the mean", "above the mean")  # of the outputs for the texts given
-LANGUAGE = r"(__)?[a-z]{2,3}([_-]\w+)?(__)?"  # a token that stands for one, such as de_DE, deu_Latn or __de__
+LANGUAGE = r"(__)?[a-z]{2,3}([_-]\w+)?(__)?"  # the token of a language, such as de_DE, deu_Latn or __de__
 FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
 
 
@@ -74,7 +74,7 @@ def load(
             if language is not None:
                 check_language(tokenizer, name, language)
                 setattr(tokenizer, name, language)
-        return adapted(load_weights(library, str(folder), head), tokenizer, label)
+        return adapt(load_weights(library, str(folder), head), tokenizer, label)
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def quiet(library: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def adapted(model: HFModel, tokenizer: HFTokenizer, label: str | None = None) -> HuggingFaceAdapter:
+def adapt(model: HFModel, tokenizer: HFTokenizer, label: str | None = None) -> HuggingFaceAdapter:
     """Return a Hugging Face model in memory as one that gives Traces and reads texts by this tokenizer.
 
     Args:
@@ -119,21 +119,21 @@ def adapted(model: HFModel, tokenizer: HFTokenizer, label: str | None = None) ->
 
 def language_model(model: HFModel, reader: LanguageReader) -> HFLanguageModel:
     """Return a language model, whose attention is causal; others are refused."""
-    found = HFLanguageModel(model, reader)
-    if not found.is_causal():
+    adapter = HFLanguageModel(model, reader)
+    if not adapter.is_causal():
         raise NoModel(
             f"a token of {type(model).__name__} attends to those behind it, so that it is no causal language model; "
             "where the family has both, set is_decoder in its config.json to true"
         )
-    return found
+    return adapter
 
 
 def decoder(model: HFModel, reader: ClassReader) -> HFDecoderClassifier:
     """Return a decoder-only classifier, whose attention is causal; others are refused."""
-    found = HFDecoderClassifier(model, reader)
-    if not found.is_causal():
+    adapter = HFDecoderClassifier(model, reader)
+    if not adapter.is_causal():
         check_type(model.config, type(model).__name__, type(model).__name__, "classifiers", (*CLASSIFIERS, *POOLINGS))
-    return found
+    return adapter
 
 
 def load_configuration(library: Any, folder: str) -> Any:
@@ -155,7 +155,7 @@ def load_configuration(library: Any, folder: str) -> Any:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn whatever the library raises on broken files, which has no common class, into a sentence."""
+    """Raise NoModel for any error of the library, whose errors on broken files have no common class."""
     try:
         yield
     except NoModel:
@@ -217,9 +217,9 @@ def outputs_of(config: Any, name: str, label: str | None) -> tuple[tuple[str, ..
     kind, names = head_kind(config), class_names(config, name)
     if kind == "multi_label_classification":
         if label not in names:
-            wrong = "" if label is None else f", but not {label!r}"
+            other = "" if label is None else f", but not {label!r}"
             raise NoModel(
-                f"{name} is a multi-label classifier, of {', '.join(names)}{wrong}: every label is read by itself; "
+                f"{name} is a multi-label classifier, of {', '.join(names)}{other}: every label is read by itself; "
                 f"choose one with label=, such as {names[0]!r} (on the command line, --label)"
             )
         return (f"not {label}", label), ClassOutputs(label=names.index(label))
@@ -234,21 +234,23 @@ def outputs_of(config: Any, name: str, label: str | None) -> tuple[tuple[str, ..
 
 def class_names(config: Any, name: str) -> tuple[str, ...]:
     """Return the names of the classes, by their index; gaps, equal and empty names are refused."""
-    named: Mapping[int, object] = config.id2label
-    if set(named) != set(range(len(named))):
-        raise NoModel(f"the classes of {name} (id2label) should be numbered 0 to {len(named) - 1}, not {list(named)}")
-    names = tuple(str(named[i]) for i in range(len(named)))
-    if not all(isinstance(label, str) and label.strip() for label in named.values()) or len(set(names)) < len(names):
+    labels: Mapping[int, object] = config.id2label
+    if set(labels) != set(range(len(labels))):
+        raise NoModel(f"the classes of {name} (id2label) should be numbered 0 to {len(labels) - 1}, not {list(labels)}")
+    names = tuple(str(labels[i]) for i in range(len(labels)))
+    if not all(isinstance(label, str) and label.strip() for label in labels.values()) or len(set(names)) < len(names):
         raise NoModel(f"the classes of {name} (id2label) should have names, all different, not {list(names)}")
     return names
 
 
 def check_values(model: HFModel, name: str) -> None:
     """Refuse weights that hold no trained model: NaN, infinite, or all zero."""
-    known = ((key, tensor) for key, tensor in model.named_parameters() if tensor.device.type != "meta")  # not offloaded
-    broken = [key for key, tensor in known if not tensor.isfinite().all()]
+    parameters = (
+        (key, tensor) for key, tensor in model.named_parameters() if tensor.device.type != "meta"
+    )  # not offloaded
+    broken = [key for key, tensor in parameters if not tensor.isfinite().all()]
     if broken:
-        raise NoModel(f"{name} has weights that are NaN or infinite, in {listed(broken)}")
+        raise NoModel(f"{name} has weights that are NaN or infinite, in {join_names(broken)}")
     if not any(tensor.any() for tensor in model.parameters()):
         raise NoModel(f"all weights of {name} are zero")
     for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
@@ -259,27 +261,28 @@ def check_values(model: HFModel, name: str) -> None:
 
 def check_language(tokenizer: HFTokenizer, name: str, language: str) -> None:
     """Refuse a language code that the tokenizer has no token for."""
-    known = sorted({code.strip("_") for code in tokenizer.all_special_tokens if re.fullmatch(LANGUAGE, code)})
+    languages = sorted({code.strip("_") for code in tokenizer.all_special_tokens if re.fullmatch(LANGUAGE, code)})
     if not hasattr(tokenizer, name):
         raise NoModel(f"a {type(tokenizer).__name__} reads one language, so {language!r} cannot be chosen")
-    if language not in known:
-        raise NoModel(f"the tokenizer knows no language {language!r}; it knows {listed(known, 12)}")
+    if language not in languages:
+        raise NoModel(f"the tokenizer knows no language {language!r}; it knows {join_names(languages, 12)}")
 
 
-def listed(names: Collection[str], most: int = 3) -> str:
-    """
-    >>> listed(["a", "b", "c", "d"])
+def join_names(names: Collection[str], limit: int = 3) -> str:
+    """Return the first names, and how many there are beyond them.
+
+    >>> join_names(["a", "b", "c", "d"])
     'a, b, c and 1 more'
     """
-    rest = len(names) - most
-    return ", ".join(list(names)[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - limit
+    return ", ".join(list(names)[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_type(config: Any, folder: str, architecture: str, models: str, known: Collection[str]) -> None:
-    if config.model_type not in known:
+def check_type(config: Any, folder: str, architecture: str, models: str, supported: Collection[str]) -> None:
+    if config.model_type not in supported:
         raise NoModel(
             f"{folder} holds a {architecture} of the type {config.model_type!r}; {models} of the types "
-            f"{', '.join(known)} are supported; wrap the model in an adapter of your own (docs/own-model.md)"
+            f"{', '.join(supported)} are supported; wrap the model in an adapter of your own (docs/own-model.md)"
         )
 
 
@@ -308,13 +311,13 @@ def load_weights(library: Any, folder: str, head: str) -> HFModel:
         check_stored_types(Path(folder), model)
     sizes = [f"{key} {list(stored)} for {list(own)}" for key, stored, own in sorted(report["mismatched_keys"])]
     if sizes:
-        raise NoModel(f"weights of {folder} have other sizes than its config.json says: {listed(sizes)}")
+        raise NoModel(f"weights of {folder} have other sizes than its config.json says: {join_names(sizes)}")
     missing = sorted(report["missing_keys"])
     if missing:
         raise NoModel(f"{folder} lacks weights of its model, such as {missing[0]}, so that they would be random")
     layers = sorted(key for key in report["unexpected_keys"] if NUMBERED.search(key))
     if layers:
-        raise NoModel(f"{folder} has weights of layers that its config.json does not have: {listed(layers)}")
+        raise NoModel(f"{folder} has weights of layers that its config.json does not have: {join_names(layers)}")
     return model.eval()
 
 
@@ -346,18 +349,18 @@ def target_ids(tokenizer: HFTokenizer, vocab_size: int) -> TargetIds:
     begins = [i for i in around if i != end]
     start = begins[0] if begins else bos if cls is None else cls
     padding = None if tokenizer.pad_token_id == end else tokenizer.pad_token_id
-    known = (None if i is None or i >= vocab_size else i for i in (padding, end, start))
-    return TargetIds(vocab_size, *known)
+    ids = (None if i is None or i >= vocab_size else i for i in (padding, end, start))
+    return TargetIds(vocab_size, *ids)
 
 
 def max_length(config: Any, tokenizer: HFTokenizer) -> int:
     """Return how many tokens the model has positions for, as far as model and tokenizer say."""
-    places = getattr(config, "max_position_embeddings", None) or UNLIMITED
+    positions = getattr(config, "max_position_embeddings", None) or UNLIMITED
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
-        places -= config.pad_token_id + 1  # its positions are counted from behind that of padding
+        positions -= config.pad_token_id + 1  # its positions are counted from behind that of padding
     length, special = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
-    if isinstance(length, bool) or not isinstance(length, int | float) or not min(length, places) > special:
+    if isinstance(length, bool) or not isinstance(length, int | float) or not min(length, positions) > special:
         raise NoModel(
-            f"model_max_length {length!r} and {places} positions leave no room beside {special} special tokens"
+            f"model_max_length {length!r} and {positions} positions leave no room beside {special} special tokens"
         )
-    return min(int(min(length, UNLIMITED)), places)
+    return min(int(min(length, UNLIMITED)), positions)

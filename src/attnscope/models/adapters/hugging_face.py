@@ -206,7 +206,7 @@ CLASSIFIERS: dict[str, Encoder] = {
 }  # fmt: skip
 
 
-# Hidden states are not asked for: the library would leave hooks in the model for good.
+# Without hidden states, for which the library would leave hooks in the model.
 OUTPUT_OPTIONS = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
 
 
@@ -296,9 +296,9 @@ class HFEncoderDecoder(MasksInPlace, Generates, HuggingFace):
             for step in range(1, inputs.shape[1]):
                 predicted = inputs[:, step] == PREDICTED
                 if predicted.any():  # attention is causal: what stands further on does not matter yet
-                    known = inputs.masked_fill(inputs == PREDICTED, PAD)
-                    so_far = self.decode(batch, embedded, encoded, known, attention)
-                    inputs[:, step] = so_far.predictions[:, step - 1].where(predicted, inputs[:, step])
+                    prefix = inputs.masked_fill(inputs == PREDICTED, PAD)
+                    trace = self.decode(batch, embedded, encoded, prefix, attention)
+                    inputs[:, step] = trace.predictions[:, step - 1].where(predicted, inputs[:, step])
             return self.decode(batch, embedded, encoded, inputs, attention)
 
     def encode(self, embedded: Float[Tensor, "batch source input"], batch: Batch) -> HFOutput:
@@ -332,7 +332,7 @@ class HFEncoderDecoder(MasksInPlace, Generates, HuggingFace):
         )
 
     def decoder_input_ids(self, inputs: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """Return the model's ids; its first one is its own, whatever its tokenizer begins a sentence with."""
+        """Return the model's ids, of which the first is the model's start token, not the tokenizer's."""
         ids = self.reader.target.to_tokenizer(inputs)
         return torch.cat([torch.full_like(ids[:, :1], self.start_token_id), ids[:, 1:]], 1)
 
@@ -346,7 +346,7 @@ class HFEncoderDecoder(MasksInPlace, Generates, HuggingFace):
         max_length: int,
         **options: object,
     ) -> Int[Tensor, "batch generated"]:
-        """Return the output of the library's own search, beams and all, as the model's folder or `options` say.
+        """Return the output of the library's `generate`, with the model's generation config or `options`.
 
         END and what follows it are END. The output is no longer than the model has positions for.
         """
@@ -365,19 +365,19 @@ class HFEncoderDecoder(MasksInPlace, Generates, HuggingFace):
         if language is None or self.model.generation_config.forced_bos_token_id is not None:
             return {}
         code = self.reader.tokenizer.convert_tokens_to_ids(language)
-        unwanted = (None, self.start_token_id, self.reader.tokenizer.unk_token_id)
-        return {} if code in unwanted else {"forced_bos_token_id": code}
+        other = (None, self.start_token_id, self.reader.tokenizer.unk_token_id)
+        return {} if code in other else {"forced_bos_token_id": code}
 
 
 def start_token_id(model: HFModel, tokenizer: HFTokenizer) -> int:
-    """Return the id that the decoder is given first."""
+    """Return the id of the decoder's first input."""
     for settings in (model.config, model.generation_config):
         if (start := getattr(settings, "decoder_start_token_id", None)) is not None:
             return int(start)
     language = getattr(tokenizer, "tgt_lang", None)
     if language is None:
         raise BadSetting(
-            "this model's configuration does not say what its decoder is given first; set decoder_start_token_id in it"
+            "this model's configuration does not name the first input of its decoder; set decoder_start_token_id in it"
         )
     return int(tokenizer.convert_tokens_to_ids(language))
 
@@ -420,10 +420,10 @@ class HFClassifier(GivesLogits, HuggingFace):
             return self.by_target_id(self.family.classify(self.model, encoder[:, : self.rows]))
 
     def encode(self, embedded: Float[Tensor, "batch source input"], batch: Batch) -> HFOutput:
-        given = {"inputs_embeds": embedded, "attention_mask": batch.source_mask.long()}
+        inputs = {"inputs_embeds": embedded, "attention_mask": batch.source_mask.long()}
         if self.reader.separator is not None:
-            given["token_type_ids"] = self.reader.segments(batch.source) * batch.source_mask
-        return self.model.base_model(**given, **OUTPUT_OPTIONS)
+            inputs["token_type_ids"] = self.reader.segments(batch.source) * batch.source_mask
+        return self.model.base_model(**inputs, **OUTPUT_OPTIONS)
 
     def by_target_id(self, logits: Float[Tensor, "batch target classes"]) -> Float[Tensor, "batch target words"]:
         return self.reader.class_logits(logits)
@@ -458,8 +458,8 @@ class Rerun:
             embedded, inputs = model.source_inputs(batch.source), decoder_inputs(batch, 1.0)
             encoded = model.encode(embedded, batch)
             return lambda attention: model.decode(batch, embedded, encoded, inputs, attention)
-        given = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
-        return lambda attention: model(batch, attention=attention, **given)
+        options = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
+        return lambda attention: model(batch, attention=attention, **options)
 
     @cached_property
     def layers(self) -> list[nn.Module]:
@@ -471,8 +471,8 @@ class Rerun:
         attentions = self.model.family.attentions(inner)
         if len(set(attentions)) < len(attentions):  # layers that share their weights cannot be left out one by one
             return []
-        found = (re.match(r".*?\.\d+(?=\.)", names[layer]) for layer in attentions)
-        return [inner.get_submodule(match[0]) for match in found if match is not None]
+        matches = (re.match(r".*?\.\d+(?=\.)", names[layer]) for layer in attentions)
+        return [inner.get_submodule(match[0]) for match in matches if match is not None]
 
     @cached_property
     def outputs(self) -> list[object]:
@@ -499,13 +499,13 @@ def first_layer(attention: Interventions | None) -> int:
 @contextmanager
 def returning(layers: Sequence[nn.Module], outputs: Sequence[object]) -> Iterator[None]:
     """Let these layers return these outputs, without computing anything; afterwards they work as before."""
-    former = [vars(layer).get("forward") for layer in layers]
+    originals = [vars(layer).get("forward") for layer in layers]
     try:
         for layer, output in zip(layers, outputs, strict=False):
             vars(layer)["forward"] = lambda *_, output=output, **__: output
         yield
     finally:
-        for layer, forward in zip(layers, former, strict=True):
+        for layer, forward in zip(layers, originals, strict=True):
             if forward is None:  # most modules have no `forward` but that of their class
                 vars(layer).pop("forward", None)
             else:

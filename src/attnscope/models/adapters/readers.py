@@ -66,12 +66,12 @@ class TokenizedText:
         >>> TokenizedText(("an", "isle"), ("[CLS]", "an", "is", "##le", "[SEP]"), (-1, 0, 1, 1, -1)).units()
         ([0, 1, 2, 2, 3], [-1, 0, 1, -1])
         """
-        units, words, known = list[int](), list[int](), dict[int, int]()
+        units, words, index_of = list[int](), list[int](), dict[int, int]()
         for word in self.word_of:
-            if word == NO_WORD or word not in known:
-                known[word] = len(words)
+            if word == NO_WORD or word not in index_of:
+                index_of[word] = len(words)
                 words.append(word)
-            units.append(known[word])
+            units.append(index_of[word])
         return units, words
 
     def until(self, end: int | None) -> "TokenizedText":
@@ -98,7 +98,7 @@ class Words:
         )
         counts = torch.tensor([len(words) for words in places])
         mask = torch.arange(int(counts.max())) < counts[:, None]
-        return cls(names, tuple(text.tokens for text in texts), padded(places), padded(units), mask)
+        return cls(names, tuple(text.tokens for text in texts), pad_indices(places), pad_indices(units), mask)
 
     @property
     def is_word(self) -> Bool[Tensor, "batch units"]:
@@ -106,7 +106,7 @@ class Words:
         return self.places != NO_WORD
 
 
-def padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch longest"]:
+def pad_indices(rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch longest"]:
     return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], True, NO_WORD)
 
 
@@ -233,7 +233,13 @@ class Reader(ABC):
     def batches(
         self, sources: Sequence[Source], targets: Sequence[Target] | None = None, size: int = 32
     ) -> Iterator[Texts]:
-        """Yield the texts, `size` at a time."""
+        """Yield the texts in batches.
+
+        Args:
+            sources: Texts, their words, or pairs of texts.
+            targets: Classes or texts; None: placeholders.
+            size: Texts per batch.
+        """
         require(size > 0, f"a batch needs at least one text, not {size}")
         check_pairs(sources, targets)
         for start in range(0, len(sources), size):
@@ -255,7 +261,7 @@ class Encoding:
         return Encoding(self.token_ids[:end], self.special[:end], self.text.until(end), self.ends[:end])
 
     def last(self, count: int) -> "Encoding":
-        """Return the last so many tokens of the text."""
+        """Return the last `count` tokens of the text."""
         text = TokenizedText(self.text.words, self.text.tokens[-count:], self.text.word_of[-count:])
         return Encoding(self.token_ids[-count:], self.special[-count:], text, self.ends[-count:])
 
@@ -282,7 +288,7 @@ class TokenizerReader(Reader):
 
     @abstractmethod
     def encode_targets(self, targets: Sequence[Target] | None, count: int) -> tuple[Tensor, Tensor, Words]:
-        """Return token ids, mask and words of so many targets."""
+        """Return token ids, mask and words of `count` targets."""
 
     def check_ids(self, token_ids: Int[Tensor, "batch positions"], vocab_size: int) -> None:
         """Refuse token ids that the model has no embedding for."""
@@ -297,27 +303,27 @@ class TokenizerReader(Reader):
         """Return the texts as token ids, and how many of them were truncated."""
         split = [split_sides(text) for text in texts]
         require(len({len(sides) for sides in split}) == 1, "some texts come in pairs, others do not")
-        found = self.tokenize(split, target)
-        cut = sum(len(row) > self.max_length for row in found["input_ids"])
+        encoding = self.tokenize(split, target)
+        cut = sum(len(row) > self.max_length for row in encoding["input_ids"])
         if cut:
-            found = self.tokenize(split, target, truncation=True, max_length=self.max_length)
-        require(all(found["input_ids"]), "a text without any token cannot be read; leave empty texts out")
-        return [self.encode_one(sides, found, row) for row, sides in enumerate(split)], cut
+            encoding = self.tokenize(split, target, truncation=True, max_length=self.max_length)
+        require(all(encoding["input_ids"]), "a text without any token cannot be read; leave empty texts out")
+        return [self.encode_one(sides, encoding, row) for row, sides in enumerate(split)], cut
 
-    def encode_one(self, sides: "Sides", found: HFEncoded, row: int) -> Encoding:
-        """Return one text or pair, from what the tokenizer gives: ids, which of them it added, and where they lie."""
-        token_ids, added = found["input_ids"][row], found["special_tokens_mask"][row]
+    def encode_one(self, sides: "Sides", encoding: HFEncoded, row: int) -> Encoding:
+        """Return one text or pair, from the tokenizer's ids, special-token mask and offsets."""
+        token_ids, added = encoding["input_ids"][row], encoding["special_tokens_mask"][row]
         special = [bool(flag) or i in self.special_ids for i, flag in zip(token_ids, added, strict=True)]
         words = tuple(word for _, some in sides for word in some)
-        if not self.tokenizer.is_fast:  # only fast tokenizers tell where in the text a token lies
+        if not self.tokenizer.is_fast:  # only fast tokenizers return offsets
             word_of = self.words_by_decoding(token_ids, len(words))
             ends = tuple(0 if added[i] else len(self.decode(token_ids[: i + 1])) for i in range(len(added)))
         else:
             word_of, before = [NO_WORD] * len(token_ids), 0
-            ends = tuple(end for _, end in found["offset_mapping"][row])
+            ends = tuple(end for _, end in encoding["offset_mapping"][row])
             for side, (text, some) in enumerate(sides):
-                places = [i for i, of in enumerate(found.sequence_ids(row)) if of == side]
-                offsets = [found["offset_mapping"][row][i] for i in places]
+                places = [i for i, of in enumerate(encoding.sequence_ids(row)) if of == side]
+                offsets = [encoding["offset_mapping"][row][i] for i in places]
                 for i, word in zip(places, words_by_offset(text, offsets, [added[i] for i in places]), strict=True):
                     word_of[i] = word if word == NO_WORD else word + before
                 before += len(some)
@@ -332,10 +338,10 @@ class TokenizerReader(Reader):
         )  # fmt: skip
 
     def retokenise(self, token_ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """Return texts that are decoded and tokenised again, padded, and the mask of what is no padding."""
+        """Return texts that are decoded and tokenised again, padded, and their mask."""
         decoded = self.tokenizer.batch_decode(token_ids)
-        found = self.tokenizer(decoded, truncation=True, max_length=self.max_length)
-        return pad([np.array(row, dtype=np.int64) for row in found["input_ids"]])
+        encoding = self.tokenizer(decoded, truncation=True, max_length=self.max_length)
+        return pad([np.array(row, dtype=np.int64) for row in encoding["input_ids"]])
 
     def tokens(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.tokenizer.convert_ids_to_tokens(token_ids))
@@ -347,8 +353,8 @@ class TokenizerReader(Reader):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of the tokenizer's ids, without special tokens."""
-        kept = [i for i in token_ids if i not in self.special_ids]
-        return str(self.tokenizer.decode(kept, clean_up_tokenization_spaces=False))
+        ids = [i for i in token_ids if i not in self.special_ids]
+        return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -361,9 +367,9 @@ class TokenizerReader(Reader):
 
     def names(self, vocab_size: int) -> tuple[str, ...]:
         """Return the token of each id that the model knows."""
-        known = self.tokens(range(min(vocab_size, len(self.tokenizer))))
+        tokens = self.tokens(range(min(vocab_size, len(self.tokenizer))))
         unused = [f"<unused {i}>" for i in range(vocab_size)]
-        return tuple(name or unused[i] for i, name in enumerate((*known, *unused[len(known) :])))
+        return tuple(token or unused[i] for i, token in enumerate((*tokens, *unused[len(tokens) :])))
 
 
 @dataclass(frozen=True)
@@ -390,7 +396,7 @@ class TranslationReader(TokenizerReader):
 
     def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         rows = zip(self.target.token_ids[token_ids].cpu(), mask.cpu(), strict=True)
-        return Words.of([self.split(row[there].tolist()) for row, there in rows])
+        return Words.of([self.split(row[keep].tolist()) for row, keep in rows])
 
     def split(self, token_ids: list[int]) -> TokenizedText:
         words = tuple(self.decode(token_ids).split()) or ("",)
@@ -401,9 +407,8 @@ class TranslationReader(TokenizerReader):
 
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
-        known = self.names(self.target.vocab_size)
-        named = enumerate(self.target.token_ids.tolist())
-        return Vocabulary(tuple(SPECIALS[i] if id_ == NO_TOKEN else known[id_] for i, id_ in named))
+        names, ids = self.names(self.target.vocab_size), self.target.token_ids.tolist()
+        return Vocabulary(tuple(SPECIALS[i] if id_ == NO_TOKEN else names[id_] for i, id_ in enumerate(ids)))
 
 
 class ClassOutputs(nn.Module):
@@ -416,30 +421,30 @@ class ClassOutputs(nn.Module):
     tensor(True)
     """
 
-    SPAN = 4.0  # standard deviations on either side of the mean; what is beyond is cut
+    SPAN = 4.0  # standard deviations on either side of the mean; values beyond are clipped
 
     def __init__(self, label: int | None = None, regression: bool = False):
         super().__init__()
         self.label, self.regression = label, regression
         self.mean, self.sd = 0.0, 1.0
-        self.recorded: list[Tensor] | None = None  # outputs, while they are standardised
+        self.raw_outputs: list[Tensor] | None = None  # outputs, while they are standardised
 
     def forward(self, outputs: Float[Tensor, "*any labels"]) -> Float[Tensor, "*any classes"]:
         if self.label is not None:
             return torch.stack([-outputs[..., self.label], outputs[..., self.label]], -1) / 2
         if not self.regression:
             return outputs
-        if self.recorded is not None:
-            self.recorded.append(outputs.detach().flatten().double().cpu())
+        if self.raw_outputs is not None:
+            self.raw_outputs.append(outputs.detach().flatten().double().cpu())
         share = 0.5 + (outputs[..., 0].double() - self.mean) / (2 * self.SPAN * self.sd)
         return torch.stack([1 - share, share], -1).clamp(min=1e-6).log().to(outputs)
 
     def standardise(self, passes: Iterable[object]) -> None:
         """Take mean and standard deviation from the outputs of these passes."""
-        self.recorded = []
+        self.raw_outputs = []
         for _ in passes:
             pass
-        numbers, self.recorded = torch.cat(self.recorded), None
+        numbers, self.raw_outputs = torch.cat(self.raw_outputs), None
         self.mean, self.sd = float(numbers.mean()), float(numbers.std())
         require(self.sd > 0, "this regression model has the same output for all texts, so that nothing can explain it")
 
@@ -472,11 +477,11 @@ class ClassReader(TokenizerReader):
 
     @cached_property
     def separator(self) -> int | None:
-        """The token behind which the second text of a pair has segment 1, where tokenizer and model know segments."""
-        found = self.tokenizer("a", "b")
-        segments = found.get("token_type_ids", [0])
-        known: int = getattr(getattr(self.model, "config", None), "type_vocab_size", 0)
-        last = found["input_ids"][segments.index(1) - 1] if 1 in segments and known > 1 else None
+        """The token behind which the second text of a pair has segment 1, where tokenizer and model have segments."""
+        encoding = self.tokenizer("a", "b")
+        segments = encoding.get("token_type_ids", [0])
+        num_types: int = getattr(getattr(self.model, "config", None), "type_vocab_size", 0)
+        last = encoding["input_ids"][segments.index(1) - 1] if 1 in segments and num_types > 1 else None
         return last if last in self.special_ids else None
 
     def segments(self, source: Int[Tensor, "batch source"]) -> Int[Tensor, "batch source"]:
@@ -507,9 +512,9 @@ class TargetIds(nn.Module):
     def __init__(self, vocab_size: int, padding: int | None, end: int | None, start: int | None):
         super().__init__()
         self.vocab_size = vocab_size
-        token_ids = torch.tensor(swapped_ids(vocab_size, (padding, end, start)))
-        taken = (token_ids != NO_TOKEN).nonzero().flatten()
-        inverse = torch.empty(vocab_size, dtype=torch.long).index_copy(0, token_ids[taken], taken)
+        token_ids = torch.tensor(swap_ids(vocab_size, (padding, end, start)))
+        used = (token_ids != NO_TOKEN).nonzero().flatten()
+        inverse = torch.empty(vocab_size, dtype=torch.long).index_copy(0, token_ids[used], used)
         moved = (token_ids[:vocab_size] != torch.arange(vocab_size)).nonzero().flatten()
         self.register_buffer("token_ids", token_ids, persistent=False)
         self.register_buffer("inverse", inverse, persistent=False)
@@ -527,13 +532,13 @@ class TargetIds(nn.Module):
 
     def reorder(self, logits: Float[Tensor, "*any tokens"]) -> Float[Tensor, "*any words"]:
         """Return the tokenizer's logits in the order of ids in a Batch. All but a few stay where they are."""
-        wanted = self.token_ids[self.moved]
-        columns = logits[..., wanted.clamp(min=0)].masked_fill(wanted == NO_TOKEN, -math.inf)
+        sources = self.token_ids[self.moved]
+        columns = logits[..., sources.clamp(min=0)].masked_fill(sources == NO_TOKEN, -math.inf)
         copy = extend(logits, (0, len(self) - self.vocab_size))
         return copy.index_copy_(-1, self.moved, columns)
 
 
-def swapped_ids(vocab_size: int, specials: Sequence[int | None]) -> list[int]:
+def swap_ids(vocab_size: int, specials: Sequence[int | None]) -> list[int]:
     """Return the tokenizer's id for each id in a Batch."""
     ids, placed = list(range(vocab_size)), set[int]()
     for i, special in enumerate(specials):
@@ -549,13 +554,13 @@ def swapped_ids(vocab_size: int, specials: Sequence[int | None]) -> list[int]:
 
 @dataclass(frozen=True)
 class WordReader(Reader):
-    """Reads texts by white space, for a model of one's own: word i of `words` has the token id i.
+    """Splits texts at white space, for your own model: word i of `words` has the token id i.
 
     Attributes:
         words: The model's source vocabulary, in the order of its embedding.
         classes: The names of classes, where targets are classes.
         targets: The target vocabulary, where targets are texts; word i has the id i + 3 in a Batch.
-        unknown: The word that stands for those that are not in the vocabulary.
+        unknown: The word that replaces those that are not in the vocabulary.
         end: The word of `words`, such as "</s>", that is put after every source text as a special token; None: none.
 
     >>> reader = WordReader(("a", "dog", "<unk>"), classes=("no", "yes"))
@@ -593,22 +598,22 @@ class WordReader(Reader):
         return *pad([np.array(ids) for ids, _ in rows]), Words.of([text for _, text in rows])
 
     def encode(self, text: Source, vocabulary: Vocabulary, end: str | None) -> tuple[list[int], TokenizedText]:
-        words, known = split_words(text)[1], vocabulary.ids
-        lost = [word for word in words if word not in known]
-        if lost and self.unknown not in known:
-            raise BadSetting(f"the model has no word {lost[0]!r}, and no {self.unknown!r} that could stand for it")
+        words, ids_of = split_words(text)[1], vocabulary.ids
+        missing = [word for word in words if word not in ids_of]
+        if missing and self.unknown not in ids_of:
+            raise BadSetting(f"the model has no word {missing[0]!r}, and no {self.unknown!r} that could stand for it")
         after = () if end is None else (end,)
         require(bool((*words, *after)), "a text without any word cannot be read; leave empty texts out")
-        ids = [known[word if word in known else self.unknown] for word in (*words, *after)]
+        ids = [ids_of[word if word in ids_of else self.unknown] for word in (*words, *after)]
         return ids, TokenizedText(words, (*words, *after), (*range(len(words)), *(NO_WORD for _ in after)))
 
     def target_words(self, token_ids: Int[Tensor, "batch target"], mask: Bool[Tensor, "batch target"]) -> Words:
         if self.classes:
             return super().target_words(token_ids, mask)
-        rows = [row[there].tolist() for row, there in zip(token_ids.cpu(), mask.cpu(), strict=True)]
-        named = [tuple(self.target_vocabulary.decode(row)) for row in rows]
-        places = [tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(row)) for row in rows]
-        return Words.of([TokenizedText(names, names, place) for names, place in zip(named, places, strict=True)])
+        rows = [row[keep].tolist() for row, keep in zip(token_ids.cpu(), mask.cpu(), strict=True)]
+        tokens = [tuple(self.target_vocabulary.decode(row)) for row in rows]
+        words_of = [tuple(NO_WORD if i < len(SPECIALS) else place for place, i in enumerate(row)) for row in rows]
+        return Words.of([TokenizedText(words, words, of) for words, of in zip(tokens, words_of, strict=True)])
 
     def text(self, token_ids: Int[Tensor, " target"]) -> str:
         return " ".join(self.target_vocabulary.decode([i for i in token_ids.tolist() if i >= len(SPECIALS)]))
@@ -660,11 +665,11 @@ def split_words(text: Source) -> tuple[str, tuple[str, ...]]:
 
 
 def check_pairs(sources: Sequence[object], targets: Sequence[object] | None) -> None:
-    for given, what in ((sources, "texts"), (targets, "targets")):
-        if given is None and what == "targets":
+    for values, what in ((sources, "texts"), (targets, "targets")):
+        if values is None and what == "targets":
             continue
-        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-            raise BadSetting(f"give a list of {what}, not {given!r:.60}")
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+            raise BadSetting(f"give a list of {what}, not {values!r:.60}")
     require(len(sources) > 0, "there is no text to read")
     count = len(sources) if targets is None else len(targets)
     require(count == len(sources), f"there are {len(sources)} texts, but {count} targets")

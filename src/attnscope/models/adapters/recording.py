@@ -1,12 +1,12 @@
-"""Recording and replacing the attention of a Hugging Face model during a pass, without a trace of it left behind.
+"""Recording and replacing the attention of a Hugging Face model during a pass, without lasting changes to it.
 
 It goes through the library's own extension point: an attention function registered under our name, which the model
 uses while it runs, and a mask function of the same name, without which masks would silently be missing. Layers that are
 neither recorded nor changed, and rows that are not, are computed by the model's own implementation. The names stay
 registered; the model's attention implementation, its modes and hooks are restored, also after an exception.
 
-Which modules attend is not looked up by family: `attention_modules` makes one short pass and returns the modules that
-call the attention function. Models that do not call it are refused.
+Which modules attend does not depend on the family: `attention_modules` makes one short pass and returns the modules
+that call the attention function. Models that do not call it are refused.
 """
 
 import sys
@@ -30,7 +30,7 @@ NAME = "attnscope"
 OwnAttention = Callable[..., tuple[Tensor, Tensor | None]]  # an attention function of the library
 
 
-class UnseenAttention(AttnscopeError):
+class UnsupportedAttention(AttnscopeError):
     """The attention of a model cannot be recorded."""
 
 
@@ -45,24 +45,24 @@ class Call:
     is_causal: bool  # without a mask: whether each position attends to itself and those before it only
     scaling: float
     bias: Tensor | None = None  # T5's: heads x target x source, added to the scores
-    softcap: float | None = None  # Gemma 2's: scores are kept below it
-    sink: Float[Tensor, " heads"] | None = None  # gpt-oss': one more score, whose weight goes nowhere
+    softcap: float | None = None  # Gemma 2's upper bound of the scores
+    sink: Float[Tensor, " heads"] | None = None  # gpt-oss': one more score, without a value
 
     @classmethod
     def of(
-        cls, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: Any
+        cls, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any
     ) -> "Call":
         """Return the call with these arguments of an attention function."""
         groups = query.shape[1] // key.shape[1]
         keys, values = (key, value) if groups == 1 else (part.repeat_interleave(groups, 1) for part in (key, value))
-        is_causal = given.get("is_causal")
+        is_causal = options.get("is_causal")
         if is_causal is None:
-            is_causal = getattr(module, "is_causal", True)  # as the library's own fused attention has it
-        scaling = given.get("scaling")
+            is_causal = getattr(module, "is_causal", True)  # the default of the library's fused attention
+        scaling = options.get("scaling")
         return cls(
             query, keys, values, mask, mask is None and is_causal and query.shape[2] > 1,
             query.shape[-1] ** -0.5 if scaling is None else scaling,
-            given.get("position_bias"), given.get("softcap"), given.get("s_aux"),
+            options.get("position_bias"), options.get("softcap"), options.get("s_aux"),
         )  # fmt: skip
 
     def at(self, rows: Int[Tensor, "batch rows"]) -> "Call":
@@ -126,39 +126,39 @@ def take_rows(values: Shaped[Tensor, "some any target size"], rows: Int[Tensor, 
 class Recorder:
     """Which attention to record and to change in one pass, and the record."""
 
-    layers: Sequence[nn.Module]  # the attention modules in the order of their calls; shared ones stand there again
-    # What may be attended to, batch x source, which changes are given; None: as the model masks it, by row.
+    layers: Sequence[nn.Module]  # the attention modules in the order of their calls; shared ones are repeated
+    # The source positions that may be attended to, passed to changes; None: the model's own mask, by row.
     mask: Bool[Tensor, "batch source"] | None
     changes: Mapping[int, list[Change]] = field(default_factory=dict)
     rows: Int[Tensor, "batch rows"] | None = None  # the queries that are recorded and changed; None: all
-    wanted: Collection[int] | None = None  # the layers that are recorded; None: all
-    recorded: dict[int, Attention] = field(default_factory=dict)
+    recorded_layers: Collection[int] | None = None  # the layers that are recorded; None: all
+    records: dict[int, Attention] = field(default_factory=dict)
     mixed: dict[int, Tensor] = field(default_factory=dict)  # batch x heads x target x value
     implementation: str = "eager"  # of the model itself
-    called: dict[nn.Module, int] = field(default_factory=dict)  # how often
+    num_calls: dict[nn.Module, int] = field(default_factory=dict)  # how often
 
     def enter(self, module: nn.Module) -> int | None:
-        """Return the layer that this module now stands for; None if it is neither recorded nor changed."""
+        """Return the layer of this call of the module; None if it is neither recorded nor changed."""
         places = [i for i, layer in enumerate(self.layers) if layer is module]
-        before = self.called.get(module, 0)
-        self.called[module] = before + 1
+        before = self.num_calls.get(module, 0)
+        self.num_calls[module] = before + 1
         if before >= len(places):
             return None
         layer = places[before]
-        return layer if self.wanted is None or layer in self.wanted or layer in self.changes else None
+        return layer if self.recorded_layers is None or layer in self.recorded_layers or layer in self.changes else None
 
     def attend(self, layer: int, call: Call, own: Callable[[], Tensor]) -> Float[Tensor, "batch target heads value"]:
         """Return the mixed values, of which `own` returns those that the model itself would compute."""
-        shown = call if self.rows is None else call.at(self.rows)
-        scores = shown.scores()
-        weights, sink = shown.weights(scores)
+        selected = call if self.rows is None else call.at(self.rows)
+        scores = selected.scores()
+        weights, sink = selected.weights(scores)
         for change in self.changes.get(layer, ()):
-            weights = change(weights, self.mask_of(shown))
+            weights = change(weights, self.mask_of(selected))
         mixed = self.mixed[layer] = weights @ call.values
-        if self.wanted is None or layer in self.wanted:
+        if self.recorded_layers is None or layer in self.recorded_layers:
             # The layers of one model may lie on several devices.
             device = weights.device if self.rows is None else self.rows.device
-            self.recorded[layer] = on_device(shown.attention(scores, weights, sink), device)
+            self.records[layer] = on_device(selected.attention(scores, weights, sink), device)
             self.mixed[layer] = mixed.to(device)
         if self.rows is None:
             return mixed.transpose(1, 2).contiguous()
@@ -169,7 +169,7 @@ class Recorder:
         return output.scatter(1, places, mixed.transpose(1, 2))
 
     def mask_of(self, call: Call) -> Bool[Tensor, "batch *target source"]:
-        """Return what a function given as `attention=` is told; where there is one row, without a dimension for it."""
+        """Return the mask passed to a function given as `attention=`; with one row, without a dimension for it."""
         if self.mask is not None:
             return self.mask.to(call.keys.device)
         allowed = call.allowed()[:, 0].expand(len(call.queries), call.queries.shape[2], -1)
@@ -177,13 +177,13 @@ class Recorder:
 
     def attentions(self) -> tuple[Attention, ...]:
         """Return the recorded layers, the first one first."""
-        last = max(range(len(self.layers)) if self.wanted is None else self.wanted, default=-1)
-        require(last in self.recorded, unseen("this model"))  # earlier layers may have been left out
-        return tuple(self.recorded[layer] for layer in sorted(self.recorded))
+        last = max(range(len(self.layers)) if self.recorded_layers is None else self.recorded_layers, default=-1)
+        require(last in self.records, unsupported_message("this model"))  # earlier layers may have been skipped
+        return tuple(self.records[layer] for layer in sorted(self.records))
 
 
 class Blockwise(Recorder):
-    """Shows every layer's attention to a function, a block of rows at a time, and keeps nothing."""
+    """Passes every layer's attention to a function, one block of rows at a time, and stores nothing."""
 
     def __init__(self, layers: Sequence[nn.Module], observer: Callable[[AttentionRows], None], block: int):
         super().__init__(layers, None)
@@ -195,8 +195,8 @@ class Blockwise(Recorder):
         for start in range(0, length, self.block):
             end = min(start + self.block, length)
             rows = torch.arange(start, end, device=call.queries.device).expand(batch, -1)
-            seen = end if call.is_causal else None  # further keys are not attended to
-            part = replace(call, keys=call.keys[:, :, :seen], values=call.values[:, :, :seen]).at(rows)
+            last_key = end if call.is_causal else None  # further keys are not attended to
+            part = replace(call, keys=call.keys[:, :, :last_key], values=call.values[:, :, :last_key]).at(rows)
             scores = part.scores()
             weights, sink = part.weights(scores)
             self.observer(AttentionRows(layer, start, scores, weights, sink))
@@ -204,10 +204,10 @@ class Blockwise(Recorder):
         return torch.cat(mixed, 2).transpose(1, 2).contiguous()
 
 
-def unseen(model: str) -> str:
+def unsupported_message(model: str) -> str:
     return (
         f"transformers {transformers().__version__} does not compute the attention of {model} by its attention "
-        "interface, so that it can be neither seen nor changed; wrap the model in an adapter of your own "
+        "interface, so that it can be neither recorded nor changed; wrap the model in an adapter of your own "
         "(docs/own-model.md)"
     )
 
@@ -257,10 +257,10 @@ def own_attention_function(module: nn.Module) -> OwnAttention:
     return own
 
 
-def own_mask(*given: Any, **named: Any) -> Tensor | None:
+def own_mask(*args: Any, **kwargs: Any) -> Tensor | None:
     """Return the mask that the model's own implementation takes."""
     masks: Any = import_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
-    mask: Tensor | None = masks[own_implementation()](*given, **named)
+    mask: Tensor | None = masks[own_implementation()](*args, **kwargs)
     return mask
 
 
@@ -311,8 +311,8 @@ class Discovery(Recorder):
 def attention_modules(model: Any, **options: object) -> list[nn.Module]:
     """Return the modules of a decoder or an encoder that attend, in the order of their calls, after a short pass.
 
-    A model is refused whose attention does not go through the attention function, or is computed with terms that are
-    unknown here, so that its output would change.
+    A model is refused if its attention does not go through the attention function, or has terms that are not
+    supported here, so that its output would change.
 
     Args:
         model: A transformers.PreTrainedModel.
@@ -320,30 +320,30 @@ def attention_modules(model: Any, **options: object) -> list[nn.Module]:
     """
     ids = torch.arange(8, device=device_of(model))[None]
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "return_dict": True, **options}
-    found = Discovery([], None)
+    discovery = Discovery([], None)
     with evaluating(model):
         own = model.base_model(**inputs)[0]
-        with recording(model, found):
-            seen = model.base_model(**inputs)[0]
-    require_seen(bool(found.layers), model)
+        with recording(model, discovery):
+            recorded = model.base_model(**inputs)[0]
+    require_supported(bool(discovery.layers), model)
     if own.dtype in (torch.float32, torch.float64):  # in lower precision, experts may be chosen otherwise
-        require_seen(bool((own - seen).abs().max() <= 1e-3 * own.abs().max()), model)
-    return list(found.layers)
+        require_supported(bool((own - recorded).abs().max() <= 1e-3 * own.abs().max()), model)
+    return list(discovery.layers)
 
 
-def require_seen(is_seen: bool, model: nn.Module) -> None:
-    if not is_seen:
-        raise UnseenAttention(unseen(type(model).__name__))
+def require_supported(supported: bool, model: nn.Module) -> None:
+    if not supported:
+        raise UnsupportedAttention(unsupported_message(type(model).__name__))
 
 
 @contextmanager
 def record_input(module: nn.Module, inputs: list[Tensor]) -> Iterator[None]:
     """Keep the latest input of a module in the list."""
 
-    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        inputs[:] = [given[0] if given else named["hidden_states"]]
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        inputs[:] = [args[0] if args else kwargs["hidden_states"]]
 
-    handle = module.register_forward_pre_hook(keep, with_kwargs=True)
+    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What is there to learn in real text? Corpora to classify and to translate."""
+"""Text corpora for classification and translation."""
 
 from attnscope.tasks.text.corpora import (
     CLASSIFICATIONS,
@@ -14,14 +14,14 @@ from attnscope.tasks.text.rows import ChangedCorpus, MissingCorpus
 from attnscope.tasks.text.tasks import Classification, TextTask, Translation
 from attnscope.tasks.text.vocabularies import SUBWORD_MODELS, UNKNOWN, UNKNOWN_WORD, Subwords, Words
 
-# Every kind of settings that a corpus is described by, under the name that it has in JSON.
+# Every class of settings of a corpus, under its name in JSON.
 SETTINGS: dict[str, type] = {
     "classification": Classification,
     "translation": Translation,
     "preparation": Preparation,
     "splits": Splits,
     "words": Words,
-    **dict.fromkeys(SUBWORD_MODELS, Subwords),  # their own setting `kind` is what JSON knows them by
+    **dict.fromkeys(SUBWORD_MODELS, Subwords),  # JSON names them by their setting `kind`
     "vectors": Vectors,
 }
 

@@ -1,12 +1,12 @@
 """Named corpora and how they are prepared (snell2021 A.5, A.8), and statistics of any corpus (snell2021 table 9).
 
-The files are those below the folder that ATTNSCOPE_DATA names. Where the paper has a training and a test set only, it
-validates on at most 4,000 sentences of the test set, and so do we: nothing chosen by that validation set may then be
-reported on the test set. All text is in lower case where words are the tokens, which is our choice.
+Files are relative to ATTNSCOPE_DATA. Where the paper has a training and a test set only, it validates on at most 4,000
+sentences of the test set, and so do we: nothing selected on that validation set may be reported on the test set. Where
+words are the tokens, all text is in lower case, which is our choice.
 
-Published word vectors, from which embeddings may start, are text with a word and its numbers on each line, as GloVe
-(.txt) and fastText (.vec, whose first line gives the sizes) are published, plain or packed with gzip; or an .npz file
-with the array `vectors`, beside a `vocab.txt` with a word a line.
+Published word vectors, with which embeddings may be initialised, are text files with a word and its vector on each
+line, as those of GloVe (.txt) and fastText (.vec, whose first line gives the sizes), plain or packed with gzip; or an
+.npz file with the array `vectors`, beside a `vocab.txt` with one word per line.
 """
 
 import zipfile
@@ -29,28 +29,28 @@ from attnscope.tasks.text.rows import corpus_fingerprint, find_corpus, read_line
 from attnscope.tasks.text.tasks import Classification, TextTask, Translation
 from attnscope.tasks.text.vocabularies import UNKNOWN, Subwords
 
-AS_IN_THE_PAPER = Splits(("train",), ("test",), ("test",), max_validation=4000)  # snell2021 A.8
+SNELL2021_SPLITS = Splits(("train",), ("test",), ("test",), max_validation=4000)  # snell2021 A.8
 MULTI30K = Splits(("train",), ("val",), ("test2016",))
-DRAWN_PAIRS = Splits(("all",), validation_share=0.02, test_share=0.02)
+SAMPLED_PAIRS = Splits(("all",), validation_share=0.02, test_share=0.02)
 YELP = ("50words", "100words", "200words", "part7")  # by their length, not for training and testing
 WHOLE_SENTENCES = Preparation("spaces", lower=False)  # subwords need no tokeniser
 
 CLASSIFICATIONS: dict[str, Classification] = {
     "imdb": Classification(
-        "imdb/imdb.jsonl.gz", splits=AS_IN_THE_PAPER, labels=("0", "1"), preparation=Preparation(strip_tags=True)
+        "imdb/imdb.jsonl.gz", splits=SNELL2021_SPLITS, labels=("0", "1"), preparation=Preparation(strip_tags=True)
     ),
     "ag_news": Classification(
         "ag_news/ag_news.jsonl.gz",
         text=("title", "text"),
         labels=("World", "Business"),
         exclude_labels=("Sports", "Sci/Tech"),
-        splits=AS_IN_THE_PAPER,
+        splits=SNELL2021_SPLITS,
         preparation=Preparation(unknown_integers=True),
     ),
     "20newsgroups": Classification(
         "20newsgroups_sports/20newsgroups_sports.jsonl.gz",
-        splits=AS_IN_THE_PAPER,
-        # Our choice: no headers, for they give the class away, and no more than 1,000 words of a message.
+        splits=SNELL2021_SPLITS,
+        # Our choice: no headers, because they name the class, and at most 1,000 words of a message.
         preparation=Preparation(
             strip_headers=True, split_underscores=True, unknown_integers=True, max_length=1000, too_long="truncate"
         ),
@@ -75,10 +75,10 @@ CLASSIFICATIONS: dict[str, Classification] = {
         labels=("0", "1"),
         splits=Splits(YELP),
         preparation=Preparation("trimmed"),
-        rationale="rationales",  # of each annotator: half of them or more is what is published as `rationale`
+        rationale="rationales",  # of each annotator; the published `rationale` is their majority
     ),
-    # Whole reviews, of up to 2,809 words: people marked all of them. `longest` with too_long="truncate" cuts marks too.
-    # In the test split, as it came to us, most marked passages (six in ten) stop one word early.
+    # Whole reviews of up to 2,809 words, all annotated. `max_length` with too_long="truncate" cuts rationales too.
+    # In the test split, as it came to us, most annotated passages (six in ten) end one word early.
     "eraser_movies": Classification(
         "eraser_movies/eraser_movies.jsonl.gz",
         labels=("NEG", "POS"),
@@ -95,7 +95,7 @@ CLASSIFICATIONS: dict[str, Classification] = {
 
 
 def subwords(file: str, splits: Splits) -> Translation:
-    """8,000 subwords, shared between the two languages (snell2021 A.8)."""
+    """Return a translation task with 8,000 subwords, shared between the two languages (snell2021 A.8)."""
     return Translation(file, splits=splits, preparation=WHOLE_SENTENCES, vocabulary=Subwords())
 
 
@@ -104,8 +104,8 @@ TRANSLATIONS: dict[str, Translation] = {
     # snell2021 says English to German; its author's code reads the same files the other way round.
     "multi30k_de_en": replace(subwords("multi30k/en-de.jsonl.gz", MULTI30K), source="target", target="source"),
     "multi30k_en_fr": subwords("multi30k/en-fr.jsonl.gz", MULTI30K),
-    "tatoeba_en_de": subwords("tatoeba/en-de.jsonl.gz", DRAWN_PAIRS),
-    "tatoeba_en_fr": subwords("tatoeba/en-fr.jsonl.gz", DRAWN_PAIRS),
+    "tatoeba_en_de": subwords("tatoeba/en-de.jsonl.gz", SAMPLED_PAIRS),
+    "tatoeba_en_fr": subwords("tatoeba/en-fr.jsonl.gz", SAMPLED_PAIRS),
     "iwslt14_de_en": subwords("iwslt14/de-en.jsonl.gz", Splits(("train_sample",), ("valid",), ("test",))),
 }
 
@@ -113,10 +113,13 @@ CORPORA: dict[str, Classification | Translation] = {**CLASSIFICATIONS, **TRANSLA
 
 
 def statistics(task: TextTask) -> pd.DataFrame:
-    """One row a split: sentences, their lengths without special words, vocabularies, and what was left out or cut.
+    """Return one row per split: sentences, lengths without special tokens, vocabularies, and what was dropped or cut.
 
     `repeated` counts sentences whose source, as token ids, is in the training split too; `left_out` counts the rows of
-    the file that the settings do not ask for, by their class or their split.
+    the file whose class or split the settings exclude.
+
+    Args:
+        task: The corpus to describe.
     """
     return pd.DataFrame([{"split": name} | split_statistics(task, name) for name in PARTS]).set_index("split")
 
@@ -136,8 +139,8 @@ def split_statistics(task: TextTask, name: str) -> dict[str, float | None]:
     return row | {"repeated": count_repeated(task, name), "left_out": task.corpus.left_out}
 
 
-def length_statistics(side: str, numbers: Sequence[np.ndarray], specials: int) -> dict[str, float | None]:
-    words = lengths(numbers) - specials
+def length_statistics(side: str, ids: Sequence[np.ndarray], specials: int) -> dict[str, float | None]:
+    words = lengths(ids) - specials
     return {
         f"{side}_mean": float(words.mean()),
         f"{side}_median": float(np.median(words)),
@@ -145,9 +148,9 @@ def length_statistics(side: str, numbers: Sequence[np.ndarray], specials: int) -
     }
 
 
-def unknown_fraction(numbers: Sequence[np.ndarray]) -> float:
-    """The share of running words that are unknown."""
-    words = np.concatenate(numbers)
+def unknown_fraction(ids: Sequence[np.ndarray]) -> float:
+    """Return the fraction of tokens that are unknown, special tokens aside."""
+    words = np.concatenate(ids)
     words = words[words >= len(SPECIALS)]
     return float((words == UNKNOWN).mean())
 
@@ -159,8 +162,8 @@ def largest_class(part: Part) -> float:
 def count_repeated(task: TextTask, name: str) -> int:
     if name == "training":
         return 0
-    trained_on = {row.tobytes() for row in task.part("training").source}
-    return sum(row.tobytes() in trained_on for row in task.part(name).source)
+    training = {row.tobytes() for row in task.part("training").source}
+    return sum(row.tobytes() in training for row in task.part(name).source)
 
 
 # Published word vectors ----------------------------------------------------------------------------------------------
@@ -182,59 +185,62 @@ class Vectors:
 
 @dataclass(frozen=True)
 class InitialEmbedding:
-    """A first embedding for every word of a vocabulary, and which of them are published."""
+    """Initial embeddings of a vocabulary, and which of its words have a published vector."""
 
     matrix: Float[Tensor, "words units"]
-    found: Bool[Tensor, " words"]
+    pretrained: Bool[Tensor, " words"]
 
     @property
     def coverage(self) -> float:
-        """The share of the words of the vocabulary, special ones aside, that have a published vector."""
-        return self.found[len(SPECIALS) :].float().mean().item()
+        """The fraction of the vocabulary, special tokens aside, that has a published vector."""
+        return self.pretrained[len(SPECIALS) :].float().mean().item()
 
     def running_coverage(self, task: TextTask, split: str = "training") -> float:
-        """The share of running source words that have one; an unknown word has none."""
+        """Return the fraction of source tokens with a published vector; an unknown word has none."""
         words = torch.from_numpy(np.concatenate(task.part(split).source)).long()
-        return self.found[words[words >= len(SPECIALS)]].float().mean().item()
+        return self.pretrained[words[words >= len(SPECIALS)]].float().mean().item()
 
 
 @lru_cache(maxsize=4)
 def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> InitialEmbedding:
-    """Published vectors; for words without one, random ones as widely spread as those; zero for the padding.
+    """Return published vectors; random ones of the same standard deviation for other words; zero for the padding.
 
-    A word that is not found as it is written is looked for in lower case.
+    Args:
+        vocabulary: The words. One that the file does not have as written is looked up in lower case.
+        file: The file of word vectors, an absolute path or one relative to ATTNSCOPE_DATA.
+        seed: Random seed of the vectors of words that the file does not have.
     """
-    wanted = {form for word in vocabulary.tokens[len(SPECIALS) :] for form in (word, word.lower())}
-    published = read_vectors(find_corpus(file, EXPECTED), wanted)
+    words = {form for word in vocabulary.tokens[len(SPECIALS) :] for form in (word, word.lower())}
+    published = read_vectors(find_corpus(file, EXPECTED), words)
     rows = [published.get(word, published.get(word.lower())) for word in vocabulary.tokens]
-    found = np.array([row is not None and i >= len(SPECIALS) for i, row in enumerate(rows)])
-    if not found.any():
+    pretrained = np.array([row is not None and i >= len(SPECIALS) for i, row in enumerate(rows)])
+    if not pretrained.any():
         raise BadSetting(f"{file} has no vector for any of the {len(vocabulary)} words of the vocabulary")
-    known = np.stack([row for row, there in zip(rows, found, strict=True) if there and row is not None])
-    matrix = np.random.default_rng(seed).normal(0, known.std(), (len(rows), known.shape[1])).astype(np.float32)
-    matrix[found], matrix[PAD] = known, 0
-    return InitialEmbedding(torch.from_numpy(matrix), torch.from_numpy(found))
+    vectors = np.stack([row for row, there in zip(rows, pretrained, strict=True) if there and row is not None])
+    matrix = np.random.default_rng(seed).normal(0, vectors.std(), (len(rows), vectors.shape[1])).astype(np.float32)
+    matrix[pretrained], matrix[PAD] = vectors, 0
+    return InitialEmbedding(torch.from_numpy(matrix), torch.from_numpy(pretrained))
 
 
-def read_vectors(path: Path, wanted: Collection[str]) -> Mapping[str, np.ndarray]:
-    """The vectors of the words that are wanted and there."""
-    return from_npz(path, wanted) if path.suffix == ".npz" else from_text(path, wanted)
+def read_vectors(path: Path, words: Collection[str]) -> Mapping[str, np.ndarray]:
+    """Return the vectors of those of the words that the file has."""
+    return from_npz(path, words) if path.suffix == ".npz" else from_text(path, words)
 
 
-def from_npz(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
+def from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             vectors = np.asarray(file["vectors"], dtype=np.float32)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise Malformed(f"{path} is no .npz file with an array 'vectors': {error}") from error
-    words = [line for _, line in read_lines(find_corpus(str(path.with_name("vocab.txt")), EXPECTED))]
-    if vectors.shape[:1] != (len(words),) or vectors.ndim != 2:
+    vocabulary = [line for _, line in read_lines(find_corpus(str(path.with_name("vocab.txt")), EXPECTED))]
+    if vectors.shape[:1] != (len(vocabulary),) or vectors.ndim != 2:
         shape = " x ".join(map(str, vectors.shape))
-        raise Malformed(f"{path} holds {shape} numbers, but vocab.txt beside it has {len(words)} words")
-    return {word: vectors[i] for i, word in enumerate(words) if word in wanted}
+        raise Malformed(f"{path} holds {shape} numbers, but vocab.txt beside it has {len(vocabulary)} words")
+    return {word: vectors[i] for i, word in enumerate(vocabulary) if word in words}
 
 
-def from_text(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
+def from_text(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     units = 0
     for number, line in read_lines(path):
@@ -244,8 +250,8 @@ def from_text(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
         word, *numbers = line.rstrip(" ").rsplit(" ", units)  # from the right: a word may hold spaces
         if len(numbers) != units or units == 0:
             raise Malformed(f"{path}, line {number}: expected a word and {units or 'some'} numbers, not {line[:40]!r}")
-        if word in wanted:
-            vectors[word] = parsed(numbers, path, number)
+        if word in words:
+            vectors[word] = parse_vector(numbers, path, number)
     return vectors
 
 
@@ -255,7 +261,7 @@ def is_size(line: str) -> bool:
     return len(cells) == 2 and all(cell.isdigit() for cell in cells)
 
 
-def parsed(numbers: list[str], path: Path, line: int) -> np.ndarray:
+def parse_vector(numbers: list[str], path: Path, line: int) -> np.ndarray:
     try:
         return np.array(numbers, dtype=np.float32)
     except ValueError as error:

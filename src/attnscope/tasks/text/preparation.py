@@ -1,4 +1,4 @@
-"""From raw text to words, and from published rows to training, validation and test (snell2021 A.8)."""
+"""Tokenisation of raw text, and training, validation and test splits of published rows (snell2021 A.8)."""
 
 import re
 from collections import Counter
@@ -24,9 +24,9 @@ QUOTED = re.compile(r"^\s*[>|:]|^In article|\b(?:writes|wrote|says|said)\s*:\s*$
 
 
 def by_words(text: str) -> list[str]:
-    """Runs of letters, digits and '_' are words, and so is every other character that is no space.
+    """Return runs of letters, digits and '_', and every other character that is not white space, as words.
 
-    English endings with an apostrophe are words of their own, as in most word vectors.
+    English endings with an apostrophe are separate words, as in most word vectors.
 
     >>> by_words("It's odd: he didn't pay $3.50!")
     ['It', "'s", 'odd', ':', 'he', 'did', "n't", 'pay', '$', '3', '.', '50', '!']
@@ -37,22 +37,19 @@ def by_words(text: str) -> list[str]:
 
 
 def by_spaces(text: str) -> list[str]:
-    """Words are what stands between spaces: for text that was tokenised by its publisher, or goes to subwords.
-
-    Only the space itself separates; published tokens may hold other white space.
-    """
+    """Split at spaces only: for text that its publisher tokenised, whose tokens may contain other white space."""
     return [word for word in text.split(" ") if word]
 
 
 def by_white_space(text: str) -> list[str]:
-    """Words are what stands between white space of any kind: for published tokens that run over several lines."""
+    """Split at white space of any kind: for published tokens on several lines."""
     return text.split()
 
 
 def trimmed_words(text: str) -> list[str]:
-    """What stands between white space, without the punctuation at its edges; a word of nothing else keeps it.
+    """Split at white space and strip punctuation from the edges of words; a word of punctuation alone stays.
 
-    For marks on the words of raw text: each word stays one word, but 'great!' is 'great'.
+    For rationales on the words of raw text: each word stays one word, but 'great!' is 'great'.
 
     >>> trimmed_words("It's great! - (we'll be back...)")
     ["It's", 'great', '-', "we'll", 'be', 'back']
@@ -71,12 +68,12 @@ TOO_LONG = ("drop", "truncate")
 
 @dataclass(frozen=True)
 class Preparation:
-    """From raw text to words. Text that is given as a list of words is not cut again, but all else applies to it."""
+    """From raw text to words. A list of words is not tokenised again, but all other settings apply to it."""
 
     tokeniser: str = "words"
     lower: bool = True
     strip_headers: bool = False  # what comes before the first empty line: the headers of a message
-    strip_quotes: bool = False  # lines that another message was quoted by, and the line that says whose they are
+    strip_quotes: bool = False  # lines quoted from another message, and the line that names its author
     strip_tags: bool = False  # <br /> and other tags
     split_underscores: bool = False
     unknown_integers: bool = False  # integers of more than one digit become the unknown word
@@ -87,7 +84,7 @@ class Preparation:
     def __post_init__(self) -> None:
         check_kinds(self)
         choose("tokeniser", self.tokeniser, TOKENISERS)
-        choose("way with long sentences", self.too_long, TOO_LONG)
+        choose("too_long", self.too_long, TOO_LONG)
         require(self.min_length > 0, f"min_length must be positive, not {self.min_length}")
         require(
             self.max_length is None or self.max_length > 0,
@@ -95,29 +92,29 @@ class Preparation:
         )
 
     def words(self, text: str | Sequence[str]) -> list[str]:
-        """The words of a text."""
-        words = TOKENISERS[self.tokeniser](self._cleaned(text)) if isinstance(text, str) else self._lowered(text)
+        """Return the words of a text."""
+        words = TOKENISERS[self.tokeniser](self._clean(text)) if isinstance(text, str) else self._clean_words(text)
         if self.unknown_integers:
             words = [UNKNOWN_WORD if LONG_INTEGER.fullmatch(word) else word for word in words]
         return list(map(intern, words))  # one copy of each word in memory, however often it occurs
 
-    def _cleaned(self, text: str) -> str:
+    def _clean(self, text: str) -> str:
         text = without_headers(text) if self.strip_headers else text
         text = without_quotes(text) if self.strip_quotes else text
         text = TAG.sub(" ", text) if self.strip_tags else text
         text = text.replace("_", " ") if self.split_underscores else text
         return text.lower() if self.lower else text
 
-    def _lowered(self, words: Sequence[str]) -> list[str]:
+    def _clean_words(self, words: Sequence[str]) -> list[str]:
         if self.split_underscores:
             words = [part for word in words for part in word.split("_") if part]
         return [word.lower() for word in words] if self.lower else list(words)
 
     @property
     def keeps_published_words(self) -> bool:
-        """Whether each word as published, between spaces, is one word here: then marks on it keep their places."""
-        changed = self.strip_headers or self.strip_quotes or self.strip_tags or self.split_underscores
-        return self.tokeniser != "words" and not changed
+        """Whether each published word, between spaces, stays one word, so that rationales keep their positions."""
+        cleans = self.strip_headers or self.strip_quotes or self.strip_tags or self.split_underscores
+        return self.tokeniser != "words" and not cleans
 
     def drops(self, source: Sequence[str], target: Sequence[str]) -> bool:
         return len(source) < self.min_length or (self.too_long == "drop" and self.exceeded(source, target))
@@ -127,7 +124,7 @@ class Preparation:
 
 
 def without_quotes(message: str) -> str:
-    """A message without what it quotes.
+    """Return a message without what it quotes.
 
     >>> without_quotes("In article <1@x> she writes:\\n> Who won?\\nWe did.")
     'We did.'
@@ -136,7 +133,7 @@ def without_quotes(message: str) -> str:
 
 
 def without_headers(message: str) -> str:
-    """A message without its headers, which end at the first empty line.
+    """Return a message without its headers, which end at the first empty line.
 
     >>> without_headers("From: someone\\nSubject: hockey\\n\\nWho won?")
     'Who won?'
@@ -151,10 +148,10 @@ PARTS = ("training", "validation", "test")
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits as published, by their names there; one without a name is sampled from the training split by seed.
+    """The names of the published splits; validation or test without a name is sampled from the training split.
 
-    Sampled splits are disjoint: sentences with the same source, but for case and spacing, stay together. The same
-    published split may serve two parts, as where a paper validates on a sample of the test set.
+    Sampled splits are disjoint: sentences whose sources are equal up to case and spacing stay in one split. One
+    published split may serve as two parts, as where a paper validates on a sample of the test set.
     """
 
     training: tuple[str, ...] = (UNSPLIT,)
@@ -163,7 +160,7 @@ class Splits:
     field: str = SPLIT
     validation_share: float = 0.1  # of the distinct sources of the training split, where validation has no name
     test_share: float = 0.1
-    max_validation: int | None = None  # a sample of so many sentences stands for the whole validation split
+    max_validation: int | None = None  # sentences, sampled from the validation split; None: all of them
     max_test: int | None = None
     seed: int = 0
 
@@ -175,15 +172,15 @@ class Splits:
             require(0 < share < 1, f"{name} must be between 0 and 1, not {share}")
         require(self.validation_share + self.test_share < 1, "the two shares leave nothing to train on")
         for name in ("max_validation", "max_test"):
-            most = getattr(self, name)
-            require(most is None or most > 0, f"{name} must be positive or None, not {most}")
+            limit = getattr(self, name)
+            require(limit is None or limit > 0, f"{name} must be positive or None, not {limit}")
         check_seed("the seed of a split", self.seed)
         shared = set(self.training) & {*self.validation, *self.test}
         require(not shared, f"{', '.join(sorted(shared))} cannot be trained on and measured on as well")
 
 
 def split_rows(published: Sequence[str], sources: Sequence[str], splits: Splits, file: str) -> dict[str, np.ndarray]:
-    """The numbers of the rows in each part, in the order of the file.
+    """Return the indices of the rows of each part, in the order of the file.
 
     `published` is the split that each row names, `sources` its source sentence.
     """
@@ -192,12 +189,12 @@ def split_rows(published: Sequence[str], sources: Sequence[str], splits: Splits,
     }
     rows |= sampled_splits(rows["training"], sources, splits)
     for number, part in enumerate(("validation", "test")):
-        most = getattr(splits, f"max_{part}")
-        if most is not None and len(rows[part]) > most:
+        limit = getattr(splits, f"max_{part}")
+        if limit is not None and len(rows[part]) > limit:
             random = np.random.default_rng((splits.seed, 1 + number))
-            rows[part] = np.sort(random.choice(rows[part], most, replace=False))
+            rows[part] = np.sort(random.choice(rows[part], limit, replace=False))
     for part in PARTS:
-        require(len(rows[part]) > 0, f"the {part} split of {file} is empty: there are too few sentences to draw from")
+        require(len(rows[part]) > 0, f"the {part} split of {file} is empty: there are too few sentences to sample from")
     return rows
 
 
@@ -205,16 +202,16 @@ def rows_of_splits(published: Sequence[str], names: tuple[str, ...], part: str, 
     counts = Counter(published)
     for name in names:
         if name not in counts:
-            there = ", ".join(f"{split} ({count} rows)" for split, count in counts.items()) or "none"
+            valid = ", ".join(f"{split} ({count} rows)" for split, count in counts.items()) or "none"
             raise BadSetting(
-                f"{file} has no split {name!r} for {part}; its splits are {there}. Name them in Splits, or leave "
+                f"{file} has no split {name!r} for {part}; its splits are {valid}. Name them in Splits, or leave "
                 "validation or test empty to have them sampled"
             )
     return np.flatnonzero(np.isin(np.array(published), names))
 
 
 def sampled_splits(pool: np.ndarray, sources: Sequence[str], splits: Splits) -> dict[str, np.ndarray]:
-    """Return validation and test rows, sampled from the training rows where they have no name, and what remains."""
+    """Return the splits without a name, sampled from the training rows, and the remaining training rows."""
     shares = {part: getattr(splits, f"{part}_share") for part in ("validation", "test") if not getattr(splits, part)}
     if not shares:
         return {}
@@ -229,22 +226,22 @@ def sampled_splits(pool: np.ndarray, sources: Sequence[str], splits: Splits) -> 
 
 
 def group_duplicates(sources: Sequence[str]) -> np.ndarray:
-    """The number of each source among the distinct ones.
+    """Return the index of each source among the distinct ones.
 
     >>> group_duplicates(["Hi.", "Run!", "hi. "]).tolist()
     [0, 1, 0]
     """
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(source_digest(source), len(numbers)) for source in sources])
+    indices: dict[str, int] = {}
+    return np.array([indices.setdefault(source_digest(source), len(indices)) for source in sources])
 
 
 def source_digest(source: str) -> str:
-    """A digest that sources share which differ in case and spacing only; that of a digest is itself."""
+    """Return a digest that ignores case and spacing; that of a digest is itself."""
     text = " ".join(source.split()).casefold()
     return text if DIGEST.fullmatch(text) else f"#{blake2b(text.encode(errors='replace'), digest_size=12).hexdigest()}"
 
 
-# Splits in words, and in numbers -------------------------------------------------------------------------------------
+# Splits as words, and as token ids -----------------------------------------------------------------------------------
 
 
 Tokens = list[str]
@@ -257,7 +254,7 @@ class Pair:
     source: str | list[str]
     target: str | list[str]
     row: Row
-    rationale: np.ndarray | None = None  # of each word of the source, the share of people who marked it
+    rationale: np.ndarray | None = None  # per source word, the fraction of annotators who marked it
 
 
 def as_text(text: str | list[str]) -> str:
@@ -266,7 +263,7 @@ def as_text(text: str | list[str]) -> str:
 
 @dataclass(frozen=True)
 class DropCounts:
-    """How many sentences of a split were left without a word, dropped as too long or too short, or cut."""
+    """Counts of the sentences of a split that were empty, dropped as too long or too short, or truncated."""
 
     empty: int = 0
     dropped: int = 0
@@ -275,64 +272,64 @@ class DropCounts:
 
 @dataclass(frozen=True)
 class TokenizedSplit:
-    """The sentences of one split in words."""
+    """The sentences of one split as words."""
 
     sources: list[Tokens]
     targets: list[Tokens]
     references: list[str]  # the targets as published
     lost: DropCounts
-    rationales: list[np.ndarray]  # of each source; none at all where the corpus has none
+    rationales: list[np.ndarray]  # one per source; empty where the corpus has none
 
 
 class SplitBuilder:
-    """The sentences of one split in words, pair by pair."""
+    """Collects the sentences of one split as words, pair by pair."""
 
     def __init__(self, cut: Callable[[Pair], tuple[Tokens, Tokens]], preparation: Preparation):
         self.cut, self.preparation = cut, preparation
         self.split = TokenizedSplit([], [], [], DropCounts(), [])
 
     def add(self, pair: Pair) -> None:
-        (source, target), lost, most = self.cut(pair), self.split.lost, self.preparation.max_length
+        (source, target), lost, max_length = self.cut(pair), self.split.lost, self.preparation.max_length
         if not source or not target:
             lost = replace(lost, empty=lost.empty + 1)
         elif self.preparation.drops(source, target):
             lost = replace(lost, dropped=lost.dropped + 1)
         else:
             lost = replace(lost, truncated=lost.truncated + self.preparation.exceeded(source, target))
-            self.split.sources.append(source[:most])
-            self.split.targets.append(target[:most])
+            self.split.sources.append(source[:max_length])
+            self.split.targets.append(target[:max_length])
             self.split.references.append(as_text(pair.target))
             if pair.rationale is not None:
-                self.split.rationales.append(pair.rationale[:most])
+                self.split.rationales.append(pair.rationale[:max_length])
         self.split = replace(self.split, lost=lost)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Part(Sentences):
-    """The sentences of one split of a corpus, and what became of the rest of it."""
+    """The sentences of one split of a corpus, with counts of those dropped."""
 
     references: list[str]  # the targets as published
     lost: DropCounts
 
     @cached_property
     def order(self) -> np.ndarray:
-        """The shortest first, so that little of a batch is padding."""
+        """The shortest first, to keep padding small."""
         return by_length(self.lengths)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
-    """All splits, and what turns words into numbers on either side."""
+    """All splits, and the encoders of source and target words."""
 
     parts: Mapping[str, Part]
     source: Coder
     target: Coder
-    left_out: int  # rows that the settings do not ask for, by their label or their split
+    left_out: int  # rows whose label or split the settings exclude
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The special words before and after each sentence."""
+    """The special tokens before and after each sentence."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
@@ -341,10 +338,10 @@ class SpecialTokens:
     def count(self) -> int:
         return len(self.before) + len(self.after)
 
-    def around(self, numbers: list[np.ndarray]) -> list[np.ndarray]:
+    def around(self, ids: list[np.ndarray]) -> list[np.ndarray]:
         before, after = np.array(self.before, dtype=np.int32), np.array(self.after, dtype=np.int32)
-        return [np.concatenate([before, row, after]) for row in numbers]
+        return [np.concatenate([before, row, after]) for row in ids]
 
-    def unmarked(self, rationales: list[np.ndarray]) -> list[np.ndarray]:
-        """With nothing on the special words: nobody could mark these."""
+    def pad_rationales(self, rationales: list[np.ndarray]) -> list[np.ndarray]:
+        """Return rationales with zeros on the special tokens."""
         return [np.pad(row, (len(self.before), len(self.after))) for row in rationales]

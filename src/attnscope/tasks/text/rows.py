@@ -1,11 +1,11 @@
-"""Where corpora are, how they are read, and whether they are the ones that settings name.
+"""Locating, reading and fingerprinting corpora.
 
 A corpus is a file or folder below the folder that ATTNSCOPE_DATA names, a folder that the Hugging Face `datasets`
 library saved (`save_to_disk`), or `hf:name` or `hf:name:configuration`, a data set that this library can load.
 
 A file holds JSON lines, one JSON document, CSV with quotes or TSV without them, each plain or packed with gzip, in
-UTF-8; or Parquet. A folder holds one file for each split, named after it: train.jsonl, test.jsonl. Files are read row
-by row, each with its line, so that an error names the line.
+UTF-8; or Parquet. A folder holds one file per split, named after it: train.jsonl, test.jsonl. Files are read row by
+row, and errors name the line.
 """
 
 import csv
@@ -23,20 +23,20 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import numpy as np
 
 from attnscope.errors import AttnscopeError, first_line, import_optional
-from attnscope.files import Malformed, explained, file_checksum
+from attnscope.files import Malformed, file_checksum, translate_os_error
 
 BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line numbers, from 1, and lines without their end; a name that ends in .gz is unpacked."""
+    """Yield line numbers, from 1, and lines without their end; a name that ends in .gz is unpacked."""
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
                 yield number, decode_line(raw, path, number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise Malformed(f"{path} is no whole gzip file: it breaks off after line {number} ({error})") from error
+        raise Malformed(f"{path} is not a complete gzip file: it ends after line {number} ({error})") from error
     except OSError as error:
         raise AttnscopeError(f"cannot read {path}: {error.strerror or error}") from error
     if number == 0:
@@ -47,9 +47,9 @@ def decode_line(raw: bytes, path: Path, number: int) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte, place = raw[error.start], error.start + 1
+        byte, position = raw[error.start], error.start + 1
         raise Malformed(
-            f"{path}, line {number}: byte {byte:#04x} at place {place} is not UTF-8; text must be encoded as UTF-8"
+            f"{path}, line {number}: byte {byte:#04x} at position {position} is not UTF-8; text must be UTF-8"
         ) from error
     text = text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
     return text.rstrip("\r\n")
@@ -58,12 +58,12 @@ def decode_line(raw: bytes, path: Path, number: int) -> str:
 SPLIT = "split"  # the usual name of the field that says which split a row belongs to
 INDEX_NAME = "index"  # of the first column, where it has none
 UNSPLIT = "all"  # the split of a row that names none
-MAX_CELL_LENGTH = 1 << 30  # Python's csv module stops at 131,072 characters unless told otherwise
+MAX_CELL_LENGTH = 1 << 30  # characters; the default of Python's csv module is 131,072
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One example as it is in the file, and where that is."""
+    """One example as it is in the file, with its file and line."""
 
     file: str
     line: int
@@ -78,7 +78,7 @@ class Row:
         return self.fields[name]
 
     def text(self, name: str) -> str | list[str]:
-        """A raw sentence, or its words if they are given as a list."""
+        """Return a raw sentence, or its words if the field is a list."""
         value = self.field(name)
         if isinstance(value, str):
             return value
@@ -87,7 +87,7 @@ class Row:
         raise self.wrong(f"{name!r} must be a string or a list of strings, not {short_json(value)}")
 
     def label(self, name: str) -> str:
-        """A class by its name: a string, a whole number, a truth value, or 'null'."""
+        """Return the name of a class: a string, an integer, a Boolean, or 'null'."""
         value = self.field(name)
         if isinstance(value, float) and value.is_integer():  # tables with missing labels have floats
             value = int(value)
@@ -98,21 +98,21 @@ class Row:
         raise self.wrong(f"{name!r} must be a word or a whole number, not {short_json(value)}")
 
     def rationale(self, name: str) -> np.ndarray:
-        """For each word, the share of people who marked it: numbers from 0 to 1, or a list of 0 and 1 a person."""
+        """Return the fraction of annotators who marked each word, from such numbers or one list per annotator."""
         value = self.field(name)
         value = parse_numbers(value) if isinstance(value, str) else value
         rows = value if isinstance(value, list) and value and all(isinstance(row, list) for row in value) else [value]
-        people = [row for row in rows if are_fractions(row)]
-        if len(people) < len(rows):
+        annotations = [row for row in rows if are_fractions(row)]
+        if len(annotations) < len(rows):
             raise self.wrong(
                 f"{name!r} must be a list with a number from 0 to 1 for each word, or such a list for each person, "
                 f"not {short_json(value)}"
             )
-        lengths = sorted({len(marks) for marks in people})
+        lengths = sorted({len(marks) for marks in annotations})
         if len(lengths) > 1:
             raise self.wrong(f"{name!r} has lists of {' and '.join(map(str, lengths))} words for one text")
-        shares: np.ndarray = np.array(people, dtype=np.float32).mean(0)
-        return shares
+        fractions: np.ndarray = np.array(annotations, dtype=np.float32).mean(0)
+        return fractions
 
     def split(self, name: str) -> str:
         return str(self.fields.get(name, UNSPLIT))
@@ -125,7 +125,7 @@ def are_fractions(values: object) -> TypeGuard[list[float]]:
 
 
 def parse_numbers(text: str) -> object:
-    """Return the numbers of a cell, as a JSON list or separated by spaces; the text itself if there are others.
+    """Return the numbers of a cell, a JSON list or separated by spaces; otherwise the text itself.
 
     >>> parse_numbers("[0, 1]"), parse_numbers("0 0.5 1"), parse_numbers("none")
     ([0, 1], [0.0, 0.5, 1.0], 'none')
@@ -137,7 +137,7 @@ def parse_numbers(text: str) -> object:
 
 
 def short_json(value: object) -> str:
-    """A value as JSON, cut where it gets long."""
+    """Return a value as JSON, truncated to 40 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
@@ -153,7 +153,7 @@ def parse_json_object(line: str, file: str, number: int) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"{file}, line {number}: this is no JSON ({error}); expected one JSON object a line") from error
+        raise Malformed(f"{file}, line {number}: not JSON ({error}); expected one JSON object per line") from error
     if not isinstance(value, dict):
         raise Malformed(f"{file}, line {number}: expected a JSON object with named fields, not {short_json(value)}")
     return value
@@ -168,18 +168,18 @@ def read_tsv(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
 
 
 def csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows separated by commas; a cell in quotes may hold commas, doubled quotes and line ends."""
+    """Yield line numbers and cells of a CSV file; quoted cells may contain commas, doubled quotes and line ends."""
     csv.field_size_limit(MAX_CELL_LENGTH)
     reader = csv.reader((f"{line}\n" for _, line in read_lines(path)), strict=True)
     try:
         for cells in reader:
             yield reader.line_num, cells
     except csv.Error as error:
-        raise Malformed(f"{path}, line {reader.line_num}: this is no row of cells ({error})") from error
+        raise Malformed(f"{path}, line {reader.line_num}: not a row of CSV ({error})") from error
 
 
 def table_rows(path: Path, columns: tuple[str, ...], numbered: Iterable[tuple[int, list[str]]]) -> Iterator[Row]:
-    """Rows of cells, named by `columns` or, if these are not given, by the first line; empty ones are passed over.
+    """Yield the rows of a table, with fields named by `columns` or by the first line; empty rows are skipped.
 
     A first column without a name is the index that pandas writes.
     """
@@ -206,7 +206,7 @@ def column_names(cells: list[str], place: str) -> tuple[str, ...]:
 
 
 def read_json_document(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    """A list of objects, an object that holds one as `data`, columns by name, or JSON lines in spite of the name."""
+    """Read a list of objects, an object with such a list as `data`, columns by name, or JSON lines."""
     lines = [line for _, line in read_lines(path) if line.strip()]
     try:
         content = json.loads("\n".join(lines))
@@ -227,13 +227,13 @@ def read_json_document(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
 
 
 def read_parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    """Batches of rows, so that the whole file is never in memory."""
+    """Yield rows batch by batch, so that the whole file is never in memory."""
     parquet = import_optional("pyarrow.parquet", f"the file {path}")
     try:
         rows = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
         yield from (Row(str(path), number, row) for number, row in enumerate(rows, 1))
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise Malformed(f"{path} is no Parquet file: {first_line(error)}") from error
+        raise Malformed(f"{path} is not a Parquet file: {first_line(error)}") from error
 
 
 READERS: dict[str, Callable[[Path, tuple[str, ...]], Iterator[Row]]] = {
@@ -246,18 +246,18 @@ READERS: dict[str, Callable[[Path, tuple[str, ...]], Iterator[Row]]] = {
 
 
 def read_rows(path: Path, columns: tuple[str, ...] = ()) -> list[Row]:
-    """All rows of a file, or of the files in a folder."""
+    """Return all rows of a file, or of the files in a folder."""
     return list(stream_rows(path, columns))
 
 
 def stream_rows(path: Path, columns: tuple[str, ...] = ()) -> Iterator[Row]:
-    """The rows of a file, or of the files in a folder, one by one."""
+    """Yield the rows of a file, or of the files in a folder."""
     if path.is_dir():
         yield from stream_folder(path, columns)
         return
     ending = suffix_of(path)
     if ending not in READERS:
-        raise Malformed(f"{path} is of no known kind; its name must end in {known_suffixes()}")
+        raise Malformed(f"{path} is of an unknown format; its name must end in {known_suffixes()}")
     row = None
     for row in READERS[ending](path, columns):
         yield row
@@ -266,9 +266,9 @@ def stream_rows(path: Path, columns: tuple[str, ...] = ()) -> Iterator[Row]:
 
 
 def stream_folder(folder: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of each file; one that names no split is of the split that its file is called after."""
-    known = [path for path in sorted(folder.iterdir()) if suffix_of(path) in READERS]
-    files = [path for path in known if suffix_of(path) != ".json"] or known  # beside others, JSON describes them
+    """Yield the rows of each file; a row that names no split belongs to the split that its file is named after."""
+    readable = [path for path in sorted(folder.iterdir()) if suffix_of(path) in READERS]
+    files = [path for path in readable if suffix_of(path) != ".json"] or readable  # JSON beside others is metadata
     if not files:
         raise Malformed(f"the folder {folder} holds no corpus: no file there ends in {known_suffixes()}")
     for path in files:
@@ -285,7 +285,7 @@ def known_suffixes() -> str:
 
 
 def format_name(file: str) -> str:
-    """The format that a name stands for.
+    """Return the format that a file name implies.
 
     >>> format_name("imdb/imdb.jsonl.gz")
     'JSON lines packed with gzip'
@@ -297,7 +297,7 @@ def format_name(file: str) -> str:
         ".csv": "comma-separated values",
         ".tsv": "tab-separated values",
     }
-    kind = kinds.get(suffix_of(Path(file)), "a folder with one file a split or saved by the datasets library")
+    kind = kinds.get(suffix_of(Path(file)), "a folder with one file per split or saved by the datasets library")
     return f"{kind} packed with gzip" if file.endswith(".gz") else kind
 
 
@@ -305,7 +305,7 @@ def format_name(file: str) -> str:
 
 
 DATA = "ATTNSCOPE_DATA"  # names the folder of corpora
-CACHE = "ATTNSCOPE_CACHE"  # names the folder for what is made once from a corpus, such as subwords
+CACHE = "ATTNSCOPE_CACHE"  # names the folder for what is computed once per corpus, such as subword models
 
 
 class MissingCorpus(AttnscopeError):
@@ -313,22 +313,24 @@ class MissingCorpus(AttnscopeError):
 
 
 class ChangedCorpus(AttnscopeError):
-    """The corpus is not the one that the settings speak of."""
+    """The corpus does not have the checksum that the settings name."""
 
 
 def find_corpus(file: str, expected: str) -> Path:
-    """The file or folder of this name: as it is if the path is complete, or below the folder of corpora, or here.
+    """Return the path of a corpus.
 
-    `expected` says which format and fields are looked for.
+    Args:
+        file: An absolute path, or one relative to ATTNSCOPE_DATA or to the working directory.
+        expected: The format and fields, for the error message.
     """
-    places = candidates(file)
-    for place in places:
-        if os.path.exists(place):  # unlike Path.exists, false for names that cannot be
-            return place
-    named = os.environ.get(DATA)
-    origin = f"{DATA} names {named}" if named else f"{DATA} names no folder"
+    paths = candidates(file)
+    for path in paths:
+        if os.path.exists(path):  # unlike Path.exists, false for invalid names
+            return path
+    folder = os.environ.get(DATA)
+    origin = f"{DATA} names {folder}" if folder else f"{DATA} names no folder"
     raise MissingCorpus(
-        f"there is no corpus {file}; looked for {' and for '.join(map(str, places))} ({origin}). "
+        f"there is no corpus {file}; looked for {' and for '.join(map(str, paths))} ({origin}). "
         f"Expected is {expected}. Set {DATA} to the folder of corpora, or give the complete path"
     )
 
@@ -341,8 +343,8 @@ def candidates(file: str) -> list[Path]:
 
 
 def checksum(path: Path) -> str:
-    """The SHA-256 of a file, or of the names and contents of all files in a folder."""
-    with explained("read", path):
+    """Return the SHA-256 of a file, or of the names and contents of all files in a folder."""
+    with translate_os_error("read", path):
         if path.is_file():
             return file_checksum(path)
         inside = sorted(inner for inner in path.rglob("*") if inner.is_file())
@@ -351,18 +353,15 @@ def checksum(path: Path) -> str:
 
 
 def cache_folder() -> Path:
-    """Where things made from a corpus are kept; nothing is lost when it is deleted."""
-    if named := os.environ.get(CACHE):
-        return Path(named).expanduser()
+    """Return the cache folder, which may be deleted at any time."""
+    if folder := os.environ.get(CACHE):
+        return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "attnscope"
 
 
 HF_PREFIX = "hf:"
-SAVED_FILES = (
-    "dataset_dict.json",
-    "state.json",
-)  # a file of one of these names is in every folder that the library saved
+SAVED_FILES = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` wrote
 
 
 @runtime_checkable
@@ -382,32 +381,32 @@ def read_saved_dataset(path: Path) -> Iterator[Row]:
     library = import_optional("datasets", f"the data set in {path}")
     try:
         loaded = library.load_from_disk(str(path))
-    except Exception as error:  # whatever the library meets in a broken folder
+    except Exception as error:  # the library's errors have no common class
         raise AttnscopeError(f"the datasets library cannot read {path}: {error}") from error
     return dataset_rows(loaded, str(path))
 
 
-@lru_cache(maxsize=2)  # asked for its fingerprint first, then for its rows
+@lru_cache(maxsize=2)  # loaded for its fingerprint first, then for its rows
 def load_dataset(name: str) -> "HFDataset | Mapping[str, HFDataset]":
-    """A data set by its name; the library looks in its own cache, then in the network."""
+    """Return a data set by its name, from the library's cache or the network."""
     library = import_optional("datasets", f"the data set {name}")
     dataset, _, configuration = name.removeprefix(HF_PREFIX).partition(":")
     try:
         loaded: HFDataset | Mapping[str, HFDataset] = library.load_dataset(dataset, configuration or None)
-    except Exception as error:  # there is no common class of what goes wrong between here and the network
+    except Exception as error:  # the library's errors have no common class
         raise MissingCorpus(f"the datasets library cannot load {name.removeprefix(HF_PREFIX)!r}: {error}") from error
     return loaded
 
 
 def dataset_rows(loaded: "HFDataset | Mapping[str, HFDataset]", name: str) -> Iterator[Row]:
-    """The rows of every split, each with the name of its split."""
+    """Yield the rows of every split, each with the name of its split."""
     for split, dataset in (loaded if isinstance(loaded, Mapping) else {"": loaded}).items():
         for number, row in enumerate(dataset, 1):
             yield Row(f"{name} ({split})" if split else name, number, ({SPLIT: split} if split else {}) | dict(row))
 
 
 def dataset_fingerprint(loaded: "HFDataset | Mapping[str, HFDataset]") -> str:
-    """The library's own fingerprint of the content."""
+    """Return the library's own fingerprint of the content."""
     splits = loaded.values() if isinstance(loaded, Mapping) else [loaded]
     return "+".join(str(dataset._fingerprint) for dataset in splits)
 
@@ -417,17 +416,19 @@ def read_corpus(file: str, columns: tuple[str, ...], expected: str) -> list[Row]
 
 
 def stream_corpus(file: str, columns: tuple[str, ...], expected: str) -> Iterator[Row]:
-    """Return the rows of a corpus, read one by one."""
+    """Return an iterator over the rows of a corpus."""
     if file.startswith(HF_PREFIX):
         return dataset_rows(load_dataset(file), file)
     path = find_corpus(file, expected)
     return read_saved_dataset(path) if is_saved_dataset(path) else stream_rows(path, columns)
 
 
-def corpus_fingerprint(file: str, expected: str, known: str | None = None) -> str:
-    """What changes when the content changes; where it is known already, another one is refused."""
+def corpus_fingerprint(file: str, expected: str, required: str | None = None) -> str:
+    """Return a checksum of the content; raise ChangedCorpus if it is not the one required."""
     by_name = file.startswith(HF_PREFIX)
-    found = dataset_fingerprint(load_dataset(file)) if by_name else checksum(find_corpus(file, expected))
-    if known not in (None, found):
-        raise ChangedCorpus(f"{file} has changed: its checksum is {found[:12]}…, the settings say {str(known)[:12]}…")
-    return found
+    actual = dataset_fingerprint(load_dataset(file)) if by_name else checksum(find_corpus(file, expected))
+    if required not in (None, actual):
+        raise ChangedCorpus(
+            f"{file} has changed: its checksum is {actual[:12]}…, the settings say {str(required)[:12]}…"
+        )
+    return actual

@@ -1,4 +1,4 @@
-"""Tasks of real text: classification and translation. Settings name the file; nothing is read before it is needed."""
+"""Text tasks: classification and translation. Settings name the file; nothing is read before it is needed."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -36,10 +36,10 @@ Text = TypeVar("Text", bound="TextTask")
 
 @dataclass(frozen=True)
 class TextTask(FiniteTask):
-    """A corpus of pairs. `file` is a complete path, or one below the folder that ATTNSCOPE_DATA names, or hf:name."""
+    """A corpus of pairs. `file` is an absolute path, one relative to ATTNSCOPE_DATA, or hf:name."""
 
     file: str
-    columns: tuple[str, ...] = ()  # the names of the columns of a CSV or TSV file whose first line does not give them
+    columns: tuple[str, ...] = ()  # the column names of a CSV or TSV file without a header line
     splits: Splits = field(default_factory=Splits)
     preparation: Preparation = field(default_factory=Preparation)
     vocabulary: Words | Subwords = field(default_factory=Words)
@@ -59,20 +59,20 @@ class TextTask(FiniteTask):
 
     @abstractmethod
     def pair(self, row: Row) -> Pair | None:
-        """Source and target of a row, or None if the settings leave it out."""
+        """Return source and target of a row, or None if the settings exclude it."""
 
     @abstractmethod
     def cut(self, pair: Pair) -> tuple[list[str], list[str]]:
-        """The words of source and target."""
+        """Return the words of source and target."""
 
     @abstractmethod
     def coders(self, training: TokenizedSplit) -> tuple[Coder, Coder]:
-        """What turns the words of source and target into numbers."""
+        """Return the encoders of source and target words, built from the training split."""
 
     @property
     @abstractmethod
     def marks(self) -> tuple[SpecialTokens, SpecialTokens]:
-        """The special words around source and target."""
+        """The special tokens around source and target."""
 
     @property
     def expected(self) -> str:
@@ -84,7 +84,7 @@ class TextTask(FiniteTask):
 
     @property
     def corpus(self) -> Corpus:
-        return load_corpus(self._resolved)  # not kept here, so that a named corpus does not stay in memory for ever
+        return load_corpus(self._resolved)  # no attribute, so that a named corpus does not stay in memory
 
     def part(self, split: str) -> Part:
         return self.corpus.parts[choose("split", split, PARTS)]
@@ -100,32 +100,32 @@ class TextTask(FiniteTask):
 
 @lru_cache(maxsize=CACHED_CORPORA)
 def load_corpus(task: TextTask) -> Corpus:
-    """The corpus of these settings; equal settings share it.
+    """Return the corpus of these settings; equal settings share it.
 
-    The file is read twice, row by row: first for the splits, then for the sentences of each part. Rows that no part
-    has are not kept.
+    The file is read twice, row by row: first for the splits, then for the sentences of each part. Rows outside all
+    parts are not held in memory.
     """
     count, published, sources = survey(task)
     if not published:
         raise Malformed(f"{task.file} has {count} rows, but the settings leave all of them out")
-    chosen = split_rows(published, sources, task.splits, task.file)
-    parts_of = np.zeros((len(PARTS), len(published)), dtype=bool)
+    rows = split_rows(published, sources, task.splits, task.file)
+    membership = np.zeros((len(PARTS), len(published)), dtype=bool)  # parts x rows
     for number, part in enumerate(PARTS):
-        parts_of[number, chosen[part]] = True
+        membership[number, rows[part]] = True
     builders = [SplitBuilder(task.cut, task.preparation) for _ in PARTS]
-    for pair, parts in zip(stream_pairs(task), parts_of.T, strict=True):
-        for builder, chosen_for in zip(builders, parts, strict=True):
-            if chosen_for:
+    for pair, in_parts in zip(stream_pairs(task), membership.T, strict=True):
+        for builder, in_part in zip(builders, in_parts, strict=True):
+            if in_part:
                 builder.add(pair)
-    sentences = {part: builder.split for part, builder in zip(PARTS, builders, strict=True)}
-    for part, kept in sentences.items():
+    splits = {part: builder.split for part, builder in zip(PARTS, builders, strict=True)}
+    for part, split in splits.items():
         require(
-            bool(kept.sources),
-            f"the {part} split of {task.file} is empty: {kept.lost.dropped} sentences were too long or too short",
+            bool(split.sources),
+            f"the {part} split of {task.file} is empty: {split.lost.dropped} sentences were too long or too short",
         )
-    source, target = task.coders(sentences["training"])
-    encoded = {part: encode_split(kept, source, target, task.marks) for part, kept in sentences.items()}
-    return Corpus(encoded, source, target, left_out=count - int(parts_of.any(0).sum()))
+    source, target = task.coders(splits["training"])
+    encoded = {part: encode_split(split, source, target, task.marks) for part, split in splits.items()}
+    return Corpus(encoded, source, target, left_out=count - int(membership.any(0).sum()))
 
 
 def stream_pairs(task: TextTask) -> Iterator[Pair]:
@@ -134,9 +134,9 @@ def stream_pairs(task: TextTask) -> Iterator[Pair]:
 
 
 def survey(task: TextTask) -> tuple[int, list[str], list[str]]:
-    """Return the number of rows and, of each that is not left out, its published split and its source.
+    """Return the number of rows, and the published split and source digest of each row that is not excluded.
 
-    A source is told by a digest, and only where it may have to stay together with equal ones.
+    The digest keeps equal sources in one split; it is empty where no split is sampled from.
     """
     splits, count = task.splits, 0
     sampled = set() if splits.validation and splits.test else set(splits.training)
@@ -150,12 +150,12 @@ def survey(task: TextTask) -> tuple[int, list[str], list[str]]:
 
 
 def encode_split(
-    kept: TokenizedSplit, source: Coder, target: Coder, marks: tuple[SpecialTokens, SpecialTokens]
+    split: TokenizedSplit, source: Coder, target: Coder, marks: tuple[SpecialTokens, SpecialTokens]
 ) -> Part:
-    sources = marks[0].around(source.encode(kept.sources))
-    targets = marks[1].around(target.encode(kept.targets))
-    rationales = marks[0].unmarked(kept.rationales)
-    return Part(sources, targets, rationale=rationales, references=kept.references, lost=kept.lost)
+    sources = marks[0].around(source.encode(split.sources))
+    targets = marks[1].around(target.encode(split.targets))
+    rationales = marks[0].pad_rationales(split.rationales)
+    return Part(sources, targets, rationale=rationales, references=split.references, lost=split.lost)
 
 
 SPECIAL_TOKENS = {
@@ -172,12 +172,12 @@ class Classification(TextTask):
     The target has length 1: the class, as a word of the target vocabulary. No end token follows it.
     """
 
-    text: tuple[str, ...] = ("text",)  # fields that make up the source, one after the other; a list of words is kept
+    text: tuple[str, ...] = ("text",)  # fields of the source, concatenated; each is a string or a list of words
     label: str = "label"
-    labels: tuple[str, ...] = ()  # the classes, in this order; if none are named, all those of the training split
-    exclude_labels: tuple[str, ...] = ()  # classes whose rows are passed over; 'null' for rows without a class
-    special: str = "end"  # the special words of the source: none, end, or both start and end
-    rationale: str | None = None  # a field with what people marked in the text: a number a word, or a list a person
+    labels: tuple[str, ...] = ()  # the classes, in this order; if empty, all those of the training split
+    exclude_labels: tuple[str, ...] = ()  # classes whose rows are excluded; 'null' for rows without a class
+    special: str = "end"  # the special tokens of the source: none, end, or both start and end
+    rationale: str | None = None  # a field of human annotations: one number per word, or one list per annotator
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,7 +191,7 @@ class Classification(TextTask):
             self._check_alignment()
 
     def _check_alignment(self) -> None:
-        """A rationale marks the words as published, so each of them must stay one word."""
+        """A rationale annotates the words as published, so each of them must stay one word."""
         require(len(self.text) == 1, f"a rationale marks one field of text, not {', '.join(self.text)} together")
         require(
             isinstance(self.vocabulary, Words),
@@ -212,7 +212,7 @@ class Classification(TextTask):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes; the target word of the first one is len(SPECIALS)."""
+        """The names of the classes; the token id of the first one is len(SPECIALS)."""
         return self.target_vocabulary.tokens[len(SPECIALS) :]
 
     def pair(self, row: Row) -> Pair | None:
@@ -232,36 +232,39 @@ class Classification(TextTask):
         return words, list(pair.target)
 
     def coders(self, training: TokenizedSplit) -> tuple[Coder, Coder]:
-        found = {label for (label,) in training.targets}
-        missing = [label for label in self.labels if label not in found]
+        labels = {label for (label,) in training.targets}
+        missing = [label for label in self.labels if label not in labels]
         if missing:
             raise Malformed(f"no training sentence of {self.file} is of the class {', '.join(missing)}")
-        if len(found) < 2:
-            raise Malformed(f"all training sentences of {self.file} are of one class, {', '.join(found)}")
-        names = self.labels or tuple(sorted(found, key=lambda label: (len(label) if label.isdigit() else 0, label)))
+        if len(labels) < 2:
+            raise Malformed(f"all training sentences of {self.file} are of one class, {', '.join(labels)}")
+        names = self.labels or tuple(sorted(labels, key=lambda label: (len(label) if label.isdigit() else 0, label)))
         return self.vocabulary.coder(training.sources), LabelCoder(Vocabulary.of(names), self.file)
 
 
 @dataclass(frozen=True)
 class LabelCoder(Coder):
-    """One number a class."""
+    """One token id per class."""
 
     file: str
 
     def encode(self, sentences: TokenLists) -> list[np.ndarray]:
-        number = self.vocabulary.ids
-        unseen = {label for (label,) in sentences} - set(number)
-        if unseen:
-            known = ", ".join(self.vocabulary.tokens[len(SPECIALS) :])
-            raise Malformed(f"{self.file} is measured on classes never trained on: {', '.join(unseen)}, beside {known}")
-        return [np.array([number[label]], dtype=np.int32) for (label,) in sentences]
+        ids = self.vocabulary.ids
+        unknown = {label for (label,) in sentences} - set(ids)
+        if unknown:
+            training = ", ".join(self.vocabulary.tokens[len(SPECIALS) :])
+            raise Malformed(
+                f"{self.file} is evaluated on classes that are not in the training split: {', '.join(unknown)}; "
+                f"the training split has {training}"
+            )
+        return [np.array([ids[label]], dtype=np.int32) for (label,) in sentences]
 
-    def text(self, numbers: Sequence[int]) -> str:
-        return " ".join(self.vocabulary.decode(numbers))
+    def text(self, ids: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode(ids))
 
 
 def join_fields(texts: Sequence[str | list[str]], row: Row) -> str | list[str]:
-    """Several fields as one text."""
+    """Return several fields as one text."""
     raw = [text for text in texts if isinstance(text, str)]
     if not raw:
         return [word for text in texts for word in text]
@@ -275,7 +278,7 @@ WITH_END = SpecialTokens(after=(END,))
 
 @dataclass(frozen=True)
 class Translation(TextTask):
-    """Pairs of sentences, each of which ends with the end token."""
+    """Pairs of sentences, each followed by END."""
 
     source: str = "source"
     target: str = "target"
@@ -304,11 +307,11 @@ class Translation(TextTask):
         return self.vocabulary.coder(training.sources), self.vocabulary.coder(training.targets)
 
     def references(self, split: str = "test") -> list[str]:
-        """The target sentences as published, in the order of `batches`."""
+        """Return the target sentences as published, in the order of `batches`."""
         part = self.part(split)
         return [part.references[i] for i in part.order]
 
-    def sentence(self, numbers: list[int]) -> str:
-        """What these target words say, for people and for BLEU: up to the end token, without special words."""
-        stop = numbers.index(END) if END in numbers else len(numbers)
-        return self.corpus.target.text(numbers[:stop])
+    def sentence(self, ids: list[int]) -> str:
+        """Return target token ids as text, up to END and without special tokens, as for BLEU."""
+        stop = ids.index(END) if END in ids else len(ids)
+        return self.corpus.target.text(ids[:stop])

@@ -24,7 +24,7 @@ TokenLists = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Coder(ABC):
-    """A vocabulary and the way from words to it."""
+    """A vocabulary, and the encoding of words as its token ids."""
 
     vocabulary: Vocabulary
 
@@ -32,20 +32,20 @@ class Coder(ABC):
     def encode(self, sentences: TokenLists) -> list[np.ndarray]: ...
 
     @abstractmethod
-    def text(self, numbers: Sequence[int]) -> str:
-        """A sentence to be read by people; special words are left out."""
+    def text(self, ids: Sequence[int]) -> str:
+        """Return token ids as readable text, without special tokens."""
 
 
 UNKNOWN_WORD = "<unknown>"
-UNKNOWN = len(SPECIALS)  # in vocabularies of text, the first word after the three special ones
+UNKNOWN = len(SPECIALS)  # the id of the unknown word in vocabularies of text
 
 
 @dataclass(frozen=True)
 class Words:
     """A vocabulary of whole words."""
 
-    min_count: int = 3  # words seen fewer times in the training split are unknown; snell2021 A.8
-    max_size: int | None = None  # only the most frequent words; the special ones and the unknown one are not counted
+    min_count: int = 3  # rarer words of the training split are unknown; snell2021 A.8
+    max_size: int | None = None  # only the most frequent words, special tokens and the unknown word not counted
     shared: bool = False  # one vocabulary for both sides of a translation
 
     def __post_init__(self) -> None:
@@ -54,41 +54,41 @@ class Words:
         require(self.max_size is None or self.max_size > 0, f"max_size must be positive or None, not {self.max_size}")
 
     def coder(self, training: Iterable[Sequence[str]]) -> "WordCoder":
-        """The most frequent word first; of equally frequent ones, the first in alphabetical order."""
+        """Return the encoder, with words in order of frequency, ties in alphabetical order."""
         counts: Counter[str] = Counter()
         for words in training:
             counts.update(words)
-        known = [word for word in counts if counts[word] >= self.min_count and word not in (*SPECIALS, UNKNOWN_WORD)]
-        known.sort(key=lambda word: (-counts[word], word))
-        return WordCoder(Vocabulary.of([UNKNOWN_WORD, *known[: self.max_size]]))
+        frequent = [word for word in counts if counts[word] >= self.min_count and word not in (*SPECIALS, UNKNOWN_WORD)]
+        frequent.sort(key=lambda word: (-counts[word], word))
+        return WordCoder(Vocabulary.of([UNKNOWN_WORD, *frequent[: self.max_size]]))
 
 
 @dataclass(frozen=True)
 class WordCoder(Coder):
-    """One number a word."""
+    """One token id per word."""
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _ids(self) -> dict[str, int]:
         return {word: i for i, word in enumerate(self.vocabulary.tokens) if i >= UNKNOWN}
 
     def encode(self, sentences: TokenLists) -> list[np.ndarray]:
-        number = self._numbers.get  # a word such as <pad> in the text itself is unknown, like any other
-        return [np.fromiter(map(number, words, repeat(UNKNOWN)), np.int32, len(words)) for words in sentences]
+        id_of = self._ids.get  # without special tokens: '<pad>' in the text itself is an unknown word
+        return [np.fromiter(map(id_of, words, repeat(UNKNOWN)), np.int32, len(words)) for words in sentences]
 
-    def text(self, numbers: Sequence[int]) -> str:
-        return " ".join(self.vocabulary.decode([i for i in numbers if i >= UNKNOWN]))
+    def text(self, ids: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode([i for i in ids if i >= UNKNOWN]))
 
 
 SUBWORD_MODELS = ("unigram", "bpe")  # of SentencePiece
 LONGEST_SENTENCE = 1 << 20  # bytes; SentencePiece would silently leave out sentences of more than 4192
-ERRORS_ONLY = 2  # its level of logging
+ERRORS_ONLY = 2  # SentencePiece's log level
 
 
 @dataclass(frozen=True)
 class Subwords:
-    """A vocabulary of pieces of words, which joins the words of a sentence with spaces before it cuts them."""
+    """A vocabulary of subwords; the words of a sentence are joined with spaces before they are segmented."""
 
-    size: int = 8000  # of the vocabulary, special words included; snell2021 A.8
+    size: int = 8000  # of the vocabulary, special tokens included; snell2021 A.8
     kind: str = "unigram"
     shared: bool = True  # one vocabulary for both sides of a translation; snell2021 A.8
 
@@ -103,7 +103,7 @@ class Subwords:
 
 @dataclass(frozen=True)
 class SubwordCoder(Coder):
-    """The pieces of a trained model; their numbers are those of the vocabulary."""
+    """The subwords of a trained SentencePiece model; its ids are those of the vocabulary."""
 
     processor: Any
 
@@ -113,12 +113,11 @@ class SubwordCoder(Coder):
         return cls(Vocabulary(tuple(processor.id_to_piece(i) for i in range(processor.get_piece_size()))), processor)
 
     def encode(self, sentences: TokenLists) -> list[np.ndarray]:
-        numbers = self.processor.encode([" ".join(words) for words in sentences], num_threads=1)
-        return [np.array(row, dtype=np.int32) for row in numbers]
+        ids = self.processor.encode([" ".join(words) for words in sentences], num_threads=1)
+        return [np.array(row, dtype=np.int32) for row in ids]
 
-    def text(self, numbers: Sequence[int]) -> str:
-        pieces = [int(i) for i in numbers if i not in (PAD, END, START)]
-        return str(self.processor.decode(pieces))
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self.processor.decode([int(i) for i in ids if i not in (PAD, END, START)]))
 
 
 def sentencepiece() -> ModuleType:
@@ -126,7 +125,7 @@ def sentencepiece() -> ModuleType:
 
 
 def sentencepiece_model(sentences: list[str], settings: Subwords) -> bytes:
-    """The model for these sentences: from the cache if it was made before, trained and kept otherwise."""
+    """Return the model for these sentences, from the cache or newly trained."""
     path = cache_path(sentences, settings)
     model = read_checked(path)
     if model is None:
@@ -136,7 +135,7 @@ def sentencepiece_model(sentences: list[str], settings: Subwords) -> bytes:
 
 
 def cache_path(sentences: list[str], settings: Subwords) -> Path:
-    """A file named by everything that the model follows from."""
+    """Return a file named by a digest of everything that determines the model."""
     content = hashlib.sha256(repr((sentencepiece().__version__, sorted(asdict(settings).items()))).encode())
     for sentence in sentences:
         content.update(sentence.encode() + b"\n")
@@ -155,7 +154,7 @@ def train_sentencepiece(sentences: list[str], settings: Subwords) -> bytes:
         )  # fmt: skip
     except (RuntimeError, OSError) as error:
         raise AttnscopeError(
-            f"SentencePiece cannot make {settings.size} pieces of {len(sentences)} sentences: {error}; "
-            "a smaller size may do"
+            f"SentencePiece cannot train {settings.size} subwords on {len(sentences)} sentences: {error}; "
+            "try a smaller size"
         ) from error
     return model.getvalue()

@@ -142,8 +142,8 @@ def test_explorers_are_listed_by_their_titles(site):
 
 def test_papers_and_attnscope_are_cited(site):
     home = words(site["index.html"])
-    for said in ("Kyle Aitken, Vinay V. Ramasesh", "Charlie Snell, Ruiqi Zhong", "attnscope 0."):
-        assert said in home
+    for text in ("Kyle Aitken, Vinay V. Ramasesh", "Charlie Snell, Ruiqi Zhong", "attnscope 0."):
+        assert text in home
 
 
 def test_findings_without_figures_or_audits_still_make_a_site(make, tmp_path):

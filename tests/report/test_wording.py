@@ -18,10 +18,10 @@ def test_negative_numbers_have_a_minus_sign():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59.4, "59.4 s"), (60, "1 min 0 s"), (3599.7, "1 h 0 min"), (90061, "25 h 1 min")]
+    ("seconds", "text"), [(0, "0 s"), (59.4, "59.4 s"), (60, "1 min 0 s"), (3599.7, "1 h 0 min"), (90061, "25 h 1 min")]
 )
-def test_times_are_read_at_a_glance(seconds, said):
-    assert wording.duration(seconds) == said
+def test_times_are_read_at_a_glance(seconds, text):
+    assert wording.duration(seconds) == text
 
 
 def test_no_seeds_can_be_put_into_words():

@@ -45,8 +45,8 @@ def summaries(random):
 
 def write_vectors(folder, numbers=3):
     """The last two words have none."""
-    known = np.random.default_rng(1).normal(size=(len(WORDS) - 2, numbers)).astype(np.float16)
-    np.savez(folder / "glove.6B.100d.float16.npz", vectors=known)
+    words = np.random.default_rng(1).normal(size=(len(WORDS) - 2, numbers)).astype(np.float16)
+    np.savez(folder / "glove.6B.100d.float16.npz", vectors=words)
     (folder / "vocab.txt").write_text("\n".join(WORDS[:-2]) + "\n", encoding="utf-8")
 
 

@@ -22,8 +22,8 @@ from attnscope.studies.aitken2021.experiments import (
     translation,
     translations,
 )
-from attnscope.studies.aitken2021.fig4 import ARTICLES, SENTENCE, count_aligned, token_ids, translate
-from attnscope.studies.aitken2021.fig5b import length_ratio
+from attnscope.studies.aitken2021.fig3_4 import ARTICLES, SENTENCE, count_aligned, token_ids, translate
+from attnscope.studies.aitken2021.fig5 import length_ratio
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
 from attnscope.tasks import END, START
@@ -118,10 +118,10 @@ def test_a_sentence_is_translated_in_the_networks_own_words(analysis):
     trace = translate(analysis, "the cat in a zebra")
     read = [analysis.source_tokens[word] for word in trace.source[0].tolist()]
     assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]
-    said = trace.target[0].tolist()
-    assert trace.decoder_input[0].tolist() == [START, *said[:-1]]
-    assert END not in said[:-1]
-    assert trace.predictions[0].tolist() == said
+    output = trace.target[0].tolist()
+    assert trace.decoder_input[0].tolist() == [START, *output[:-1]]
+    assert END not in output[:-1]
+    assert trace.predictions[0].tolist() == output
 
 
 def test_words_are_counted_without_end_tokens(analysis):

@@ -9,7 +9,7 @@ import pytest
 import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
-from attnscope.studies.bars import bar_values, draw_bars, one_key, panel, quantity_panel
+from attnscope.studies.bars import bar_values, draw_bars, keep_last_legend, panel, quantity_panel
 from attnscope.studies.claims import at_least, at_most, equivalent, more_than, no_lower, proportion
 from attnscope.studies.finding import Finding, Measurements, UnknownMeasurement
 
@@ -26,7 +26,7 @@ LABELS = [Pair(corpus, model) for corpus in ("sst", "imdb") for model in ("base"
 MEASURED = Measurements({label: [{"f1": number + seed} for seed in (0, 2)] for number, label in enumerate(LABELS)})
 
 
-def stated(label, name):
+def published(label, name):
     return {"published": 2.5} if label == Pair("sst", "mlm") else {}
 
 
@@ -39,19 +39,19 @@ def test_labels_know_their_parts():
 
 def test_a_table_calls_a_label_by_its_text_or_by_columns_of_choice():
     assert [line["model"] for line in MEASURED.table({"f1": "F1"})] == [str(label) for label in LABELS]
-    named = MEASURED.table({"f1": "F1"}, stated, columns=lambda label: label._asdict())
-    assert [(line["corpus"], line["model"]) for line in named] == LABELS
-    assert [line["published"] for line in named] == [None, 2.5, None, None]
+    rows = MEASURED.table({"f1": "F1"}, published, columns=lambda label: label._asdict())
+    assert [(line["corpus"], line["model"]) for line in rows] == LABELS
+    assert [line["published"] for line in rows] == [None, 2.5, None, None]
     assert MEASURED.table({"accuracy": "a quantity that was not measured"}) == []
 
 
 def test_a_finding_by_its_quantities_has_the_same_table_and_figure_data_as_by_functions():
     by_quantities = Finding(
-        "f1", "title", "section", dict, dict, {"f1": "F1"}, lambda measured: [], print, ("f1",), published=stated
+        "f1", "title", "section", dict, dict, {"f1": "F1"}, lambda measured: [], print, ("f1",), published=published
     )
     by_functions = replace(
         by_quantities,
-        table=lambda measured: measured.table({"f1": "F1"}, stated),
+        table=lambda measured: measured.table({"f1": "F1"}, published),
         figure=lambda measured: {str(label): {"f1": measured.values(label, "f1")} for label in measured},
     )
     assert by_quantities.table_rows(MEASURED) == by_functions.table_rows(MEASURED)
@@ -86,19 +86,19 @@ def test_what_was_not_measured_is_told_with_what_was():
 
 
 def test_bars_are_means_with_a_line_where_the_paper_is_or_with_a_dot_for_every_seed():
-    found = panel(MEASURED, "f1", lambda label: label.corpus, lambda label: label.model, stated)
-    assert found["sst"] == {"base": bar_values([0.0, 2.0]), "mlm": bar_values([1.0, 3.0], {"published": 2.5})}
+    actual = panel(MEASURED, "f1", lambda label: label.corpus, lambda label: label.model, published)
+    assert actual["sst"] == {"base": bar_values([0.0, 2.0]), "mlm": bar_values([1.0, 3.0], {"published": 2.5})}
     table = {"base": {"f1": [0.0, 2.0]}, "mlm": {"f1": [1.0, 3.0]}}
-    by_quantity = quantity_panel(table, {"f1": "F1"}, lambda label, name: stated(Pair("sst", label), name))
-    assert by_quantity == {"F1": found["sst"]}
+    by_quantity = quantity_panel(table, {"f1": "F1"}, lambda label, name: published(Pair("sst", label), name))
+    assert by_quantity == {"F1": actual["sst"]}
     _, (left, right) = plots.panels(1, 2)
-    draw_bars(found, left, "F1")
-    draw_bars(found, right, "F1", dots=True)
+    draw_bars(actual, left, "F1")
+    draw_bars(actual, right, "F1", dots=True)
     for ax in (left, right):
         assert sorted(bar.get_height() for bar in ax.patches) == [1, 2, 3, 4]
         assert [text.get_text() for text in ax.get_legend().get_texts()] == ["base", "mlm", "published"]
     assert len(right.collections) > len(left.collections)
-    one_key([left, right])
+    keep_last_legend([left, right])
     assert left.get_legend() is None
     assert right.get_legend() is not None
 

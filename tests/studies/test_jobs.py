@@ -63,19 +63,19 @@ def test_a_module_that_is_not_imported_changes_no_checksum(checksum):
 
 def dependencies(module):
     """The files whose code counts."""
-    found, waiting = set(), [module]
+    actual, waiting = set(), [module]
     while waiting:
         name = waiting.pop()
         path = jobs._source_of(name, module)
-        if path is not None and path not in found and not name.startswith(jobs.NOT_MEASURING):
-            found.add(path)
+        if path is not None and path not in actual and not name.startswith(jobs.NOT_MEASURING):
+            actual.add(path)
             waiting += [jobs._definer(*pair, module) for pair in jobs._code_and_imports(path, name)[1]]
-    return {path.relative_to(jobs.PACKAGE).as_posix() for path in found}
+    return {path.relative_to(jobs.PACKAGE).as_posix() for path in actual}
 
 
 def test_names_of_a_package_are_followed_to_where_they_are_defined():
-    importlib.import_module("attnscope.studies.baan2019.fig4")
-    files = dependencies("attnscope.studies.baan2019.fig4")
+    importlib.import_module("attnscope.studies.baan2019.fig3_4")
+    files = dependencies("attnscope.studies.baan2019.fig3_4")
     assert {"probes/gates.py", "studies/baan2019/experiments.py", "models/encoder_decoder.py"} <= files
-    assert "studies/baan2019/table4.py" not in files
+    assert "studies/baan2019/sec5.py" not in files
     assert not any(file.startswith(("plots/", "report/", "auditing/", "cli")) for file in files)

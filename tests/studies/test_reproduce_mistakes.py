@@ -104,9 +104,9 @@ def test_every_finding_that_cannot_be_judged_is_named(outcome):
     second = replace(RIGHT, name="second", claims=lambda measured: None)
     with pytest.raises(FindingError) as raised:
         outcome(first, second)
-    said = str(raised.value)
-    assert "'mooved' was not measured of 'small'; what was measured is moved, picture" in said
-    assert f"{STUDY.name}/second could not be judged: " in said
+    message = str(raised.value)
+    assert "'mooved' was not measured of 'small'; what was measured is moved, picture" in message
+    assert f"{STUDY.name}/second could not be judged: " in message
 
 
 def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome):
@@ -134,12 +134,12 @@ NO_EXPERIMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "why"), NO_EXPERIMENTS)
+@pytest.mark.parametrize(("subjects", "why"), NO_EXPERIMENTS)
 @pytest.mark.parametrize("part", ["experiments", "follow_up"])
 def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_written(
-    outcome, tmp_path, part, given, why
+    outcome, tmp_path, part, subjects, why
 ):
-    wrong = replace(RIGHT, name="wrong", **{part: lambda *_: given})
+    wrong = replace(RIGHT, name="wrong", **{part: lambda *_: subjects})
     with pytest.raises(FindingError, match=rf"^the {part} of {STUDY.name}/wrong could not be made: {why}$"):
         outcome(wrong, RIGHT)
     assert written(tmp_path) == ["right"]
@@ -156,14 +156,14 @@ def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_wr
 
 
 def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_trained(tmp_path):
-    told = []
+    reports = []
     wrong = replace(RIGHT, name="wrong", experiments=lambda profile: None)
     with pytest.raises(FindingError):
         reproduce(
-            STUDY, (RIGHT, wrong), "quick", None, tmp_path, LocalEngine(0), progress=lambda *news: told.append(news)
+            STUDY, (RIGHT, wrong), "quick", None, tmp_path, LocalEngine(0), progress=lambda *news: reports.append(news)
         )
-    assert "wrong could not be made" in told[0][2]
-    assert told[-1] == (2, 2, "")
+    assert "wrong could not be made" in reports[0][2]
+    assert reports[-1] == (2, 2, "")
 
 
 def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
@@ -171,9 +171,9 @@ def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
     second = replace(RIGHT, name="second", claims=misspelt)
     with pytest.raises(FindingError) as raised:
         outcome(first, second)
-    said = str(raised.value)
-    assert "the experiments of test_reproduce_mistakes/first could not be made: AttributeError" in said
-    assert "the claims of test_reproduce_mistakes/second could not be judged: 'mooved' was not measured" in said
+    message = str(raised.value)
+    assert "the experiments of test_reproduce_mistakes/first could not be made: AttributeError" in message
+    assert "the claims of test_reproduce_mistakes/second could not be judged: 'mooved' was not measured" in message
 
 
 def test_a_follow_up_may_ask_again_under_a_label_that_was_measured(outcome):
@@ -201,11 +201,11 @@ def test_the_command_line_says_why_runs_failed(tmp_path, monkeypatch):
     own = replace(STUDY, findings=(replace(RIGHT, measure=measure_nothing),))
     monkeypatch.setattr(sys.modules[__name__], "STUDY", own)
     words = ["reproduce", STUDY.name, "--workers", "0", "--store", str(tmp_path)]
-    shown = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert shown.exit_code == 1
-    said = " ".join(shown.output.split())
-    assert "Runs failed: small, seed 0: ValueError: the attention has no such head" in said
-    assert f"runs failed of {STUDY.name}/right" in " ".join(shown.stderr.split())
+    lines = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert lines.exit_code == 1
+    message = " ".join(lines.output.split())
+    assert "Runs failed: small, seed 0: ValueError: the attention has no such head" in message
+    assert f"runs failed of {STUDY.name}/right" in " ".join(lines.stderr.split())
 
 
 # What is kept --------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_the_file_holds_exactly_the_agreed_fields(plain):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("seeds", "five", "field 'seeds' should be a list of whole numbers, but is 'five'"),
         ("seeds", [True], "field 'seeds' should be a list of whole numbers"),
@@ -98,8 +98,8 @@ def test_the_file_holds_exactly_the_agreed_fields(plain):
         ("colour", "red", "field 'colour' is unknown; the fields are schema"),
     ],
 )
-def test_a_wrong_field_is_named(plain, field, value, said):
-    assert said in " ".join(problems({**plain, field: value}))
+def test_a_wrong_field_is_named(plain, field, value, message):
+    assert message in " ".join(problems({**plain, field: value}))
     with pytest.raises(Malformed, match=r"somewhere\.json"):
         Result.from_json({**plain, field: value}, where="somewhere.json")
 
@@ -111,7 +111,7 @@ def test_a_missing_field_is_named(plain, field):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"mean": "high"}, "table row 2, field 'mean' should be a finite number or null, but is 'high'"),
         ({"n": -1}, "table row 2, field 'n' should be a whole number that is not negative, but is -1"),
@@ -120,9 +120,9 @@ def test_a_missing_field_is_named(plain, field):
         ({"n": 2}, "table row 2, 'mean' should be null only if n = 0 and 'sd' only if n < 2, but n = 2"),
     ],
 )
-def test_a_wrong_row_is_named(plain, change, said):
+def test_a_wrong_row_is_named(plain, change, message):
     plain["table"][1] |= change
-    assert problems(plain) == [said]
+    assert problems(plain) == [message]
 
 
 def test_a_wrong_claim_is_named(plain):
@@ -168,7 +168,7 @@ def changed(*keys, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (changed("table", 0, "mean", value=0.95), "table row 1, field 'mean' is 0.95, but its seeds give 0.85"),
         (changed("table", 0, "sd", value=0.01), "table row 1, field 'sd' is 0.01"),
@@ -190,13 +190,13 @@ def changed(*keys, value):
         (changed("by_seed", 0, "seed", value=7), "by_seed, seeds 7 are not in 'seeds'"),
     ],
 )
-def test_verify_recomputes_what_follows_from_the_seeds(with_seeds, tmp_path, change, said):
+def test_verify_recomputes_what_follows_from_the_seeds(with_seeds, tmp_path, change, message):
     path = with_seeds.write(tmp_path)
     sealed_again(path, lambda plain: None)
     assert verify(tmp_path) == []
     sealed_again(path, change)
     problems_found = verify(tmp_path)
-    assert any(line.startswith(f"aitken2021/fig5a.json: {said}") for line in problems_found), problems_found
+    assert any(line.startswith(f"aitken2021/fig5a.json: {message}") for line in problems_found), problems_found
     assert not any("digest" in line for line in problems_found)
 
 
@@ -243,9 +243,9 @@ def test_results_of_the_first_schema_are_read_and_counted_as_not_recomputable(pl
     assert verify(tmp_path) == []
     assert not_recomputable(tmp_path) == ["aitken2021/fig5a.json"]
     assert Result.read(path).claims[0].verdict == "holds"
-    shown = CliRunner().invoke(app, ["verify", str(tmp_path)])
-    assert shown.exit_code == 0
-    assert "1 not recomputable" in shown.output
+    output = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert output.exit_code == 0
+    assert "1 not recomputable" in output.output
     with pytest.raises(AttnscopeError, match="earlier schema"):
         Result.read(path).write(tmp_path)
 
@@ -255,11 +255,11 @@ def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
     (tmp_path / "aitken2021" / "fig9.json").write_text(json.dumps(plain))  # without a digest, but first: elsewhere
     (tmp_path / "aitken2021" / "half.json").write_text('{"finding": ')
     (tmp_path / "aitken2021" / "list.json").write_text("[]")
-    said = verify(tmp_path)
-    assert [line.split(":")[0] for line in said] == [f"aitken2021/{name}.json" for name in ("fig9", "half", "list")]
-    assert "should lie at aitken2021/fig5a.json" in said[0]
-    assert "not JSON" in said[1]
-    assert "should be a dictionary, but is []" in said[2]
+    message = verify(tmp_path)
+    assert [line.split(":")[0] for line in message] == [f"aitken2021/{name}.json" for name in ("fig9", "half", "list")]
+    assert "should lie at aitken2021/fig5a.json" in message[0]
+    assert "not JSON" in message[1]
+    assert "should be a dictionary, but is []" in message[2]
 
 
 def test_a_store_with_a_study_of_ones_own_is_verified_and_reported(result, tmp_path, monkeypatch):
@@ -309,10 +309,10 @@ def test_a_row_of_one_seed_has_no_deviation_and_a_row_of_none_no_mean():
 
 
 def test_provenance_names_machine_and_versions_but_no_host_and_no_path():
-    found = provenance()
-    assert "cores" in found["machine"]
-    assert found["versions"]["python"] == platform.python_version()
-    text = json.dumps(found)
+    actual = provenance()
+    assert "cores" in actual["machine"]
+    assert actual["versions"]["python"] == platform.python_version()
+    text = json.dumps(actual)
     assert socket.gethostname() not in text
     assert str(Path.home()) not in text
     assert str(Path(module.__file__).parent) not in text

@@ -16,15 +16,8 @@ from attnscope.studies import snell2021
 from attnscope.studies.finding import MissingData, Study, TrainedCase
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
-from attnscope.studies.snell2021 import a1, aligners, counting, eq15, fig1, fig4, fig5, table9
-from attnscope.studies.snell2021.counting import (
-    MULTI30K,
-    MULTI30K_FRENCH,
-    SIZES,
-    NetworkSizes,
-    in_words,
-    reverse,
-)
+from attnscope.studies.snell2021 import a1, aligners, count_tables, counting, eq15, table9
+from attnscope.studies.snell2021.counting import MULTI30K, MULTI30K_FRENCH, SIZES, NetworkSizes, in_words, reverse
 from attnscope.studies.snell2021.experiments import PROFILES
 from attnscope.tasks import CORPORA, END, Copying, Keyword, Preparation, Words
 from attnscope.tasks.text import UNKNOWN
@@ -32,7 +25,8 @@ from attnscope.tasks.text.tasks import load_corpus
 from tasks.small_corpora import write_jsonl
 
 FINDINGS = (
-    table9.TABLE9, eq15.EQ15, fig1.FIG1, fig4.FIG4, fig5.FIG5, fig4.FIG8, a1.A1, aligners.ALIGNERS,
+    table9.TABLE9, eq15.EQ15, count_tables.FIG1, count_tables.FIG4, count_tables.FIG5, count_tables.FIG8, a1.A1,
+    aligners.ALIGNERS,
 )  # fmt: skip
 DICTIONARY = {
     "cat": "katze", "house": "haus", "river": "fluss", "tree": "baum", "bread": "brot", "light": "licht",
@@ -109,8 +103,8 @@ def results(made_up, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_DATA", str(made_up))
         patch.setattr(snell2021, "STUDY", study)
-        found = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
-    return {result.finding: Result.from_json(result.to_json()) for result in found}
+        actual = reproduce(study, FINDINGS, "tiny", None, store, LocalEngine(0))
+    return {result.finding: Result.from_json(result.to_json()) for result in actual}
 
 
 def verdicts(result):
@@ -151,9 +145,9 @@ def test_corpora_that_are_not_here_are_not_claimed_about(results):
 @pytest.mark.slow
 def test_the_proxy_begins_by_counting(results):
     for corpus in ("made up", "Multi30k"):
-        found = numbers(results["eq15"], corpus=corpus, d="256")
-        assert found["relative error: d(We)/dτ against 2 (C − mean C), eq. 53"] < 0.6
-        assert found["correlation of d(We)/dτ with 2 (C − mean C)"] > 0.85
+        actual = numbers(results["eq15"], corpus=corpus, d="256")
+        assert actual["relative error: d(We)/dτ against 2 (C − mean C), eq. 53"] < 0.6
+        assert actual["correlation of d(We)/dτ with 2 (C − mean C)"] > 0.85
 
 
 @pytest.mark.slow
@@ -165,10 +159,10 @@ def test_counting_claims_hold_on_made_up_sentences(results):
 
 @pytest.mark.slow
 def test_counts_align_made_up_sentences_and_an_untrained_network_does_not(results):
-    found = {line["aligner"]: line["mean"] for line in results["aligners"].table if line["quantity"] == "AER"}
-    assert found["IBM Model 1, EM"] == pytest.approx(1 - (3 + 3) / (3 + 4))  # all but the rare word of each sentence
-    assert found["IBM Model 1, EM, with the gold pairs and all words"] < 0.05
-    assert found["a source word at random"] > 0.5
+    actual = {line["aligner"]: line["mean"] for line in results["aligners"].table if line["quantity"] == "AER"}
+    assert actual["IBM Model 1, EM"] == pytest.approx(1 - (3 + 3) / (3 + 4))  # all but the rare word of each sentence
+    assert actual["IBM Model 1, EM, with the gold pairs and all words"] < 0.05
+    assert actual["a source word at random"] > 0.5
     unknown = numbers(results["aligners"], aligner="network")["unknown words in the gold pairs"]
     assert unknown == pytest.approx((1 + 3) / (4 + 6))  # a rare word and the three pieces of its translation
 
@@ -217,7 +211,7 @@ def proxy(size=6, seed=0):
 def test_the_first_derivative_is_that_of_a_small_step_downhill():
     model, pairs, step = proxy(), random_pairs(), 1e-6
     before = (model.embedding @ model.output.weight.T).detach()
-    found = eq15.first_derivative(model, pairs)
+    actual = eq15.first_derivative(model, pairs)
     assert model.embedding.grad is None
     for batch in eq15.pair_batches(pairs, 6):
         model.total_loss(batch).backward()
@@ -225,7 +219,7 @@ def test_the_first_derivative_is_that_of_a_small_step_downhill():
         after = (model.embedding - step * model.embedding.grad) @ (
             model.output.weight - step * model.output.weight.grad
         ).T
-    torch.testing.assert_close((after - before) / step, found, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close((after - before) / step, actual, rtol=1e-4, atol=1e-4)
 
 
 def test_the_first_derivative_does_not_depend_on_how_many_sentences_memory_holds(monkeypatch):
@@ -252,10 +246,10 @@ def test_through_the_softmax_as_a_small_change_goes():
 
 def test_pairs_keep_their_words_under_other_numbers():
     pairs = [(np.array([9, 4, 9]), np.array([7])), (np.array([4]), np.array([2, 7]))]
-    found, sources, targets = eq15.renumber(pairs)
+    actual, sources, targets = eq15.renumber(pairs)
     assert (sources, targets) == (2, 2)
-    assert [x.tolist() for x, _ in found] == [[1, 0, 1], [0]]
-    assert [y.tolist() for _, y in found] == [[1], [0, 1]]
+    assert [x.tolist() for x, _ in actual] == [[1, 0, 1], [0]]
+    assert [y.tolist() for _, y in actual] == [[1], [0, 1]]
 
 
 def test_the_power_of_d_is_found():
@@ -266,22 +260,22 @@ def test_the_power_of_d_is_found():
 
 
 def test_the_worked_row_of_figure_1():
-    found = fig1.worked_example()
-    assert found["translation"] == pytest.approx(20 / 62)
-    assert round(found["translation"], 2) == 0.32
-    assert found["alignment"] == pytest.approx(0.74, abs=0.01)
+    actual = count_tables.worked_example()
+    assert actual["translation"] == pytest.approx(20 / 62)
+    assert round(actual["translation"], 2) == 0.32
+    assert actual["alignment"] == pytest.approx(0.74, abs=0.01)
 
 
 def test_words_of_figure_1_are_the_readers_or_frequent_ones(data):
     task = reverse(in_words(MULTI30K))
-    assert fig1.ids_of(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
+    assert count_tables.ids_of(task, ("haus", "baum")) == task.source_vocabulary.encode(["haus", "baum"])
     with pytest.raises(BadSetting, match="palast: no source word"):
-        fig1.ids_of(task, ("haus", "palast"))
+        count_tables.ids_of(task, ("haus", "palast"))
     bags = counting.bags_of(task, task.batches("training"))
-    frequent = task.source_vocabulary.decode(fig1.frequent_words(task, bags))
+    frequent = task.source_vocabulary.decode(count_tables.frequent_words(task, bags))
     assert len(frequent) == 5
     assert set(frequent) <= set(DICTIONARY.values())
-    translated = fig1.best_translations(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
+    translated = count_tables.best_translations(IBMModel1.fitted(bags), task.source_vocabulary.encode(["haus"]))
     assert task.target_vocabulary.decode(translated) == ["house"]
 
 
@@ -297,31 +291,31 @@ def subject(settings, seed=0):
 
 def test_a_word_occurs_with_itself_59_times_as_often_as_39_times_with_another():
     """40 of 60 words: whenever a word is there it is there with itself, and with 39 of the 59 others."""
-    control = fig4.permutations(replace(PROFILES["quick"], counting=TINY))[fig4.CONTROL]
-    found = fig4.measure(subject(control.settings))
-    assert found["diagonal"] == pytest.approx(59 / 39)
-    assert found["stands_out"] == 1
+    control = count_tables.permutations(replace(PROFILES["quick"], counting=TINY))[count_tables.CONTROL]
+    actual = count_tables.measure_evenness(subject(control.settings))
+    assert actual["diagonal"] == pytest.approx(59 / 39)
+    assert actual["stands_out"] == 1
 
 
 def test_a_sentence_in_order_has_its_copy_on_the_diagonal():
     batch = Copying(distribution="sampled", num_words=60).training_batch(0, 0, 3)
-    ordered = fig4.sorted_sentence(batch)
+    ordered = count_tables.sorted_sentence(batch)
     assert sorted(batch.source[0, :-1].tolist()) == ordered.source[0].tolist() == ordered.target[0].tolist()
 
 
 def test_the_class_of_most_words_is_guessed():
     task = Keyword(num_words=5, length=6)
     model = IBMModel1.counted(counting.bags_of(task, [task.training_batch(0, 0, 500)]))
-    assert fig5.accuracies(model, task)["accuracy"] > 0.95
+    assert count_tables.accuracies(model, task)["accuracy"] > 0.95
 
 
 # The optimal attention ----------------------------------------------------------------------------------------------
 
 
 def test_the_counter_example_is_solved():
-    found = a1.measure(subject(a1.CounterExample()))
-    assert [found[f"attention_{i}"] for i in (1, 2, 3)] == pytest.approx([0, 0.5, 0.5], abs=1e-5)
-    assert found["lexical_1"] == pytest.approx(1 / 3)
+    actual = a1.measure(subject(a1.CounterExample()))
+    assert [actual[f"attention_{i}"] for i in (1, 2, 3)] == pytest.approx([0, 0.5, 0.5], abs=1e-5)
+    assert actual["lexical_1"] == pytest.approx(1 / 3)
 
 
 # Aligners -----------------------------------------------------------------------------------------------------------
@@ -349,9 +343,9 @@ def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
 def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
     task = replace(MULTI30K_FRENCH, vocabulary=Words(min_count=1))
     pairs = aligners.load_gold(task.preparation, 12)
-    _, known = aligners.encode_pairs(task, pairs)
+    _, words = aligners.encode_pairs(task, pairs)
     _, all_known = aligners.encode_all_words(task, pairs)
-    for (few, _), (all_, _), pair in zip(known, all_known, pairs, strict=True):
+    for (few, _), (all_, _), pair in zip(words, all_known, pairs, strict=True):
         assert (few == all_).tolist() == [word in DICTIONARY for word in pair.source.pieces]
         assert few[-1] == UNKNOWN
         assert all_[-1] >= len(task.source_vocabulary)

@@ -112,8 +112,10 @@ def corpora(tmp_path_factory):
 @pytest.fixture(scope="module")
 def study(corpora):
     """The study with these findings, at a tiny size."""
-    with well_formed.tiny(snell2021, FINDINGS, replace(PROFILES["quick"], name="tiny", seeds=2, text=TINY)) as found:
-        yield found
+    with well_formed.tiny(
+        snell2021, FINDINGS, replace(PROFILES["quick"], name="tiny", seeds=2, text=TINY)
+    ) as tiny_study:
+        yield tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +126,9 @@ def reproduced(study, tmp_path_factory):
 
 
 def trained(corpus, store, seed=0):
-    wanted = case(corpus, TINY).seeded(seed, "cpu")
-    runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return TrainedCase(runs, wanted.settings, seed, "cpu")
+    seeded = case(corpus, TINY).with_seed(seed, "cpu")
+    runs = {part: train(experiment, Store(store)) for part, experiment in seeded.runs.items()}
+    return TrainedCase(runs, seeded.settings, seed, "cpu")
 
 
 @pytest.fixture(scope="module", params=["toy_reviews", "toy_pairs"])
@@ -225,12 +227,12 @@ def test_multi30k_is_trained_for_twenty_epochs(corpus):
 
 
 def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
-    found = measure(subject)
+    actual = measure(subject)
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
-    model = run.model(found["finished"], "teacher_forced")
+    model = run.model(actual["finished"], "teacher_forced")
     sentences = run.task.sample_batch("validation", subject.settings.sentences)
     lexical_agree, saliency_agree = AgreementAccumulator(), AgreementAccumulator()
-    under_uniform = uniform.model(found["validation.top.best_step"], "teacher_forced")
+    under_uniform = uniform.model(actual["validation.top.best_step"], "teacher_forced")
     for row in range(len(sentences)):
         one = alone(sentences, row)
         attention = attention_scores(model(one)).values
@@ -238,10 +240,10 @@ def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
         saliency_agree.update(
             influence(model, one).values, batch_lexical_scores(under_uniform, one, **uniform.forward).values, one
         )
-    assert found["validation.top.attention_lexical"] == pytest.approx(lexical_agree.result().top)
-    assert found["validation.kendall.attention_lexical"] == pytest.approx(lexical_agree.result().kendall, abs=1e-6)
-    assert found["validation.top.saliency_uniform"] == pytest.approx(saliency_agree.result().top)
-    assert found["validation.top.chance_saliency_uniform"] == pytest.approx(saliency_agree.result().chance)
+    assert actual["validation.top.attention_lexical"] == pytest.approx(lexical_agree.result().top)
+    assert actual["validation.kendall.attention_lexical"] == pytest.approx(lexical_agree.result().kendall, abs=1e-6)
+    assert actual["validation.top.saliency_uniform"] == pytest.approx(saliency_agree.result().top)
+    assert actual["validation.top.chance_saliency_uniform"] == pytest.approx(saliency_agree.result().chance)
 
 
 def alone(batch, row):
@@ -259,9 +261,9 @@ def alone(batch, row):
 def test_the_sentences_are_all_there_in_batches_of_like_lengths(subject, monkeypatch):
     monkeypatch.setattr("attnscope.studies.snell2021.agreements.BATCH_SIZE", 8)
     batches = sample(subject, "validation")
-    drawn = subject.runs["standard"].task.sample_batch("validation", subject.settings.sentences)
-    assert sum(map(len, batches)) == len(drawn)
-    assert sum(int(batch.source.sum()) for batch in batches) == int(drawn.source.sum())
+    sampled_rows = subject.runs["standard"].task.sample_batch("validation", subject.settings.sentences)
+    assert sum(map(len, batches)) == len(sampled_rows)
+    assert sum(int(batch.source.sum()) for batch in batches) == int(sampled_rows.source.sum())
     lengths = [int((batch.source_mask.sum(1) + batch.target_mask.sum(1)).max()) for batch in batches]
     assert lengths == sorted(lengths)
 
@@ -290,10 +292,10 @@ def test_logistic_regression_points_at_the_word_that_decides(subject):
 
 
 def test_highest_over_training_is_no_less_than_at_one_checkpoint(subject):
-    found = measure(subject)
+    actual = measure(subject)
     for metric in METRICS:
         highest, at_best, last = (
-            found[f"validation.{metric}.{pair}"]
+            actual[f"validation.{metric}.{pair}"]
             for pair in ("saliency_uniform_most", "saliency_uniform", "saliency_uniform_last")
         )
         assert highest >= max(at_best, last)
@@ -341,26 +343,26 @@ def answers():
 
 
 def test_what_is_measured_during_training_is_read_at_its_best_and_at_its_last(answers):
-    found = all_numbers({"validation": answers})
-    assert found["validation.top.attention_uniform"] == 0.3
-    assert found["validation.top.best_step"] == 10
-    assert found["validation.top.attention_uniform_last"] == 0.2
-    assert found["validation.top.attention_frozen"] == 0.15
-    assert found["validation.top.attention_again"] == 0.5
-    assert found["validation.top.uniform_proxy_last"] == 0.1
-    assert found["validation.kendall.attention_uniform"] == 0.15
-    assert found["validation.top.chance_attention_uniform"] == 0.05
-    assert found["validation.kendall.chance_attention_uniform"] == 0.0
+    actual = all_numbers({"validation": answers})
+    assert actual["validation.top.attention_uniform"] == 0.3
+    assert actual["validation.top.best_step"] == 10
+    assert actual["validation.top.attention_uniform_last"] == 0.2
+    assert actual["validation.top.attention_frozen"] == 0.15
+    assert actual["validation.top.attention_again"] == 0.5
+    assert actual["validation.top.uniform_proxy_last"] == 0.1
+    assert actual["validation.kendall.attention_uniform"] == 0.15
+    assert actual["validation.top.chance_attention_uniform"] == 0.05
+    assert actual["validation.kendall.chance_attention_uniform"] == 0.0
 
 
 def test_an_agreement_is_put_in_context_by_the_other_seeds_curve(answers):
     """More than 0.3 is first reached at 0.5, where the other seed is right 90 % of the time; 0.6 is never reached."""
-    found = all_numbers({"validation": answers})
-    assert found["validation.top.xi_attention_uniform"] == 0.9
-    assert not found["validation.top.starred_attention_uniform"]
-    assert found["validation.top.xi_attention_lexical"] == found["validation.top.xi_final"] == 0.9
-    assert found["validation.top.starred_attention_lexical"]
-    assert found["validation.top.xi_untrained"] == 0.5
+    actual = all_numbers({"validation": answers})
+    assert actual["validation.top.xi_attention_uniform"] == 0.9
+    assert not actual["validation.top.starred_attention_uniform"]
+    assert actual["validation.top.xi_attention_lexical"] == actual["validation.top.xi_final"] == 0.9
+    assert actual["validation.top.starred_attention_lexical"]
+    assert actual["validation.top.xi_untrained"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -368,8 +370,8 @@ def test_an_agreement_is_put_in_context_by_the_other_seeds_curve(answers):
 )
 def test_to_rise_and_then_fall_is_to_be_best_in_between(answers, curve, expected):
     courses = {**answers.courses, "uniform": course("attention_uniform", curve)}
-    found = all_numbers({"validation": replace(answers, courses=courses)})
-    assert found["validation.top.rises_then_falls"] is expected
+    actual = all_numbers({"validation": replace(answers, courses=courses)})
+    assert actual["validation.top.rises_then_falls"] is expected
 
 
 def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers):
@@ -405,15 +407,17 @@ def test_table_2_is_table_5_rounded(corpus):
 def test_an_asterisk_means_the_final_performance(table):
     for corpus in ("imdb", "yelp", "ag_news", "20newsgroups", "sst", "amazon"):
         for pair in PAIRS:
-            stated = PUBLISHED(f"table{table}_{corpus}", f"xi_{pair}")
-            if stated and stated["published_text"].endswith("*"):
-                assert stated["published"] == PUBLISHED(f"table{table}_{corpus}", "xi_final")["published"]
+            published_number = PUBLISHED(f"table{table}_{corpus}", f"xi_{pair}")
+            if published_number and published_number["published_text"].endswith("*"):
+                assert published_number["published"] == PUBLISHED(f"table{table}_{corpus}", "xi_final")["published"]
 
 
 def test_close_is_the_largest_gap_of_table_11():
     corpora = ("imdb", "yelp", "ag_news", "20newsgroups", "sst", "amazon")
-    stated = [[LOGISTIC.published(corpus, pair)["published"] for pair in LOGISTIC.pairs] for corpus in corpora]
-    assert max(abs(a - b) for a, b in stated) == pytest.approx(CLOSE)
+    published_number = [
+        [LOGISTIC.published(corpus, pair)["published"] for pair in LOGISTIC.pairs] for corpus in corpora
+    ]
+    assert max(abs(a - b) for a, b in published_number) == pytest.approx(CLOSE)
 
 
 def test_settings_of_a_sample_are_part_of_what_is_measured(corpora):

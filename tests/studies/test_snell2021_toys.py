@@ -14,7 +14,7 @@ from attnscope.studies.finding import Case, Measurements, TrainedCase
 from attnscope.studies.result import Result
 from attnscope.studies.snell2021 import fig6, fig7
 from attnscope.studies.snell2021.experiments import PROFILES, Sizes
-from attnscope.studies.snell2021.fig3 import FIG3
+from attnscope.studies.snell2021.fig3 import FIG3, SEC6_2
 from attnscope.studies.snell2021.fig6 import (
     ALL_BAD,
     ALL_LOW,
@@ -28,7 +28,6 @@ from attnscope.studies.snell2021.fig6 import (
     NetworkLabel,
 )
 from attnscope.studies.snell2021.fig7 import FIG7
-from attnscope.studies.snell2021.sec6_2 import SEC6_2
 from attnscope.studies.snell2021.toys import (
     QUICK,
     Curve,
@@ -167,7 +166,7 @@ def test_a_curve_is_drawn_up_to_the_end_of_the_panel_and_no_further():
 SEEDS = range(20)
 
 
-def tried(*, good=(), bad=(), neither=(), base=0):
+def measured_heads(*, good=(), bad=(), neither=(), base=0):
     kinds = {True: good, False: bad, None: neither}
     heads = [
         {"head": head, "good": kind is True, "bad": kind is False, "low": False, "share_learnt": float(kind is True)}
@@ -197,9 +196,9 @@ def test_a_head_is_good_or_bad_only_if_all_data_agree(run):
 
     def outcome(*histories):
         runs = {str(i): run(*history, head=7) for i, history in enumerate(histories)}
-        found = fig6.measure(TrainedCase(runs, None, 0, "cpu"))
-        assert found["head"] == 7
-        return found["good"], found["bad"], found["low"]
+        actual = fig6.measure(TrainedCase(runs, None, 0, "cpu"))
+        assert actual["head"] == 7
+        return actual["good"], actual["bad"], actual["low"]
 
     assert outcome(converges) == (True, False, True)
     assert outcome(converges, (0.0, 0.1, 0.95)) == (True, False, False)
@@ -209,7 +208,7 @@ def test_a_head_is_good_or_bad_only_if_all_data_agree(run):
 
 
 def test_each_head_is_tried_with_each_base_and_several_data():
-    cases = [group(seed).seeded(seed, "cpu") for group in fig6.experiments(PAPER, TINY).values() for seed in SEEDS]
+    cases = [group(seed).with_seed(seed, "cpu") for group in fig6.experiments(PAPER, TINY).values() for seed in SEEDS]
     assert all(isinstance(case, Case) and len(case.runs) == TOYS.heads.data_seeds for case in cases)
     starts = [{run.start for run in case.runs.values()} for case in cases]
     assert all(len(each) == 1 for each in starts)
@@ -221,7 +220,7 @@ def test_each_head_is_tried_with_each_base_and_several_data():
 
 def test_conditions_are_put_together_from_what_was_found():
     good, bad, neither = (1, 1002), (3, 4, 1005), (6, 7)
-    networks = follow_up(tried(good=good, bad=bad, neither=neither))
+    networks = follow_up(measured_heads(good=good, bad=bad, neither=neither))
     conditions = summed(networks)
     assert list(conditions) == [ALL_BAD, ONE_GOOD, RANDOM]
     for condition, network in conditions.items():
@@ -242,7 +241,7 @@ def test_conditions_are_put_together_from_what_was_found():
 
 
 def test_conditions_differ_from_seed_to_seed_in_nothing_but_seed_and_start():
-    conditions = follow_up(tried(good=[1], bad=[2, 3, 4]))
+    conditions = follow_up(measured_heads(good=[1], bad=[2, 3, 4]))
     for condition in conditions.values():
         experiments = [condition(seed) for seed in SEEDS]
         assert all(isinstance(experiment, Experiment) for experiment in experiments)
@@ -255,9 +254,9 @@ def test_no_head_is_judged_by_data_that_chose_it():
         run.seed
         for group in fig6.experiments(PAPER, TINY).values()
         for seed in SEEDS
-        for run in group(seed).seeded(seed, "cpu").runs.values()
+        for run in group(seed).with_seed(seed, "cpu").runs.values()
     }
-    condition = summed(follow_up(tried(neither=[1])))[RANDOM]
+    condition = summed(follow_up(measured_heads(neither=[1])))[RANDOM]
     assert not tries & {condition(seed).seed + seed for seed in SEEDS}
 
 
@@ -266,11 +265,11 @@ def test_no_head_is_judged_by_data_that_chose_it():
     [((), (1, 2, 3), [ALL_BAD, RANDOM]), ((1,), (2,), [ONE_GOOD, RANDOM]), ((1, 2), (), [RANDOM])],
 )
 def test_a_condition_without_enough_heads_is_left_out(good, bad, left):
-    assert list(summed(follow_up(tried(good=good, bad=bad)))) == left
+    assert list(summed(follow_up(measured_heads(good=good, bad=bad)))) == left
 
 
 def test_networks_are_built_with_every_base_that_has_enough_heads():
-    none_bad, both = tried(good=range(9)), tried(good=[1], bad=[2, 3], base=1)
+    none_bad, both = measured_heads(good=range(9)), measured_heads(good=[1], bad=[2, 3], base=1)
     conditions = follow_up({**none_bad, **both})
     assert list(summed(conditions, base=0)) == [RANDOM]
     assert list(summed(conditions, base=1)) == [ALL_BAD, ONE_GOOD, RANDOM]
@@ -279,12 +278,12 @@ def test_networks_are_built_with_every_base_that_has_enough_heads():
 
 def test_claims_about_conditions_follow_the_seeds():
     learnt, failed = ({"learnt": yes, "learnt_at_last": yes} for yes in (True, False))
-    heads = {**tried(good=range(4), bad=range(4, 20)), **tried(good=[1], bad=range(2, 20), base=1)}
+    heads = {**measured_heads(good=range(4), bad=range(4, 20)), **measured_heads(good=[1], bad=range(2, 20), base=1)}
     as_published = {ALL_BAD: [failed] * 4, ALL_LOW: [failed] * 4, ONE_GOOD: [learnt] * 4, RANDOM: [learnt] * 4}
     turned = {ALL_BAD: [learnt] * 4, ALL_LOW: [learnt] * 4, ONE_GOOD: [failed] * 4, RANDOM: [failed] * 4}
-    found = {NetworkLabel(one, "summed", base): each for one, each in as_published.items() for base in (0, 1)}
-    found |= {NetworkLabel(one, "averaged", 1): each for one, each in turned.items()}
-    words = [verdict.verdict for verdict in fig6.claims(PAPER, Measurements({**heads, **found}))]
+    actual = {NetworkLabel(one, "summed", base): each for one, each in as_published.items() for base in (0, 1)}
+    actual |= {NetworkLabel(one, "averaged", 1): each for one, each in turned.items()}
+    words = [verdict.verdict for verdict in fig6.claims(PAPER, Measurements({**heads, **actual}))]
     high_chance = [3, 8]  # eight of eight seeds do not show 90 %
     assert [word for place, word in enumerate(words[:11]) if place not in high_chance] == ["holds"] * 9
     assert [words[place] for place in high_chance] == ["undecided"] * 2
@@ -292,7 +291,7 @@ def test_claims_about_conditions_follow_the_seeds():
 
 
 def test_the_author_s_network_has_a_value_layer_of_each_head():
-    labels, condition = fig6.follow_up(AUTHOR, TINY, Measurements(tried(neither=[1]))).popitem()
+    labels, condition = fig6.follow_up(AUTHOR, TINY, Measurements(measured_heads(neither=[1]))).popitem()
     assert labels.combined == "projected and averaged"
     model = condition(0).new_model()
     assert model.attend.value.weight.shape == (TOYS.heads.together * TOYS.units, TOYS.units)
@@ -321,11 +320,11 @@ def test_only_sentences_with_a_keyword_that_is_not_their_last_word_are_looked_at
     words, target = torch.ones(4, 3, dtype=torch.long), torch.ones(4, 1, dtype=torch.long)
     batch = Batch(words, words > 0, target, target > 0, place[:, None])
     gamma = torch.arange(12.0).reshape(4, 3)
-    kept, where = fig7.of_positives(batch, gamma)
+    positive, where = fig7.of_positives(batch, gamma)
     assert where.tolist() == [1, 0]
-    assert kept.tolist() == [[0.0, 1.0, 2.0], [9.0, 10.0, 11.0]]
+    assert positive.tolist() == [[0.0, 1.0, 2.0], [9.0, 10.0, 11.0]]
     # keyword: 1 and 9; after: 2 and 10; last: 2 and 11
-    assert fig7.at_places(kept, where) == {"keyword": 5.0, "after": 6.0, "mean": 5.5, "last": 6.5}
+    assert fig7.at_places(positive, where) == {"keyword": 5.0, "after": 6.0, "mean": 5.5, "last": 6.5}
 
 
 def keyword_measurements(early, late):

@@ -30,8 +30,8 @@ def made_up(finding, *claims, study="aitken2021", table=()):
 def headlines(monkeypatch):
     """A list of headlines in place of the papers'."""
 
-    def put(*listed):
-        monkeypatch.setattr(summary, "HEADLINES", listed)
+    def put(*headline_list):
+        monkeypatch.setattr(summary, "HEADLINES", headline_list)
 
     return put
 
@@ -81,10 +81,10 @@ def test_supporting_claims_are_corrected_by_benjamini_and_hochberg(headlines):
     random = np.random.default_rng(0)
     claims = [at_least(f"claim {i}", random.normal(0.2, 0.3, 5), 0.0) for i in range(40)]
     p = [summary.two_sided(*claim.p) for claim in claims]
-    kept = stats.false_discovery_control(p) <= 0.05
-    found = verdicts([made_up("fig3", *claims)], "supporting")
-    assert [word in ("holds", "fails") for word in found.values()] == kept.tolist()
-    assert 0 < kept.sum() < sum(claim.verdict != "undecided" for claim in claims), "some are lost by the correction"
+    decided = stats.false_discovery_control(p) <= 0.05
+    actual = verdicts([made_up("fig3", *claims)], "supporting")
+    assert [word in ("holds", "fails") for word in actual.values()] == decided.tolist()
+    assert 0 < decided.sum() < sum(claim.verdict != "undecided" for claim in claims), "some are lost by the correction"
 
 
 def test_sanity_checks_and_what_is_not_random_are_not_corrected(headlines):
@@ -113,16 +113,16 @@ def test_a_headline_holds_if_all_its_claims_do_and_fails_if_one_fails(headlines)
     headlines(headline())
     good, bad, open_ = at_least("a", SURE, 0.5), at_least("b", WRONG, 0.5), at_least("c", UNSURE, 0.6)
     for claims, word in (((good, good), "holds"), ((good, bad), "fails"), ((good, open_), "undecided")):
-        (found,) = judge_headlines([made_up("fig2-aed", *claims)])
-        assert found.verdict == word
+        (actual,) = judge_headlines([made_up("fig2-aed", *claims)])
+        assert actual.verdict == word
 
 
 def test_a_headline_may_need_only_a_share_of_its_claims(headlines):
     headlines(headline(share=0.5))
     good, bad = at_least("a", SURE, 0.5), at_least("b", WRONG, 0.5)
     for claims, word in (((good, good, bad, bad), "holds"), ((good, bad, bad, bad), "fails")):
-        (found,) = judge_headlines([made_up("fig2-aed", *claims)])
-        assert found.verdict == word
+        (actual,) = judge_headlines([made_up("fig2-aed", *claims)])
+        assert actual.verdict == word
 
 
 def test_holm_takes_the_whole_list_of_a_paper(headlines):
@@ -143,8 +143,8 @@ def test_a_headline_whose_claims_cannot_be_tested_is_not_testable(headlines):
 def test_without_p_values_a_headline_is_judged_by_the_earlier_rule(headlines):
     headlines(headline())
     old = replace(at_least("a", SURE, 0.5), test=None, p=None)
-    (found,) = judge_headlines([made_up("fig2-aed", old, old)])
-    assert (found.verdict, found.p, found.held) == ("holds", None, 2)
+    (actual,) = judge_headlines([made_up("fig2-aed", old, old)])
+    assert (actual.verdict, actual.p, actual.held) == ("holds", None, 2)
     assert judge_headlines([made_up("fig2-aed")])[0].verdict == "undecided", "no claim, no verdict"
 
 
@@ -177,10 +177,10 @@ def test_the_interval_of_a_row_of_the_first_schema_stays_in_the_range_of_its_qua
 def test_the_forest_plot_has_one_line_for_each_headline_with_a_published_number(headlines):
     headlines(headline(number=("fig2-aed", "AED | share")), headline(number=None))
     table = [row(model="AED", quantity="share", values=SURE, published=0.77, published_text="> 0.77")]
-    judged = judge_headlines([made_up("fig2-aed", at_least("a", SURE, 0.5), table=table)])
-    (ax,) = draw_headlines(judged).axes
+    verdicts_ = judge_headlines([made_up("fig2-aed", at_least("a", SURE, 0.5), table=table)])
+    (ax,) = draw_headlines(verdicts_).axes
     assert len(ax.get_yticks()) == 1
-    assert draw_headlines(judged[1:]) is None
+    assert draw_headlines(verdicts_[1:]) is None
 
 
 # What is shipped -----------------------------------------------------------------------------------------------------
@@ -219,16 +219,16 @@ def test_the_headline_page_is_that_of_the_results(shipped):
 @pytest.mark.parametrize("name", STUDIES[:4])
 def test_patterns_of_sanity_checks_name_claims_that_are_shipped(shipped, name):
     texts = [claim.text for result in shipped if result.study == name for claim in result.claims]
-    used = [pattern for pattern in study(name).sanity if any(fnmatchcase(text, pattern) for text in texts)]
-    assert used, name
+    patterns = [pattern for pattern in study(name).sanity if any(fnmatchcase(text, pattern) for text in texts)]
+    assert patterns, name
 
 
 @pytest.mark.parametrize("each", HEADLINES, ids=lambda each: f"{each.study}: {each.quote[:30]}")
 def test_every_pattern_of_a_headline_names_claims_that_a_study_makes(each):
     """Also of findings that were re-worded since they were run; without any measurement."""
     for finding, patterns in each.tests.items():
-        found = study(each.study).finding(finding)
-        labels = found.experiments(study(each.study).profiles["paper"])
-        texts = [claim.text for claim in found.claims(Measurements({label: [] for label in labels}))]
+        actual = study(each.study).finding(finding)
+        labels = actual.experiments(study(each.study).profiles["paper"])
+        texts = [claim.text for claim in actual.claims(Measurements({label: [] for label in labels}))]
         for pattern in patterns:
             assert any(fnmatchcase(text, pattern) for text in texts), (finding, pattern)

@@ -49,8 +49,8 @@ def study(tmp_path_factory):
         patch.setitem(induction.SIZES, "tiny", sequences)
         patch.setitem(hiding.SIZES, "tiny", letters)
         patch.setitem(induction.CORPORA, "sst", replace(induction.CORPORA["sst"]))
-        with well_formed.tiny(transformers, (FAITHFUL, INDUCTION, HIDING), TINY) as found:
-            yield found
+        with well_formed.tiny(transformers, (FAITHFUL, INDUCTION, HIDING), TINY) as tiny_study:
+            yield tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def test_every_model_is_tried_at_as_many_settings(study):
 )
 def test_a_remedy_gets_the_strongest_setting_within_a_point_of_base(tying, expected):
     accuracies = {"base 0": 0.78, "base 1": 0.80} | {f"tying {i}": value for i, value in enumerate(tying)}
-    assert faithful.chosen(accuracies, "tying") == f"tying {expected}"
-    assert faithful.chosen(accuracies, "base") == "base 1"
+    assert faithful.chosen_setting(accuracies, "tying") == f"tying {expected}"
+    assert faithful.chosen_setting(accuracies, "base") == "base 1"
 
 
 def test_a_change_point_lies_half_way():
@@ -147,6 +147,6 @@ def test_a_translator_learns_to_hide(objective, on_gold, on_end):
     torch.manual_seed(0)
     model = Experiment(task, TransformerSettings(units=16, layers=1, heads=2, hidden=16), settings).new_model()
     fit(model, task, CrossEntropy() + objective, settings)
-    shown, relayed = hiding.attention_shown(model, list(task.batches()), ())
-    assert shown < on_gold
+    on_hidden, relayed = hiding.attention_on_hidden(model, list(task.batches()), ())
+    assert on_hidden < on_gold
     assert on_end is None or relayed > on_end

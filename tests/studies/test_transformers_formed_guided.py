@@ -34,10 +34,10 @@ def study():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(formed.SIZES, "tiny", formed.Sizes(tasks, (2,), SMALL, 1e-3, 8, 4, 4, 4))
         patch.setitem(guided.SIZES, "tiny", guided.Sizes(SMALL, 4, 8, 1e-3, (0.1, 1.0), 2))
-        patch.setattr(guided, "task", lambda: LookupTables(bits=2, tables=4, heldout_compositions=1, heldout_inputs=1,
-                                                           validation=1, end=False))  # fmt: skip
-        with well_formed.tiny(transformers, (FORMED, GUIDED), TINY) as found:
-            yield found
+        tables = LookupTables(bits=2, tables=4, heldout_compositions=1, heldout_inputs=1, validation=1, end=False)
+        patch.setattr(guided, "lookup_tables", lambda: tables)
+        with well_formed.tiny(transformers, (FORMED, GUIDED), TINY) as tiny_study:
+            yield tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_temporal_components_of_attention_to_the_gold_position_meet_there():
             return replace(trace, layers=(*trace.layers[:-1], last))
 
     model.__class__ = Known
-    found = formed.peak_at_gold(model, batches)
-    assert found[1].tolist() == [1.0, 1.0]
-    assert found[0].max() < 1
+    actual = formed.peak_at_gold(model, batches)
+    assert actual[1].tolist() == [1.0, 1.0]
+    assert actual[0].max() < 1
 
 
 def test_shares_of_an_encoder_decoder_tell_position_from_words():

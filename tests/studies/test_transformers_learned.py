@@ -53,8 +53,8 @@ def study(tmp_path_factory):
         patch.setitem(CORPORA, CORPUS, Translation(str(file), splits=splits))
         patch.setitem(learned.SIZES, "tiny", SIZES)
         patch.setattr(learned, "HEADS", (1, 2))
-        with well_formed.tiny(transformers, (LEARNED,), TINY) as found:
-            yield found
+        with well_formed.tiny(transformers, (LEARNED,), TINY) as tiny_study:
+            yield tiny_study
 
 
 def test_the_result_is_well_formed(study, tmp_path):

@@ -17,7 +17,7 @@ from attnscope.probes.saliency import gradient_times_input
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import Result
-from attnscope.studies.tutek2020 import ablation, plausible, reduction, table1
+from attnscope.studies.tutek2020 import ablation, decisions, plausible, reduction
 from attnscope.studies.tutek2020.ablation import (
     ABLATION,
     CONICITY,
@@ -70,10 +70,10 @@ def sentences(random):
 def reviews(random):
     """Two people marked the indicative word, one also its neighbour; in every tenth review nobody marked a word."""
     for number, (words, place, good) in enumerate(texts(random, 120)):
-        told = [int(i == place and number % 10 > 0) for i in range(len(words))]
+        marks = [int(i == place and number % 10 > 0) for i in range(len(words))]
         wider = [int(0 <= i - place <= 1 and number % 10 > 0) for i in range(len(words))]
         split = ("50words", "100words", "200words", "part7")[number % 4]
-        yield {"split": split, "text": " ".join(words), "label": good, "rationales": [told, wider, told]}
+        yield {"split": split, "text": " ".join(words), "label": good, "rationales": [marks, wider, marks]}
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +97,21 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    with well_formed.tiny(tutek2020, FINDINGS, TINY) as found:
-        yield found
+    with well_formed.tiny(tutek2020, FINDINGS, TINY) as tiny_study:
+        yield tiny_study
 
 
-def asked(case, store):
-    wanted = case.seeded(0, "cpu")
-    runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return TrainedCase(runs, wanted.settings, 0, "cpu")
+def trained_case(case, store):
+    seeded = case.with_seed(0, "cpu")
+    runs = {part: train(experiment, Store(store)) for part, experiment in seeded.runs.items()}
+    return TrainedCase(runs, seeded.settings, 0, "cpu")
 
 
 @pytest.fixture(scope="module")
 def subject(data, tmp_path_factory):
     """A model of the ablation, on texts that people marked."""
     case = ablation.experiments(PAPER)[RegulariserLabel(YELP, "additive", TYING, 10.0)]
-    return asked(case, tmp_path_factory.mktemp("runs"))
+    return trained_case(case, tmp_path_factory.mktemp("runs"))
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_profile_paper_has_both_attentions_and_texts_that_people_marked(data
 
 
 def test_models_are_base_of_table_1_but_for_their_objective_and_seeds_of_their_own(data):
-    bases = table1.experiments(TINY)
+    bases = decisions.model_experiments(TINY)
     for which, case in ablation.experiments(TINY).items():
         corpus, attention, *_ = which
         base, ours = bases[ModelLabel(corpus, attention, BASE)].runs["model"], case.runs["model"]
@@ -168,16 +168,16 @@ def test_tying_is_squared_or_not(data):
 
 
 def test_models_on_marked_texts_are_trained_as_on_sst_with_its_weights(data):
-    theirs, ours = table1.experiments(TINY), plausible.experiments(TINY)
+    theirs, ours = decisions.model_experiments(TINY), plausible.experiments(TINY)
     assert list(ours) == [ModelLabel(YELP, "additive", model) for model in plausible.COMPARED]
     for which, case in ours.items():
-        like, found = (
+        like, actual = (
             theirs[ModelLabel("sst", "additive", which.model)].runs["model"],
             case.runs["model"],
         )
         steps = {"steps": like.training.steps, "evaluate_every": like.training.evaluate_every}
-        assert found.training.steps == ANNOTATED[YELP].steps(32)  # one round here
-        assert replace(found, task=like.task, training=replace(found.training, **steps)) == like
+        assert actual.training.steps == ANNOTATED[YELP].steps(32)  # one round here
+        assert replace(actual, task=like.task, training=replace(actual.training, **steps)) == like
 
 
 def test_long_reviews_are_left_to_the_profile_paper():
@@ -205,24 +205,24 @@ def by_text(run):
 
 
 def test_the_ablation_measures_scores_fragility_information_and_agreement(subject):
-    found, run = ablation.measure(subject), subject.runs["model"]
-    assert set(QUANTITIES) <= set(found)
-    made = decide(run.model(), run.task.batches("validation"))
-    assert found["validation_f1"] == pytest.approx(100 * f1_score(made.gold, made.chosen, zero_division=0))
-    assert 0 <= found["information_by_chance"] <= found["information"] <= found["information_at_most"]
+    actual, run = ablation.measure(subject), subject.runs["model"]
+    assert set(QUANTITIES) <= set(actual)
+    model = decide(run.model(), run.task.batches("validation"))
+    assert actual["validation_f1"] == pytest.approx(100 * f1_score(model.gold, model.chosen, zero_division=0))
+    assert 0 <= actual["information_by_chance"] <= actual["information"] <= actual["information_at_most"]
 
 
 def test_agreement_with_people_is_average_precision_by_scikit_learn(subject):
-    found, run = plausible.measure(subject), subject.runs["model"]
+    actual, run = plausible.measure(subject), subject.runs["model"]
     model, ours, slopes = run.model(), [], []
     for batch, words, marks in by_text(run):
         ours.append(average_precision_score(marks, model(batch).attention[0, 0, 0][words].detach().numpy()))
         slope = gradient_times_input(model, batch, log_odds).values[0, 0][words].abs()
         slopes.append(average_precision_score(marks, slope.numpy()))
-    assert found["attention_average_precision"] == pytest.approx(np.mean(ours))
-    assert found["gradient_average_precision"] == pytest.approx(np.mean(slopes), abs=1e-6)
-    assert found["texts"] == len(ours) < len(run.task.part("test"))
-    assert ablation.measure(subject)["agreement"] == found["attention_average_precision"]
+    assert actual["attention_average_precision"] == pytest.approx(np.mean(ours))
+    assert actual["gradient_average_precision"] == pytest.approx(np.mean(slopes), abs=1e-6)
+    assert actual["texts"] == len(ours) < len(run.task.part("test"))
+    assert ablation.measure(subject)["agreement"] == actual["attention_average_precision"]
 
 
 def test_words_for_a_positive_decision_are_words_against_a_negative_one(subject):
@@ -236,16 +236,16 @@ def test_words_for_a_positive_decision_are_words_against_a_negative_one(subject)
 
 
 def test_chance_of_the_mass_is_the_share_of_marked_words(subject):
-    found, run = plausible.measure(subject), subject.runs["model"]
-    assert found[f"{CHANCE}_mass"] == pytest.approx(np.mean([marks.mean() for *_, marks in by_text(run)]))
-    assert np.isnan(found["supporting_mass"])
-    assert np.isfinite([found[name] for name in plausible.QUANTITIES]).all()
+    actual, run = plausible.measure(subject), subject.runs["model"]
+    assert actual[f"{CHANCE}_mass"] == pytest.approx(np.mean([marks.mean() for *_, marks in by_text(run)]))
+    assert np.isnan(actual["supporting_mass"])
+    assert np.isfinite([actual[name] for name in plausible.QUANTITIES]).all()
 
 
 # What is chosen ------------------------------------------------------------------------------------------------------
 
 
-def said(validation_f1=80.0, f1=80.0, permuted=5.0, information=2.0, as_published=True):
+def seed_numbers(validation_f1=80.0, f1=80.0, permuted=5.0, information=2.0, as_published=True):
     fixed = {"uniform": 1.0, "information_by_chance": 0.5, "information_at_most": 4.0, "per_token": 0.7}
     return {
         "validation_f1": validation_f1, "f1": f1, "permuted": permuted, "information": information,
@@ -255,13 +255,15 @@ def said(validation_f1=80.0, f1=80.0, permuted=5.0, information=2.0, as_publishe
 
 def grid(by_model, attentions=ATTENTIONS, **common):
     """Three seeds of every model; by regulariser, a function of the weight that says what differs."""
-    found = {}
+    actual = {}
     for attention, (regulariser, weights) in product(attentions, WEIGHTS.items()):
         for weight in weights:
             differs = by_model.get(regulariser, lambda _: {})(weight) | common
-            seeds = [said(**{name: value + noise / 100 for name, value in differs.items()}) for noise in (-1, 0, 1)]
-            found[RegulariserLabel("sst", attention, regulariser, weight)] = seeds
-    return Measurements(found)
+            seeds = [
+                seed_numbers(**{name: value + noise / 100 for name, value in differs.items()}) for noise in (-1, 0, 1)
+            ]
+            actual[RegulariserLabel("sst", attention, regulariser, weight)] = seeds
+    return Measurements(actual)
 
 
 BEST_AT = {
@@ -279,8 +281,8 @@ def test_of_equally_good_weights_the_smallest_is_chosen():
 
 
 def test_nothing_is_chosen_where_a_weight_was_not_tried():
-    found = grid(BEST_AT, ["dot"])
-    without = Measurements({**found.by_label, RegulariserLabel("sst", "dot", MLM, 5.0): []})
+    actual = grid(BEST_AT, ["dot"])
+    without = Measurements({**actual.by_label, RegulariserLabel("sst", "dot", MLM, 5.0): []})
     assert weights_from(without) == {"sst": {"dot": {"delta": 20.0}}}
     assert ablation.weights_in_use(without, "sst", "dot").holds is None
 
@@ -299,14 +301,14 @@ def test_a_result_file_says_what_is_chosen(tmp_path):
 def test_what_is_written_down_is_read_back():
     weights = weights_from(grid(BEST_AT))
     assert tomllib.loads(as_toml(weights | {YELP: weights["sst"]})) == weights
-    used = {name: of for name, of in study_toml("tutek2020", "chosen.toml").items() if name in TEXTS}
-    assert tomllib.loads(as_toml(used)) == used
+    in_use = {name: of for name, of in study_toml("tutek2020", "chosen.toml").items() if name in TEXTS}
+    assert tomllib.loads(as_toml(in_use)) == in_use
 
 
 @pytest.mark.parametrize(("delta", "published", "word"), [(0, 1, "holds"), (5, 1, "fails"), (0, 0, "undecided")])
 def test_weights_in_use_are_those_of_the_profile_paper(monkeypatch, delta, published, word):
-    used = {"sst": {of: {"delta": 20.0 + delta, "eta": 0.3} for of in ATTENTIONS}}
-    monkeypatch.setattr(ablation, "study_toml", lambda *_: used)
+    in_use = {"sst": {of: {"delta": 20.0 + delta, "eta": 0.3} for of in ATTENTIONS}}
+    monkeypatch.setattr(ablation, "study_toml", lambda *_: in_use)
     claims = ablation.claims(grid(BEST_AT, as_published=bool(published)))
     assert verdicts(claims, "the weights in chosen.toml") == [word] * 2
 
@@ -342,14 +344,14 @@ def test_seeds_of_both_attentions_are_taken_together():
 
 def agreeing(**precision):
     """Three seeds of each model on Yelp, by average precision."""
-    found = {}
+    actual = {}
     for model in plausible.COMPARED:
         numbers = dict.fromkeys(plausible.QUANTITIES, 0.3)
         ours = [precision.get(model, 0.4) + noise / 100 for noise in (-1, 0, 1)]
-        found[ModelLabel(YELP, "additive", model)] = [
+        actual[ModelLabel(YELP, "additive", model)] = [
             numbers | {"attention_average_precision": value} for value in ours
         ]
-    return Measurements(found)
+    return Measurements(actual)
 
 
 def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_seed():
@@ -406,16 +408,18 @@ def test_the_strongest_weight_within_two_points_of_base_is_chosen_by_validation(
     measured = Measurements(
         {**base, **summed(TYING, 1.0, 80.5), **summed(TYING, 10.0, 78.5), **summed(TYING, 30.0, 70.0)}
     )
-    found = reduction.chosen(measured, "sst", "additive", TYING)
-    assert {how: label.weight for how, label in found.items()} == {reduction.BEST: 1.0, STRONGEST: 10.0}
+    actual = reduction.chosen_labels(measured, "sst", "additive", TYING)
+    assert {how: label.weight for how, label in actual.items()} == {reduction.BEST: 1.0, STRONGEST: 10.0}
     too_costly = Measurements({**base, **summed(TYING, 1.0, 70.0)})
-    assert STRONGEST not in reduction.chosen(too_costly, "sst", "additive", TYING)
+    assert STRONGEST not in reduction.chosen_labels(too_costly, "sst", "additive", TYING)
 
 
 def test_summed_models_differ_from_those_of_table_1_in_their_loss_only():
     cases = reduction.experiments(TINY)
     for label, case in cases.items():
         (trained,) = case.runs.values()
-        reference = table1.experiments(TINY)[ModelLabel(label.corpus, label.attention, label.model)].runs["model"]
+        reference = decisions.model_experiments(TINY)[ModelLabel(label.corpus, label.attention, label.model)].runs[
+            "model"
+        ]
         assert replace(trained, objective=reference.objective) == reference
         assert (trained == reference) == (label.reduction == MEAN)

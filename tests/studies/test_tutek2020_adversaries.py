@@ -82,8 +82,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    with well_formed.tiny(tutek2020, FINDINGS, TINY) as found:
-        yield found
+    with well_formed.tiny(tutek2020, FINDINGS, TINY) as tiny_study:
+        yield tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +94,9 @@ def reproduced(study, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(data, tmp_path_factory):
-    wanted = jain_wallace.experiments(TINY)[ModelLabel("sst", "additive", BASE)].seeded(0, "cpu")
+    seeded = jain_wallace.experiments(TINY)[ModelLabel("sst", "additive", BASE)].with_seed(0, "cpu")
     store = Store(tmp_path_factory.mktemp("runs"))
-    return TrainedCase({"model": train(wanted.runs["model"], store)}, wanted.settings, 0, "cpu")
+    return TrainedCase({"model": train(seeded.runs["model"], store)}, seeded.settings, 0, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +105,13 @@ def model(subject):
 
 
 @pytest.fixture(scope="module")
-def tested(subject):
+def numbers(subject):
     return measure(subject)
 
 
 def numbers_of(*words):
-    known = TEXTS["sst"].source_vocabulary.tokens
-    return tuple(sorted(known.index(word) for word in words))
+    finite = TEXTS["sst"].source_vocabulary.tokens
+    return tuple(sorted(finite.index(word) for word in words))
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------
@@ -177,10 +177,10 @@ def test_an_adversary_starts_elsewhere_but_knows_the_same_words(subject, model):
 
 
 def test_a_trained_adversary_is_compared_on_the_test_split(subject):
-    found = fig1.measure(replace(subject, settings=fig1.AdversarySettings(1.0)))
-    assert 0 < found["jsd"] < np.log(2)
-    assert 0 < found["tvd"] < 1
-    assert found == fig1.measure(
+    actual = fig1.measure(replace(subject, settings=fig1.AdversarySettings(1.0)))
+    assert 0 < actual["jsd"] < np.log(2)
+    assert 0 < actual["tvd"] < 1
+    assert actual == fig1.measure(
         replace(subject, settings=fig1.AdversarySettings(1.0))
     )  # so an interrupted study can go on
 
@@ -202,30 +202,30 @@ def probability_of(model, words):
     return made.logits[0, 0, len(SPECIALS) :].softmax(-1)[1].item(), made
 
 
-def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(tested, model, subject):
+def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(numbers, model, subject):
     taus = []
     for words in (text for batch in sample_texts(TEXTS["sst"], TINY.max_texts, "cpu") for text in alone(batch)):
         whole, made = probability_of(model, words)
         inner = range(1, len(words) - 1)  # start and end are not attended to
         changes = [abs(whole - probability_of(model, words[:i] + words[i + 1 :])[0]) for i in inner]
         taus.append(kendalltau(made.attention[0, 0, 0, 1:-1].tolist(), changes).statistic)
-    assert tested["leave_one_out"] == pytest.approx(np.mean(taus), abs=1e-6)
-    assert tested["leave_one_out_sd"] == pytest.approx(np.std(taus, ddof=1), abs=1e-6)
+    assert numbers["leave_one_out"] == pytest.approx(np.mean(taus), abs=1e-6)
+    assert numbers["leave_one_out_sd"] == pytest.approx(np.std(taus, ddof=1), abs=1e-6)
 
 
 def test_gradients_do_not_flow_through_attention(model):
     batch = sample_texts(TEXTS["sst"], TINY.max_texts, "cpu")[0]
     trace = model(batch)
-    found = importance(model, batch, trace)
+    actual = importance(model, batch, trace)
     embedded = model.source_inputs(batch.source).detach().requires_grad_()
     context = (trace.attention[:, 0].detach() @ model.states(embedded, batch.source_mask))[:, 0]
     (slope,) = torch.autograd.grad(model.output(context).sum(), embedded)  # of two classes, the log-odds
     expected = (slope * embedded).sum(-1)
     mask = batch.source_mask
-    torch.testing.assert_close(found["gradient"][mask], expected.abs()[mask])
+    torch.testing.assert_close(actual["gradient"][mask], expected.abs()[mask])
     signs = (trace.logits[:, 0, -1] - trace.logits[:, 0, -2]).sign()[:, None]
-    torch.testing.assert_close(found["gradient_signed"][mask], (expected * signs)[mask])
-    assert not torch.allclose(found["gradient_through"][mask], expected.abs()[mask])
+    torch.testing.assert_close(actual["gradient_signed"][mask], (expected * signs)[mask])
+    assert not torch.allclose(actual["gradient_through"][mask], expected.abs()[mask])
 
 
 def test_indicative_words_are_removed_and_the_others_close_the_gap(data):
@@ -236,38 +236,38 @@ def test_indicative_words_are_removed_and_the_others_close_the_gap(data):
         assert after == [word for word in before if word not in words]
 
 
-def test_attention_on_indicative_words_and_the_loss_without_them(tested, model):
+def test_attention_on_indicative_words_and_the_loss_without_them(numbers, model):
     words, task = numbers_of("good", "bad"), TEXTS["sst"]
     masses, shares = [], []
     for batch in task.batches("test", size=1):
         there = torch.isin(batch.source[0], torch.tensor(words))
         masses.append(model(batch).attention[0, 0, 0][there].sum().item())
         shares.append(1 / (len(there) - 2))
-    assert tested["mass"] == pytest.approx(np.mean(masses))
-    assert tested["mass_uniform"] == pytest.approx(np.mean(shares))
-    assert tested["having"] == 1
+    assert numbers["mass"] == pytest.approx(np.mean(masses))
+    assert numbers["mass_uniform"] == pytest.approx(np.mean(shares))
+    assert numbers["having"] == 1
     whole, without = (decide(model, texts).f1 for texts in (task.batches("test"), texts_without(task, words)))
-    assert tested["f1_lost"] == pytest.approx(100 * (whole - without))
+    assert numbers["f1_lost"] == pytest.approx(100 * (whole - without))
 
 
 def texts_without(task, words):
     return [remove_words(batch, words) for batch in task.batches("test")]
 
 
-def test_a_search_never_goes_farther_than_the_farthest(tested):
-    assert tested["searched"] <= tested["farthest"] + 1e-9
-    assert tested["farthest"] <= np.log(2)
-    assert 0 <= tested["searched_feasible"] <= tested["farthest_feasible"] <= 1
+def test_a_search_never_goes_farther_than_the_farthest(numbers):
+    assert numbers["searched"] <= numbers["farthest"] + 1e-9
+    assert numbers["farthest"] <= np.log(2)
+    assert 0 <= numbers["searched_feasible"] <= numbers["farthest_feasible"] <= 1
 
 
 def test_changes_are_averaged_by_the_highest_weight():
-    found = changes_by_weight(np.array([0.1, 0.2, 0.6, 1.0]), np.array([0.0, 0.5, 0.3, 0.9]))
-    assert found["texts"] == [2, 0, 1, 1]
-    assert found["change"] == pytest.approx([0.25, np.nan, 0.3, 0.9], nan_ok=True)
+    actual = changes_by_weight(np.array([0.1, 0.2, 0.6, 1.0]), np.array([0.0, 0.5, 0.3, 0.9]))
+    assert actual["texts"] == [2, 0, 1, 1]
+    assert actual["change"] == pytest.approx([0.25, np.nan, 0.3, 0.9], nan_ok=True)
 
 
-def test_a_measurement_has_every_quantity_of_the_tables(tested):
-    assert {*jain_wallace.QUANTITIES, *TESTS, *deceptive.QUANTITIES} <= set(tested)
+def test_a_measurement_has_every_quantity_of_the_tables(numbers):
+    assert {*jain_wallace.QUANTITIES, *TESTS, *deceptive.QUANTITIES} <= set(numbers)
 
 
 # Curves of adversaries -----------------------------------------------------------------------------------------------
@@ -317,9 +317,9 @@ def test_the_table_has_every_adversary_and_the_comparison():
 
 
 def test_without_all_adversaries_nothing_is_claimed():
-    found = adversaries({BASE: 0.5, MLM: 0.9, TYING: 0.2}).by_label
+    actual = adversaries({BASE: 0.5, MLM: 0.9, TYING: 0.2}).by_label
     last = AdversaryLabel("sst", MLM, TINY.lambdas[-1])
-    claims = fig1.claims(Measurements({**found, last: found[last][:1]}))
+    claims = fig1.claims(Measurements({**actual, last: actual[last][:1]}))
     assert words_of(claims, "higher for mlm") == ["undecided"]
     assert words_of(claims, "higher for tying") == ["fails"]
 

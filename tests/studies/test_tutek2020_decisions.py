@@ -18,9 +18,21 @@ from attnscope.models.attention import uniform
 from attnscope.probes.divergences import relative_entropy
 from attnscope.studies.finding import Measurements, MissingData, TrainedCase, study_toml
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.tutek2020 import appendix_c, experiments, table1, table5, table6
-from attnscope.studies.tutek2020.appendix_c import APPENDIX_C, QueryLabel
-from attnscope.studies.tutek2020.decisions import EXTRA_QUANTITIES, PAPER_QUANTITIES, PERTURBED, measure, published
+from attnscope.studies.tutek2020 import decisions, experiments, table5
+from attnscope.studies.tutek2020.decisions import (
+    APPENDIX_C,
+    EXTRA_QUANTITIES,
+    LAYERED_MODELS,
+    PAPER_QUANTITIES,
+    PERTURBED,
+    REPRODUCED,
+    SIMILAR,
+    TABLE1,
+    TABLE6,
+    QueryLabel,
+    measure,
+    published,
+)
 from attnscope.studies.tutek2020.experiments import (
     ATTENTIONS,
     BASE,
@@ -34,9 +46,7 @@ from attnscope.studies.tutek2020.experiments import (
     LayersLabel,
     ModelLabel,
 )
-from attnscope.studies.tutek2020.table1 import REPRODUCED, SIMILAR, TABLE1
 from attnscope.studies.tutek2020.table5 import TABLE5
-from attnscope.studies.tutek2020.table6 import TABLE6
 from attnscope.tasks import SPECIALS, MissingCorpus
 from attnscope.training.evaluation import decide
 from studies import small_texts
@@ -55,8 +65,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(data):
-    with well_formed.tiny(tutek2020, FINDINGS, replace(TINY, corpora=("sst",))) as found:
-        yield found
+    with well_formed.tiny(tutek2020, FINDINGS, replace(TINY, corpora=("sst",))) as tiny_study:
+        yield tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +75,16 @@ def reproduced(study, tmp_path_factory):
     return store, well_formed.results_of(study, store)
 
 
-def asked(case, store, seed=0):
-    wanted = case.seeded(seed, "cpu")
-    runs = {part: train(experiment, Store(store)) for part, experiment in wanted.runs.items()}
-    return TrainedCase(runs, wanted.settings, seed, "cpu")
+def trained_case(case, store, seed=0):
+    seeded = case.with_seed(seed, "cpu")
+    runs = {part: train(experiment, Store(store)) for part, experiment in seeded.runs.items()}
+    return TrainedCase(runs, seeded.settings, seed, "cpu")
 
 
 @pytest.fixture(scope="module", params=[("additive", CONCAT), ("dot", BASE)], ids=lambda pair: pair[0])
 def subject(request, data, tmp_path_factory):
-    case = table1.experiments(TINY)[ModelLabel("20newsgroups", *request.param)]
-    return asked(case, tmp_path_factory.mktemp("runs"))
+    case = decisions.model_experiments(TINY)[ModelLabel("20newsgroups", *request.param)]
+    return trained_case(case, tmp_path_factory.mktemp("runs"))
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------
@@ -122,7 +132,7 @@ def test_a_missing_corpus_is_named_and_its_claims_are_undecided(study, tmp_path,
 
 
 def test_table_1_has_six_models_with_either_attention(data):
-    cases = table1.experiments(TINY)
+    cases = decisions.model_experiments(TINY)
     assert list(cases) == list(product(TINY.corpora, ATTENTIONS, MODELS))
     words = {which: case.runs["model"].training.trained for which, case in cases.items()}
     assert {which for which, trained in words.items() if trained == "all"} == {
@@ -131,14 +141,14 @@ def test_table_1_has_six_models_with_either_attention(data):
 
 
 def test_one_layer_of_table_6_is_table_1(data):
-    ones, sixes = table1.experiments(TINY), table6.experiments(TINY)
-    for corpus, model in product(TINY.corpora, table6.MODELS):
+    ones, sixes = decisions.model_experiments(TINY), decisions.layer_experiments(TINY)
+    for corpus, model in product(TINY.corpora, LAYERED_MODELS):
         assert sixes[LayersLabel(corpus, 1, model)] == ones[ModelLabel(corpus, "additive", model)]
     assert {case.runs["model"].model.layers for case in sixes.values()} == set(TINY.layers)
 
 
 def test_queries_of_appendix_c_differ_in_where_they_start_only(data):
-    ones, cases = table1.experiments(TINY), appendix_c.experiments(TINY)
+    ones, cases = decisions.model_experiments(TINY), decisions.query_experiments(TINY)
     for corpus in TINY.corpora:
         normal, default = (cases[QueryLabel(corpus, start)].runs["model"] for start in ("normal", "default"))
         assert normal == ones[ModelLabel(corpus, "dot", BASE)].runs["model"]
@@ -158,27 +168,27 @@ def test_only_the_profile_paper_is_held_to_published_scores(data, finding):
 
 
 def test_losses_are_those_of_f1_by_scikit_learn(subject):
-    found, run = measure(subject), subject.runs["model"]
+    actual, run = measure(subject), subject.runs["model"]
     own, even = (decide(run.model(), run.task.batches("test"), **how) for how in ({}, {"attention": uniform}))
-    ours, theirs = (100 * f1_score(made.gold, made.chosen, zero_division=0) for made in (own, even))
-    assert found["f1"] == pytest.approx(ours)
-    assert found["uniform"] == pytest.approx(ours - theirs)
+    ours, theirs = (100 * f1_score(model.gold, model.chosen, zero_division=0) for model in (own, even))
+    assert actual["f1"] == pytest.approx(ours)
+    assert actual["uniform"] == pytest.approx(ours - theirs)
     macro = 100 * f1_score(own.gold, own.chosen, average="macro", zero_division=0)
-    assert found["macro_f1"] == pytest.approx(macro)
-    assert found["changed_uniform"] == pytest.approx(100 * np.mean(own.chosen != even.chosen))
-    assert found["validation_f1"] == pytest.approx(100 * decide(run.model(), run.task.batches("validation")).f1)
+    assert actual["macro_f1"] == pytest.approx(macro)
+    assert actual["changed_uniform"] == pytest.approx(100 * np.mean(own.chosen != even.chosen))
+    assert actual["validation_f1"] == pytest.approx(100 * decide(run.model(), run.task.batches("validation")).f1)
 
 
 def test_entropy_and_length_are_means_over_texts_asked_one_by_one(subject):
-    found, run = measure(subject), subject.runs["model"]
+    actual, run = measure(subject), subject.runs["model"]
     model, shares, lengths = run.model(), [], []
     for batch in run.task.batches("test", size=1):
         words = batch.source[0] >= len(SPECIALS)
         weights = model(batch).attention[0, 0, 0][words].detach().double().numpy()
         shares.append(entropy(weights) / np.log(len(weights)))
         lengths.append(len(weights))
-    assert found["entropy"] == pytest.approx(np.mean(shares), rel=1e-6)
-    assert found["length"] == pytest.approx(np.mean(lengths))
+    assert actual["entropy"] == pytest.approx(np.mean(shares), rel=1e-6)
+    assert actual["length"] == pytest.approx(np.mean(lengths))
 
 
 def test_attention_to_one_word_has_no_entropy_and_a_text_of_one_word_no_number():
@@ -195,18 +205,18 @@ def test_a_measurement_has_every_quantity_of_the_tables(subject):
 
 def test_table_5_counts_words_texts_and_vectors(data):
     (settings,) = [case.settings for corpus, case in table5.experiments(TINY).items() if corpus == "sst"]
-    found = table5.measure(TrainedCase({}, settings, 0, "cpu"))
+    actual = table5.measure(TrainedCase({}, settings, 0, "cpu"))
     task = TEXTS["sst"]
     sources = [source for split in ("training", "validation", "test") for source in task.part(split).source]
     punctuation = sum((source == task.source_vocabulary.tokens.index("!")).sum() for source in sources)
-    assert found["length"] == pytest.approx(np.mean([len(source) - 2 for source in sources]))
+    assert actual["length"] == pytest.approx(np.mean([len(source) - 2 for source in sources]))
     assert punctuation > 0
-    assert found["spoken"] == pytest.approx(found["length"] - punctuation / len(sources))
-    assert found["vocabulary"] == len(WORDS)
-    assert found["vectors"] == pytest.approx(100 * (len(WORDS) - 2) / (len(WORDS) + 1))  # the unknown word has none
-    assert (found["training"], found["validation"], found["test"]) == (60, 20, 30)
-    assert found["positive"] == pytest.approx(50)
-    assert (found["unknown"], found["dropped"], found["truncated"]) == (0, 0, 0)
+    assert actual["spoken"] == pytest.approx(actual["length"] - punctuation / len(sources))
+    assert actual["vocabulary"] == len(WORDS)
+    assert actual["vectors"] == pytest.approx(100 * (len(WORDS) - 2) / (len(WORDS) + 1))  # the unknown word has none
+    assert (actual["training"], actual["validation"], actual["test"]) == (60, 20, 30)
+    assert actual["positive"] == pytest.approx(50)
+    assert (actual["unknown"], actual["dropped"], actual["truncated"]) == (0, 0, 0)
 
 
 # A user's own copy ---------------------------------------------------------------------------------------------------
@@ -229,15 +239,15 @@ def test_a_users_own_copy_joins_the_profile_paper_and_no_other(own_copy):
     paper = replace(TINY, name="paper")
     assert set(table5.experiments(paper)) == {*TINY.corpora, "anemia"}
     assert set(table5.experiments(TINY)) == set(TINY.corpora)
-    assert {label.corpus for label in table1.experiments(paper)} == {*TINY.corpora, "anemia"}
+    assert {label.corpus for label in decisions.model_experiments(paper)} == {*TINY.corpora, "anemia"}
 
 
 def test_a_users_own_copy_is_trained_and_measured_as_the_others(own_copy, tmp_path):
-    case = table1.experiments(replace(TINY, name="paper"))[ModelLabel("anemia", "dot", TYING)]
-    found = measure(asked(case, tmp_path))
+    case = decisions.model_experiments(replace(TINY, name="paper"))[ModelLabel("anemia", "dot", TYING)]
+    actual = measure(trained_case(case, tmp_path))
     assert len(case.runs["model"].task.part("test")) == 30
-    assert set(PAPER_QUANTITIES | EXTRA_QUANTITIES) <= set(found)
-    assert table1.published(ModelLabel("anemia", "dot", TYING), "permuted")["published"] == 59.7
+    assert set(PAPER_QUANTITIES | EXTRA_QUANTITIES) <= set(actual)
+    assert decisions.published_in_table1(ModelLabel("anemia", "dot", TYING), "permuted")["published"] == 59.7
 
 
 def test_what_is_not_there_is_not_asked_for(data):
@@ -249,7 +259,7 @@ def test_what_is_not_there_is_not_asked_for(data):
 # What is claimed -----------------------------------------------------------------------------------------------------
 
 
-def said(f1=85.0, uniform=3.0, permuted=5.0, length=20.0, as_published=True, entropy=0.6):
+def seed_numbers(f1=85.0, uniform=3.0, permuted=5.0, length=20.0, as_published=True, entropy=0.6):
     return {
         "f1": f1, "uniform": uniform, "permuted": permuted, "length": length, "as_published": as_published,
         "entropy": entropy,
@@ -258,12 +268,12 @@ def said(f1=85.0, uniform=3.0, permuted=5.0, length=20.0, as_published=True, ent
 
 def measured_as(**changes):
     """Three seeds of each model on SST and 20 Newsgroups; by model, what differs."""
-    found = {}
+    actual = {}
     for corpus, attention, model in product(TINY.corpora, ATTENTIONS, MODELS):
         numbers = changes.get(model, {}) | changes.get(corpus, {})
         label = ModelLabel(corpus, attention, model)
-        found[label] = [said(**{"f1": 85 + noise / 10} | numbers) for noise in (-1, 0, 1)]
-    return Measurements(found)
+        actual[label] = [seed_numbers(**{"f1": 85 + noise / 10} | numbers) for noise in (-1, 0, 1)]
+    return Measurements(actual)
 
 
 def verdicts(claims, *parts):
@@ -271,7 +281,7 @@ def verdicts(claims, *parts):
 
 
 def test_more_fragile_means_a_larger_loss():
-    claims = table1.claims(measured_as(tying={"permuted": 20.0, "uniform": 1.0}, mlm={"uniform": 9.0}))
+    claims = decisions.claims_about_models(measured_as(tying={"permuted": 20.0, "uniform": 1.0}, mlm={"uniform": 9.0}))
     assert verdicts(claims, "tying loses more", "permuted") == ["holds"] * 4
     assert verdicts(claims, "tying loses more", "uniform") == ["fails"] * 4
     assert verdicts(claims, "mlm loses more", "uniform") == ["holds"] * 4
@@ -279,19 +289,19 @@ def test_more_fragile_means_a_larger_loss():
 
 
 def test_similar_f1_is_at_most_two_points_lower():
-    claims = table1.claims(measured_as(tying={"f1": 83.5}, mlm={"f1": 80.0}))
+    claims = decisions.claims_about_models(measured_as(tying={"f1": 83.5}, mlm={"f1": 80.0}))
     assert verdicts(claims, "F1 of tying is at most 2 points lower") == ["holds"] * 4
     assert verdicts(claims, "F1 of mlm") == ["fails"] * 4
 
 
 @pytest.mark.parametrize(("f1", "word"), [(84.2, "equivalent"), (85.6, "equivalent"), (86.0, "fails"), (82.0, "fails")])
 def test_f1_as_published_has_two_sides(f1, word):
-    claims = table1.claims(measured_as(base={"f1": f1}))
+    claims = decisions.claims_about_models(measured_as(base={"f1": f1}))
     assert verdicts(claims, "sst, additive: F1 of base is within 1.5 points of 84.2") == [word]
 
 
 def test_a_smaller_network_than_the_papers_is_not_held_to_its_f1():
-    claims = table1.claims(measured_as(base={"as_published": False}))
+    claims = decisions.claims_about_models(measured_as(base={"as_published": False}))
     within = [claim for claim in claims if "within 1.5 points" in claim.text]
     assert [claim.evidence for claim in within] == ["not tested"] * 4
 
@@ -300,35 +310,41 @@ def test_whether_longer_texts_are_more_fragile_is_not_testable_with_a_few_corpor
     rising = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 14.0}})
     falling = measured_as(**{"20newsgroups": {"length": 160.0, "permuted": 1.0}})
     taus = [
-        [claim.estimate["mean"] for claim in table1.claims(measured) if "where texts are longer" in claim.text]
+        [
+            claim.estimate["mean"]
+            for claim in decisions.claims_about_models(measured)
+            if "where texts are longer" in claim.text
+        ]
         for measured in (rising, falling)
     ]
     assert taus == [[1, 1], [-1, -1]], "the correlations are shown"
-    assert verdicts(table1.claims(rising), "where texts are longer") == ["not testable"] * 2
+    assert verdicts(decisions.claims_about_models(rising), "where texts are longer") == ["not testable"] * 2
     one = Measurements({which: rising[which] for which in rising if which.corpus == "sst"})
-    assert verdicts(table1.claims(one), "where texts are longer") == ["undecided", "undecided"]
+    assert verdicts(decisions.claims_about_models(one), "where texts are longer") == ["undecided", "undecided"]
 
 
 def test_concordance_is_kendalls_tau():
     random = np.random.default_rng(0)
     lengths, losses = random.permutation(6), random.permutation(6)
-    assert table1.concordance(lengths, losses) == pytest.approx(kendalltau(lengths, losses).statistic)
+    assert decisions.concordance(lengths, losses) == pytest.approx(kendalltau(lengths, losses).statistic)
 
 
 def test_more_layers_are_more_robust_where_less_is_lost():
     losses = {1: 5.0, 2: 1.2, 3: 9.0}
-    found = {
-        LayersLabel("sst", layers, model): [said(permuted=loss + noise / 10) for noise in (-1, 0, 1)]
-        for model, (layers, loss) in product(table6.MODELS, losses.items())
+    actual = {
+        LayersLabel("sst", layers, model): [seed_numbers(permuted=loss + noise / 10) for noise in (-1, 0, 1)]
+        for model, (layers, loss) in product(LAYERED_MODELS, losses.items())
     }
-    claims = table6.claims(Measurements(found))
+    claims = decisions.claims_about_layers(Measurements(actual))
     assert [claim.verdict for claim in claims] == ["holds", "fails"]
     assert "with 2 layers" in claims[0].text
 
 
 def test_uniform_means_nearly_the_entropy_of_uniform_attention():
-    seeds = {"default": said(entropy=0.99, permuted=0.2, uniform=1.4), "normal": said(entropy=0.6)}
-    claims = appendix_c.claims(Measurements({QueryLabel("sst", start): [one] * 3 for start, one in seeds.items()}))
+    seeds = {"default": seed_numbers(entropy=0.99, permuted=0.2, uniform=1.4), "normal": seed_numbers(entropy=0.6)}
+    claims = decisions.claims_about_queries(
+        Measurements({QueryLabel("sst", start): [one] * 3 for start, one in seeds.items()})
+    )
     assert [claim.verdict for claim in claims] == ["holds", "holds", "fails", "holds"]
 
 
@@ -338,7 +354,7 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 
 
 def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
-    cases = table1.experiments(replace(TINY, corpora=("imdb",), epochs={"imdb": 1}))
+    cases = decisions.model_experiments(replace(TINY, corpora=("imdb",), epochs={"imdb": 1}))
     assert len(cases) == 12
     assert all(isinstance(case.settings, MissingData) for case in cases.values())
 
@@ -347,19 +363,19 @@ def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
 
 
 def test_a_picture_of_table_1_has_a_bar_for_every_model_and_a_line_where_the_paper_is():
-    above, below = TABLE1.draw(table1.figure(measured_as())).axes
+    above, below = TABLE1.draw(TABLE1.figure_data(measured_as())).axes
     assert len(above.patches) == len(below.patches) == 2 * 2 * 6
-    published_lines = [line for made in above.collections for line in made.get_paths()]
+    published_lines = [line for model in above.collections for line in model.get_paths()]
     assert len(published_lines) >= 2 * 2 * 4
     assert [tick.get_text() for tick in above.get_xticklabels()][:2] == ["sst, additive", "sst, dot"]
 
 
 def test_a_picture_of_table_6_has_a_panel_for_every_corpus_and_attention():
-    found = {
-        LayersLabel(corpus, layers, model): [said(), said(permuted=6.0)]
-        for corpus, model, layers in product(TINY.corpora, table6.MODELS, (1, 2, 3))
+    actual = {
+        LayersLabel(corpus, layers, model): [seed_numbers(), seed_numbers(permuted=6.0)]
+        for corpus, model, layers in product(TINY.corpora, LAYERED_MODELS, (1, 2, 3))
     }
-    axes = TABLE6.draw(table6.figure(Measurements(found))).axes
+    axes = TABLE6.draw(decisions.layer_figure(Measurements(actual))).axes
     assert len(axes) == len(TINY.corpora) * len(PERTURBED)
     assert [ax.get_title() for ax in axes] == [*TINY.corpora, "", ""]
 
@@ -367,18 +383,18 @@ def test_a_picture_of_table_6_has_a_panel_for_every_corpus_and_attention():
 # What is published ---------------------------------------------------------------------------------------------------
 
 
-def stated(section, name):
+def paper(section, name):
     return published(section, name)["published"]
 
 
 def test_one_layer_of_the_published_table_6_is_the_published_table_1():
-    for corpus, model, name in product(IN_THE_PAPER, table6.MODELS, PAPER_QUANTITIES):
-        assert stated(f"table6_{corpus}_1_{model}", name) == stated(f"table1_{corpus}_additive_{model}", name)
+    for corpus, model, name in product(IN_THE_PAPER, LAYERED_MODELS, PAPER_QUANTITIES):
+        assert paper(f"table6_{corpus}_1_{model}", name) == paper(f"table1_{corpus}_additive_{model}", name)
 
 
 def test_similar_is_the_largest_published_gap():
     gaps = [
-        stated(f"table1_{corpus}_{attention}_{BASE}", "f1") - stated(f"table1_{corpus}_{attention}_{model}", "f1")
+        paper(f"table1_{corpus}_{attention}_{BASE}", "f1") - paper(f"table1_{corpus}_{attention}_{model}", "f1")
         for corpus, attention, model in product(IN_THE_PAPER, ATTENTIONS, REGULARISED)
     ]
     assert max(gaps) == pytest.approx(SIMILAR)
@@ -388,7 +404,7 @@ def test_five_published_comparisons_are_against_the_claim():
     against = [
         (corpus, attention, model, how)
         for corpus, attention, model, how in product(IN_THE_PAPER, ATTENTIONS, REGULARISED, PERTURBED)
-        if stated(f"table1_{corpus}_{attention}_{model}", how) <= stated(f"table1_{corpus}_{attention}_{BASE}", how)
+        if paper(f"table1_{corpus}_{attention}_{model}", how) <= paper(f"table1_{corpus}_{attention}_{BASE}", how)
     ]
     assert against == [
         ("sst", "dot", MLM, "permuted"),
@@ -401,11 +417,11 @@ def test_five_published_comparisons_are_against_the_claim():
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_the_published_losses_rise_with_the_published_lengths_in_most_pairs(attention):
-    lengths = np.array([stated(f"table5_{corpus}", "length") for corpus in IN_THE_PAPER])
-    losses = np.array([stated(f"table1_{corpus}_{attention}_{BASE}", "permuted") for corpus in IN_THE_PAPER])
-    assert table1.concordance(lengths, losses) == pytest.approx(1 / 3)
+    lengths = np.array([paper(f"table5_{corpus}", "length") for corpus in IN_THE_PAPER])
+    losses = np.array([paper(f"table1_{corpus}_{attention}_{BASE}", "permuted") for corpus in IN_THE_PAPER])
+    assert decisions.concordance(lengths, losses) == pytest.approx(1 / 3)
 
 
 def test_scores_to_be_reproduced_are_published():
     for corpus, attention in product(REPRODUCED, ATTENTIONS):
-        assert 80 < stated(f"table1_{corpus}_{attention}_{BASE}", "f1") < 95
+        assert 80 < paper(f"table1_{corpus}_{attention}_{BASE}", "f1") < 95

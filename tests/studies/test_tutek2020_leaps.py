@@ -8,13 +8,13 @@ from small_texts import TINY, corpora
 
 import attnscope.studies.tutek2020 as tutek2020
 from attnscope.studies.tutek2020.experiments import BASE, MLM
-from attnscope.studies.tutek2020.leaps import (
+from attnscope.studies.tutek2020.reduction import (
     AS_BEFORE,
     GLOVE_ONLY,
     LEAPING,
     TRAINED,
     LeapLabel,
-    experiments,
+    leap_experiments,
     uniform_over,
 )
 from studies import well_formed
@@ -27,7 +27,7 @@ def texts(tmp_path_factory):
 
 
 def test_each_arm_changes_one_setting(texts):
-    cases = experiments(TINY)
+    cases = leap_experiments(TINY)
     assert {(label.corpus, label.attention, label.model) for label in cases} == {
         ("20newsgroups", "dot", BASE), ("20newsgroups", "dot", MLM),
     }  # fmt: skip

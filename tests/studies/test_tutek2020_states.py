@@ -11,12 +11,12 @@ from attnscope.studies import study
 from attnscope.studies.finding import Measurements, published_by
 from attnscope.studies.reproduce import reproduce
 from attnscope.studies.result import problems
-from attnscope.studies.tutek2020 import fig2, table2, table3
+from attnscope.studies.tutek2020 import states
 from attnscope.studies.tutek2020.experiments import BASE, MLM, RESIDUAL, TYING
 from studies import small_texts
 from studies.small_texts import TINY
 
-FINDINGS = (table2.TABLE2, table3.TABLE3, fig2.FIG2)
+FINDINGS = (states.TABLE2, states.TABLE3, states.FIG2)
 SMALL = replace(TINY, corpora=("sst",), seeds=2)
 
 
@@ -25,9 +25,9 @@ def results(tmp_path_factory):
     with small_texts.corpora(tmp_path_factory.mktemp("data")), pytest.MonkeyPatch.context() as patch:
         whole = study("tutek2020")
         patch.setitem(whole.profiles, "tiny", SMALL)
-        patch.setattr(fig2, "READABLE", range(3, 6))
-        found = reproduce(whole, FINDINGS, "tiny", None, tmp_path_factory.mktemp("store"), LocalEngine(0))
-        yield {result.finding: result for result in found}
+        patch.setattr(states, "READABLE", range(3, 6))
+        actual = reproduce(whole, FINDINGS, "tiny", None, tmp_path_factory.mktemp("store"), LocalEngine(0))
+        yield {result.finding: result for result in actual}
 
 
 @pytest.mark.parametrize("name", [finding.name for finding in FINDINGS])
@@ -45,24 +45,24 @@ def test_every_row_has_a_number_a_claim_its_evidence_and_the_figure_can_be_drawn
 
 def test_table_2_has_what_chance_gives_and_the_network_before_training(results):
     rows = {(row["model"], row["quantity"]): row["mean"] for row in results["table2"].table}
-    for model in table2.MODELS:
+    for model in states.INFORMATION_MODELS:
         for choice in ("frequent", "sampled"):
-            shared, most = (rows[model, table2.QUANTITIES[f"{choice}{end}"]] for end in ("", "_most"))
+            shared, most = (rows[model, states.INFORMATION_QUANTITIES[f"{choice}{end}"]] for end in ("", "_most"))
             assert 0 <= shared <= most + 1e-9
-    untrained = table2.QUANTITIES["frequent_untrained"]
+    untrained = states.INFORMATION_QUANTITIES["frequent_untrained"]
     assert [model for model, quantity in rows if quantity == untrained] == [BASE]
 
 
 def test_table_3_is_a_probability_and_the_decision_is_at_least_even(results):
     for row in results["table3"].table:
         assert 0 <= row["mean"] <= 1
-        if row["quantity"] == table3.QUANTITIES["decision"]:
+        if row["quantity"] == states.TOKEN_QUANTITIES["decision"]:
             assert row["mean"] >= 0.5
 
 
 def test_sentences_are_shown_with_a_number_for_each_word_and_model(results):
     for sentence in results["fig2"].figure.values():
-        assert set(sentence["probabilities"]) == set(sentence["decisions"]) == set(fig2.COMPARED)
+        assert set(sentence["probabilities"]) == set(sentence["decisions"]) == set(states.COMPARED)
         assert all(len(line) == len(sentence["words"]) for line in sentence["probabilities"].values())
 
 
@@ -81,8 +81,11 @@ def test_claims_compare_with_base_and_fail_where_base_is_higher():
         return [{"frequent": value + noise, "sampled": value + noise} for noise in (0.0, 0.01)]
 
     seeds_of = {BASE: seeds(3.0), RESIDUAL: seeds(5.0), TYING: seeds(2.0), MLM: []}
-    measured = Measurements({table2.AdditiveLabel("sst", model): found for model, found in seeds_of.items()})
-    words = {verdict.text.split("states of ")[1].split()[0]: verdict.verdict for verdict in table2.claims(measured)}
+    measured = Measurements({states.AdditiveLabel("sst", model): actual for model, actual in seeds_of.items()})
+    words = {
+        verdict.text.split("states of ")[1].split()[0]: verdict.verdict
+        for verdict in states.claims_about_information(measured)
+    }
     assert words == {"residual": "holds", "tying": "fails", "mlm": "undecided"}
 
 
@@ -91,11 +94,11 @@ def test_the_probability_of_the_class_that_base_decides_for_is_that_of_the_other
         return torch.full((1, 3), value, dtype=torch.float64)
 
     def found(predicted, mean):
-        return fig2.TokenProbabilities(
+        return states.TokenProbabilities(
             tokens=torch_row(mean), decision=torch_row(0.9)[:, 0], target_class=predicted, predicted=predicted,
             gold=predicted, classes=2,
         )  # fmt: skip
 
     one, zero = torch.tensor([1]), torch.tensor([0])
-    assert fig2.mean_for_class(found(one, 0.7), found(one, 0.8)).item() == pytest.approx(0.7)
-    assert fig2.mean_for_class(found(zero, 0.7), found(one, 0.8)).item() == pytest.approx(0.3)
+    assert states.mean_for_class(found(one, 0.7), found(one, 0.8)).item() == pytest.approx(0.7)
+    assert states.mean_for_class(found(zero, 0.7), found(one, 0.8)).item() == pytest.approx(0.3)

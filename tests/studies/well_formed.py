@@ -16,10 +16,10 @@ from attnscope.studies.result import Result, problems
 @contextmanager
 def tiny(module: ModuleType, findings: Sequence[Finding], sizes: Profile) -> Iterator[Study]:
     """The study of this module, with these findings alone, at a tiny size."""
-    found = Study(module.STUDY.name, findings, {"tiny": sizes})
+    tiny_study = Study(module.STUDY.name, findings, {"tiny": sizes})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "STUDY", found)
-        yield found
+        patch.setattr(module, "STUDY", tiny_study)
+        yield tiny_study
 
 
 def results_of(study: Study, store: Path) -> dict[str, Result]:

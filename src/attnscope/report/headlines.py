@@ -27,21 +27,21 @@ WIDEST = 3.0  # of the axis: ours is that many times the published number
 
 def write_headlines(results: Sequence[Result], path: Path) -> Path:
     """Write the page, below its text above the mark, and the forest plot beside it, and return the path of the page."""
-    judged = judge_headlines(results)
+    headlines = judge_headlines(results)
     before = path.read_text(encoding="utf-8").partition(MARK)[0] if path.exists() else "# Headline claims\n\n"
     write_atomically(path, (before + MARK + "\n\n" + headline_tables(results)).encode())
-    if (figure := draw_headlines(judged)) is not None:
+    if (figure := draw_headlines(headlines)) is not None:
         write_atomically(path.with_name(FIGURE), plots.svg(figure).encode())
     return path
 
 
 def headline_tables(results: Sequence[Result]) -> str:
     """Return the counts and the headline claims of each paper as Markdown; studies without headlines do not count."""
-    judged = judge_headlines(results)
-    papers = dict.fromkeys(each.headline.study for each in judged)
+    headlines = judge_headlines(results)
+    papers = dict.fromkeys(each.headline.study for each in headlines)
     lines = [*_counts([result for result in results if result.study in papers]), f"![{ALT}]({FIGURE})", ""]
     for study in papers:
-        own = [each for each in judged if each.headline.study == study]
+        own = [each for each in headlines if each.headline.study == study]
         lines += [f"## {study}", "", *markdown_table(HEAD, [_cells(each) for each in own])]
     return "\n".join(lines)
 
@@ -50,10 +50,11 @@ HEAD = ["claim, in the paper's words", "verdict", "criterion", "published", "our
 
 
 def _counts(results: Sequence[Result]) -> Iterator[str]:
-    found = count(results)
-    words = list(found["headline"].verdicts)
+    by_rank = count(results)
+    words = list(by_rank["headline"].verdicts)
     rows = [
-        [name, *(str(each.verdicts[word]) for word in words), short(each.by_chance, 2)] for name, each in found.items()
+        [name, *(str(each.verdicts[word]) for word in words), short(each.by_chance, 2)]
+        for name, each in by_rank.items()
     ]
     yield from markdown_table(["rank", *words, "decided by chance, at most"], rows)
 
@@ -92,9 +93,9 @@ def _ours(each: HeadlineVerdict) -> str:
     return f"{wording.number(each.row['mean'])}{inside} (n = {each.row['n']})"
 
 
-def draw_headlines(judged: Sequence[HeadlineVerdict]) -> Figure | None:
+def draw_headlines(headlines: Sequence[HeadlineVerdict]) -> Figure | None:
     """Draw our mean and interval over the published number, for headlines that have one; None if none has."""
-    shown = [each for each in judged if each.row and each.row["mean"] is not None and each.row["published"]]
+    shown = [each for each in headlines if each.row and each.row["mean"] is not None and each.row["published"]]
     if not shown:
         return None
     with plots.style():

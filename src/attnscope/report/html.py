@@ -135,17 +135,17 @@ def write_report(results: Sequence[Result], draw: Draw, path: Path, embed: bool 
 
 
 def environment(*folders: Path) -> Environment:
-    """Return a reader of the templates in these folders, which escapes HTML in all texts."""
-    made = Environment(
+    """Return the Jinja environment of the templates in these folders; HTML in all texts is escaped."""
+    templates = Environment(
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters["proper"] = proper
-    return made
+    templates.filters["proper"] = proper
+    return templates
 
 
 def _section(result: Result, draw: Draw, folder: Path | None) -> Section:
-    figures = drawn(draw(result))
+    figures = as_figures(draw(result))
     names = [result.finding, *(f"{result.finding}-{number}" for number in range(2, len(figures) + 1))]
     pictures = [
         embed_figure(figure, _alternative_text(result, figure), folder and folder / name)
@@ -155,7 +155,7 @@ def _section(result: Result, draw: Draw, folder: Path | None) -> Section:
     return Section(result, pictures, f"{result.finding}-table.html" if long else None)
 
 
-def drawn(figures: Figure | Sequence[Figure] | None) -> Sequence[Figure]:
+def as_figures(figures: Figure | Sequence[Figure] | None) -> Sequence[Figure]:
     """Return what was drawn as a list."""
     return [] if figures is None else figures if isinstance(figures, Sequence) else [figures]
 

@@ -70,7 +70,7 @@ def markdown_table(head: list[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 
 def _escape(text: str) -> str:
-    """Return the text with tags, entities and links that run code escaped, so that no viewer of Markdown obeys them.
+    """Return the text with tags, entities and links that run code escaped, so that Markdown viewers ignore them.
 
     >>> _escape("<b>bold</b> &amp; t < s")
     '&lt;b>bold&lt;/b> &amp;amp; t < s'
@@ -164,7 +164,7 @@ def _runs(results: Sequence[Result]) -> Iterator[str]:
 
 def _experiments(result: Result) -> list[Mapping[str, object]]:
     """Return the configurations that were trained."""
-    return [experiment for _, experiment in wording.trained(result.settings.get("experiments") or {})]
+    return [experiment for _, experiment in wording.runs_in(result.settings.get("experiments") or {})]
 
 
 def _parameters(results: Sequence[Result]) -> Iterator[str]:
@@ -188,16 +188,16 @@ def _validation(results: Sequence[Result]) -> Iterator[str]:
 
 def _pairs(result: Result) -> Iterator[list[str]]:
     """Yield the first score of each network that is stored for validation and for test data."""
-    done = set()
+    networks = set()
     for row in result.table:
         network, quantity = _split(row)
         score = next((score for score in SCORES if quantity.startswith(score)), None)
-        if score is None or VALIDATION not in quantity or network in done:
+        if score is None or VALIDATION not in quantity or network in networks:
             continue
         same = [other for other in result.table if _split(other)[0] == network]
         test = next((o for o in same if _split(o)[1].startswith(score) and VALIDATION not in _split(o)[1]), None)
         if test is not None:
-            done.add(network)
+            networks.add(network)
             yield [f"`{result.finding}`", network, _split(test)[1], wording.ours(row), wording.ours(test)]
 
 

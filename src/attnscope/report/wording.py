@@ -85,14 +85,14 @@ def duration(seconds: Number) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def seeds(chosen: Sequence[int]) -> str:
+def seeds(numbers: Sequence[int]) -> str:
     """Return how many seeds there are, and which.
 
     >>> seeds([0, 1, 2, 3, 4]), seeds([7]), seeds([1, 5, 9])
     ('5 (0 to 4)', '1 (7)', '3 (1, 5, 9)')
     """
-    consecutive = len(chosen) > 2 and list(chosen) == list(range(chosen[0], chosen[0] + len(chosen)))
-    return f"{len(chosen)} ({f'{chosen[0]} to {chosen[-1]}' if consecutive else ', '.join(map(str, chosen))})"
+    consecutive = len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers)))
+    return f"{len(numbers)} ({f'{numbers[0]} to {numbers[-1]}' if consecutive else ', '.join(map(str, numbers))})"
 
 
 def commit(name: str | None) -> str:
@@ -117,23 +117,26 @@ def remarks(result: Result) -> list[str]:
     return [note for note in result.notes if not note.lower().startswith(LIMIT)]
 
 
-def settings(given: Mapping[str, object]) -> Iterator[tuple[str, list[str]]]:
+def settings(all_settings: Mapping[str, object]) -> Iterator[tuple[str, list[str]]]:
     """Yield titles and lines of settings; a run lists only what differs from the run before it.
 
     >>> list(settings({"experiments": {"a": {"cell": "gru", "units": 8}, "b": {"cell": "lstm", "units": 8}}}))
     [('', []), ('a', ['cell gru', 'units 8']), ('b', ['cell lstm'])]
     """
-    experiments = given.get("experiments")
+    experiments = all_settings.get("experiments")
     before: dict[str, str] = {}
-    yield "", [" ".join(line) for line in flat({name: given[name] for name in given if name != "experiments"})]
-    for title, run in trained(experiments) if isinstance(experiments, Mapping) else ():
+    yield (
+        "",
+        [" ".join(line) for line in flat({name: all_settings[name] for name in all_settings if name != "experiments"})],
+    )
+    for title, run in runs_in(experiments) if isinstance(experiments, Mapping) else ():
         own = dict(flat(run))
         changed = [name for name in before | own if own.get(name) != before.get(name)]
         yield title, [f"{name} {own.get(name, '–')}" for name in changed]
         before = own
 
 
-def trained(experiments: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
+def runs_in(experiments: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the configuration of each run; runs that are measured together share the settings of the measurement."""
     for label, config in experiments.items():
         if not config.get("runs"):

@@ -15,9 +15,10 @@ STUDIES = ["aitken2021", "snell2021", "baan2019", "tutek2020", "transformers"]  
 
 
 def study(name: str) -> "Study":
-    """Return a study by name: a folder here, or a module of one's own, also in the current folder, that has a STUDY.
+    """Return a study by name: a subpackage of this one, or any importable module with an attribute STUDY.
 
-    It is imported only now, and listed from now on. Worker processes find it in the same way.
+    Modules in the current folder are importable, too. The study is imported now, and listed from now on. Worker
+    processes load it in the same way.
 
     Args:
         name: Such as "aitken2021", or the name of a module.
@@ -27,18 +28,20 @@ def study(name: str) -> "Study":
         sys.path.insert(0, here)
     module = next((module for module in (f"{__name__}.{name}", name) if importable(module)), None)
     try:
-        found: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
-    except Exception as error:  # whatever a module of one's own meets
+        candidate: Study | None = None if module is None else getattr(import_module(module), "STUDY", None)
+    except Exception as error:  # any error of the user's module
         raise BadSetting(f"the study {name} cannot be imported: {describe_error(error)}") from error
-    if found is None:
+    if candidate is None:
         raise BadSetting(
             f"there is no study {name!r}; choose one of {', '.join(STUDIES)}, or name a module of yours, one that "
             "Python finds from here, that has a STUDY"
         )
-    require(found.name == name, f"the study in the module {name} is named {found.name!r}; name it as its module")
+    require(
+        candidate.name == name, f"the study in the module {name} is named {candidate.name!r}; name it as its module"
+    )
     if name not in STUDIES:
         STUDIES.append(name)
-    return found
+    return candidate
 
 
 def importable(module: str) -> bool:

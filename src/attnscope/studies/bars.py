@@ -47,6 +47,17 @@ def panel(
     return groups
 
 
+def label_panels(
+    names: Iterable[str],
+    group: Callable[[Label], str],
+    bar: Callable[[Label], str],
+    published: PublishedOf = nothing_published,
+) -> Callable[[Measurements], dict[str, Panel]]:
+    """Return the `figure` of a finding that `draw_panels` draws: one panel per quantity, by its name."""
+    names = tuple(names)
+    return lambda measured: {name: panel(measured, name, group, bar, published) for name in names}
+
+
 def quantity_panel(
     data: SeedTable,
     quantities: Mapping[str, str],
@@ -61,9 +72,9 @@ def quantity_panel(
         published: The published number of a label's quantity.
         labels: The labels to show, in their order; all by default.
     """
-    shown = list(data if labels is None else labels)
+    names_of_bars = list(data if labels is None else labels)
     return {
-        text: {label: bar_values(data[label][name], published(label, name)) for label in shown}
+        text: {label: bar_values(data[label][name], published(label, name)) for label in names_of_bars}
         for name, text in quantities.items()
     }
 
@@ -83,20 +94,29 @@ def draw_bars(content: Panel, ax: Axes, ylabel: str, dots: bool = False) -> None
     )
 
 
-def draw_panels(by_name: Mapping[str, Panel]) -> Figure:
-    """Draw panels one above another, as wide as their groups need."""
+def draw_panels(
+    by_name: Mapping[str, Panel], ylabels: Mapping[str, str] | None = None, row: tuple[float, float] | None = None
+) -> Figure:
+    """Draw panels one above another, as wide as their groups need; or in a row.
+
+    Args:
+        by_name: The panels.
+        ylabels: The labels of their vertical axes; by default their names.
+        row: The size of each of the panels in a row, in inches.
+    """
     groups = max((len(content) for content in by_name.values()), default=1)
-    picture, axes = plots.panels(len(by_name), 1, size=(min(2.6 + 1.3 * max(groups, 3), MAX_WIDTH), 3.3))
+    size = row or (min(2.6 + 1.3 * max(groups, 3), MAX_WIDTH), 3.3)
+    picture, axes = plots.panels(1 if row else len(by_name), len(by_name) if row else 1, size=size)
     for ax, (name, content) in zip(axes, by_name.items(), strict=True):
-        draw_bars(content, ax, name)
+        draw_bars(content, ax, name if ylabels is None else ylabels[name])
     return picture
 
 
-def one_key(axes: Sequence[Axes]) -> None:
+def keep_last_legend(axes: Sequence[Axes]) -> None:
     """Remove the legends of panels in a row that have the same bars, except the last one's."""
     for ax in axes[:-1]:
-        if (key := ax.get_legend()) is not None:
-            key.remove()
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()
 
 
 def _numbers(bar: BarValues) -> list[float]:

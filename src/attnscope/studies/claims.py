@@ -72,17 +72,17 @@ class ClaimTest:
             return 1.0, 1.0
         if self.kind == "exact":
             return (0.0, 1.0) if self.values and all(self.values) else (1.0, float(not self.values))
-        found = self.estimate()
+        summary = self.estimate()
         if self.kind == "equal":
-            low, high = found.sides(self.threshold - self.margin), found.sides(self.threshold + self.margin)
+            low, high = summary.sides(self.threshold - self.margin), summary.sides(self.threshold + self.margin)
             return max(low[0], high[1]) / 2, min(low[1], high[0])  # halved: both at 5 %
-        above, below = found.sides(self.threshold)
-        met = found.error == 0 and found.mean == self.threshold  # exactly, in every seed
+        above, below = summary.sides(self.threshold)
+        on_threshold = summary.error == 0 and summary.mean == self.threshold  # exactly, in every seed
         if self.kind == "at least":
-            return 0.0 if met else above, below
+            return 0.0 if on_threshold else above, below
         if self.kind == "at most":
-            return 0.0 if met else below, above
-        return above, 0.0 if met else below
+            return 0.0 if on_threshold else below, above
+        return above, 0.0 if on_threshold else below
 
     def decide(self) -> str:
         """Return the verdict, one of `VERDICTS`, by one-sided tests at 2.5 %; an equivalence by two at 5 %."""
@@ -133,12 +133,12 @@ class ClaimVerdict:
         return cls(**{**plain, "test": test and ClaimTest(**{**test, **lists}), "p": plain["p"] and tuple(plain["p"])})
 
 
-def judge(text: str, test: ClaimTest, claimed: str = "") -> ClaimVerdict:
+def judge(text: str, test: ClaimTest, criterion: str = "") -> ClaimVerdict:
     """Return the verdict of a test over seeds; `claimed` ends the sentence of evidence."""
-    found, verdict = test.estimate(), test.decide()
-    why = found.indecision(test) if verdict == "undecided" else ""
-    evidence = _against(test) + str(found) + (f"; claimed: {claimed}" if claimed else "")
-    return ClaimVerdict(text, verdict, evidence, why, test, found.numbers(), test.tails())
+    summary, verdict = test.estimate(), test.decide()
+    why = summary.indecision(test) if verdict == "undecided" else ""
+    evidence = _against(test) + str(summary) + (f"; claimed: {criterion}" if criterion else "")
+    return ClaimVerdict(text, verdict, evidence, why, test, summary.numbers(), test.tails())
 
 
 def _against(test: ClaimTest) -> str:
@@ -160,13 +160,13 @@ def at_least(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     >>> at_least("most of the alignment is temporal", [0.93, 0.95, 0.94], 0.77).verdict
     'holds'
     """
-    test = ClaimTest("at least", _stored(values), threshold, within=range_of(values))
+    test = ClaimTest("at least", _finite_or_none(values), threshold, within=range_of(values))
     return judge(text, test, f"at least {short(threshold)}")
 
 
 def at_most(text: str, values: Values, threshold: Number) -> ClaimVerdict:
     """Judge whether the mean is at most the threshold."""
-    test = ClaimTest("at most", _stored(values), threshold, within=range_of(values))
+    test = ClaimTest("at most", _finite_or_none(values), threshold, within=range_of(values))
     return judge(text, test, f"at most {short(threshold)}")
 
 
@@ -182,7 +182,7 @@ def equivalent(text: str, values: Values, others: Values | Number, margin: Numbe
     'equivalent'
     """
     if isinstance(others, int | float):
-        test = ClaimTest("equal", _stored(values), others, margin=margin, within=range_of(values))
+        test = ClaimTest("equal", _finite_or_none(values), others, margin=margin, within=range_of(values))
         return judge(text, test, f"from {short(others - margin)} to {short(others + margin)}")
     return judge(text, _difference("equal", values, others, margin=margin), f"within {short(margin)} of each other")
 
@@ -227,7 +227,7 @@ def _difference(kind: Kind, values: Values, others: Values, factor: Number = 1.0
     unpaired = "" if have_same_seeds(values, others) else which_seeds(values, others)
     ours, theirs = range_of(values), range_of(others)
     within = None if ours is None or theirs is None else (ours[0] - factor * theirs[1], ours[1] - factor * theirs[0])
-    return ClaimTest(kind, _stored(values), 0.0, _stored(others), factor, margin, within, unpaired)
+    return ClaimTest(kind, _finite_or_none(values), 0.0, _finite_or_none(others), factor, margin, within, unpaired)
 
 
 # Seeds ---------------------------------------------------------------------------------------------------------------
@@ -261,8 +261,8 @@ def have_same_seeds(values: Values, others: Values) -> bool:
 
 def which_seeds(values: Values, others: Values) -> str:
     """
-    >>> which_seeds(SeedValues([0.8, 0.9], "told", (0, 2)), SeedValues([0.5], "not told", (1,)))
-    "'told' has the seeds 0, 2 and 'not told' has the seed 1"
+    >>> which_seeds(SeedValues([0.8, 0.9], "guided", (0, 2)), SeedValues([0.5], "baseline", (1,)))
+    "'guided' has the seeds 0, 2 and 'baseline' has the seed 1"
     >>> which_seeds([0.8, 0.9], [])
     'one side has 2 seeds and the other has 0 seeds'
     """
@@ -290,11 +290,11 @@ class Estimate:
     error: float
     degrees: float
     within: Range | None = None
-    left_out: int = 0
+    num_nan: int = 0
 
     def __str__(self) -> str:
         interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
-        omission = f", {self.left_out} left out: not a number" if self.left_out else ""
+        omission = f", {self.num_nan} left out: not a number" if self.num_nan else ""
         return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){omission}"
 
     @property
@@ -394,36 +394,38 @@ def estimate(values: Values, within: Range | None = None) -> Estimate:
     >>> str(estimate([1.0, 2.0, 3.0])), str(estimate([0.9, 1.0, 1.0], within=(0, 1)))
     ('2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)', '0.967 ± 0.058 (n = 3, 95 % interval 0.253 to 1)')
     """
-    kept = finite(values)
-    mean, sd = mean_and_sd(kept)
-    degrees = max(len(kept) - 1, 1)
-    return Estimate(mean, sd, len(kept), sd / math.sqrt(degrees + 1), degrees, within, np.size(values) - len(kept))
+    numbers = finite(values)
+    mean, sd = mean_and_sd(numbers)
+    degrees = max(len(numbers) - 1, 1)
+    return Estimate(
+        mean, sd, len(numbers), sd / math.sqrt(degrees + 1), degrees, within, np.size(values) - len(numbers)
+    )
 
 
 def welch(values: Values, others: Values, within: Range | None = None) -> Estimate:
     """Return the difference of two means of unpaired seeds (Welch, Satterthwaite)."""
     ours, theirs = estimate(values), estimate(others)
-    left_out, fewest = ours.left_out + theirs.left_out, min(ours.n, theirs.n)
+    num_nan, fewest = ours.num_nan + theirs.num_nan, min(ours.n, theirs.n)
     gap = ours.mean - theirs.mean
     if fewest < 2:
-        return Estimate(gap, math.nan, fewest, math.nan, 1.0, within, left_out)
+        return Estimate(gap, math.nan, fewest, math.nan, 1.0, within, num_nan)
     a, b = ours.error**2, theirs.error**2
     error = math.sqrt(a + b)
     degrees = (a + b) ** 2 / (a**2 / (ours.n - 1) + b**2 / (theirs.n - 1)) if error > 0 else 1.0
-    return Estimate(gap, math.hypot(ours.sd, theirs.sd), ours.n + theirs.n, error, degrees, within, left_out)
+    return Estimate(gap, math.hypot(ours.sd, theirs.sd), ours.n + theirs.n, error, degrees, within, num_nan)
 
 
 def _array(values: Values) -> np.ndarray:
     return np.asarray(values, dtype=float)  # None becomes NaN
 
 
-def _stored(values: Values) -> tuple[float | None, ...]:
+def _finite_or_none(values: Values) -> tuple[float | None, ...]:
     return tuple(float(value) if math.isfinite(value) else None for value in _array(values))
 
 
 def finite(values: Values) -> list[float]:
-    given = _array(values)
-    return [float(value) for value in given[np.isfinite(given)]]
+    array = _array(values)
+    return [float(value) for value in array[np.isfinite(array)]]
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:

@@ -18,19 +18,8 @@ from typing_extensions import TypeVar
 from attnscope.display import Figure
 from attnscope.errors import AttnscopeError
 from attnscope.lab.experiment import Experiment, Run
-from attnscope.studies.claims import (
-    ClaimVerdict,
-    Number,
-    Range,
-    SeedValues,
-    at_least,
-    at_most,
-    equivalent,
-    exact,
-    more_than,
-    no_lower,
-    proportion,
-)
+from attnscope.studies import claims
+from attnscope.studies.claims import ClaimVerdict, Number, Range, SeedValues
 from attnscope.studies.result import Row, row
 from attnscope.tasks import MissingCorpus
 
@@ -38,6 +27,7 @@ Measurement = Mapping[str, Any]  # of one run: numbers by name, and nested lists
 Label = Any  # of an experiment: a string, or a NamedTuple whose str() is that string
 FigureData = Any  # JSON: nested dictionaries and lists of numbers and strings, in the form that `draw` reads
 Settings = TypeVar("Settings", default=Any)  # of a case: a task, or a frozen dataclass
+LabelT = TypeVar("LabelT")
 
 
 class PublishedNumber(TypedDict, total=False):
@@ -91,7 +81,7 @@ class Profile:
 
     name: str
     seeds: int
-    first_seed: int = field(default=0, kw_only=True)  # seeds that a pilot has seen are not judged
+    first_seed: int = field(default=0, kw_only=True)  # seeds of pilot runs are not judged
 
 
 @dataclass(frozen=True)
@@ -104,12 +94,12 @@ class Case(Generic[Settings]):
     runs: Mapping[str, Experiment] = field(default_factory=dict)
     settings: Settings | None = None
 
-    def seeded(self, seed: int, device: str) -> "Case[Settings]":
+    def with_seed(self, seed: int, device: str) -> "Case[Settings]":
         """Return the case with every experiment at this seed and on this device."""
-        return replace(self, runs={role: seeded(experiment, seed, device) for role, experiment in self.runs.items()})
+        return replace(self, runs={role: with_seed(experiment, seed, device) for role, experiment in self.runs.items()})
 
 
-def seeded(experiment: Experiment, seed: int, device: str) -> Experiment:
+def with_seed(experiment: Experiment, seed: int, device: str) -> Experiment:
     """Return the experiment with this seed added to its own, on this device."""
     return replace(experiment, seed=experiment.seed + seed, device=device)
 
@@ -127,6 +117,11 @@ def case_unless_missing(make: Callable[[], Case]) -> Case:
         return make()
     except MissingCorpus as missing:
         return Case(settings=MissingData(str(missing)))
+
+
+def cases(labels: Iterable[LabelT], make: Callable[[LabelT], Case]) -> dict[LabelT, Case]:
+    """Return the case of each label; one whose corpus is missing is reported as failed."""
+    return {label: case_unless_missing(partial(make, label)) for label in labels}
 
 
 @dataclass(frozen=True)
@@ -170,8 +165,8 @@ class Measurements:
 
     def __getitem__(self, label: Label) -> Sequence[Measurement]:
         if label not in self.by_label:
-            known = ", ".join(map(str, self)) or "none"
-            raise UnknownMeasurement(f"there is no experiment {str(label)!r}; the experiments measured are {known}")
+            labels = ", ".join(map(str, self)) or "none"
+            raise UnknownMeasurement(f"there is no experiment {str(label)!r}; the experiments measured are {labels}")
         return self.by_label[label]
 
     def __iter__(self) -> Iterator[Label]:
@@ -199,8 +194,8 @@ class Measurements:
         """Return whether all these labels have the same seeds, so that they can be compared seed by seed."""
         return len({self.seeds(label) for label in labels}) <= 1
 
-    def named(self, label: Label, name: str) -> list[Any]:
-        """Return what was measured under this name, one entry per seed."""
+    def per_seed(self, label: Label, name: str) -> list[Any]:
+        """Return a quantity, or a list or picture, of each seed."""
         for measurement in self[label]:
             if name not in measurement:
                 known = ", ".join(measurement) or "nothing"
@@ -210,11 +205,11 @@ class Measurements:
     def values(self, label: Label, name: str) -> SeedValues:
         """Return a quantity as numbers, one per seed."""
         within = next((ends for pattern, ends in self.ranges.items() if fnmatchcase(name, pattern)), None)
-        return SeedValues(map(float, self.named(label, name)), label, self.seeds(label), within)
+        return SeedValues(map(float, self.per_seed(label, name)), label, self.seeds(label), within)
 
     def flags(self, label: Label, name: str) -> list[bool]:
         """Return a quantity as booleans, one per seed."""
-        return [bool(value) for value in self.named(label, name)]
+        return [bool(value) for value in self.per_seed(label, name)]
 
     def has(self, label: Label, name: str) -> bool:
         """Return whether every seed of the label has this quantity."""
@@ -260,30 +255,34 @@ class Measurements:
     # Claims about quantities of labels; the functions of the same names in `claims` say how they are judged
 
     def at_least(self, text: str, label: Label, name: str, threshold: Number) -> ClaimVerdict:
-        return at_least(text, self.values(label, name), threshold)
+        return claims.at_least(text, self.values(label, name), threshold)
 
     def at_most(self, text: str, label: Label, name: str, threshold: Number) -> ClaimVerdict:
-        return at_most(text, self.values(label, name), threshold)
+        return claims.at_most(text, self.values(label, name), threshold)
 
     def more_than(self, text: str, label: Label, other: Label, name: str, factor: Number = 1.0) -> ClaimVerdict:
         """Claim that the quantity of `label` is more than `factor` times that of `other`."""
-        return more_than(text, self.values(label, name), self.values(other, name), factor)
+        return claims.more_than(text, self.values(label, name), self.values(other, name), factor)
+
+    def greater(self, text: str, label: Label, name: str, other: str, factor: Number = 1.0) -> ClaimVerdict:
+        """Claim that the quantity `name` of a label is more than `factor` times its quantity `other`."""
+        return claims.more_than(text, self.values(label, name), self.values(label, other), factor)
 
     def no_lower(self, text: str, label: Label, other: Label, name: str, margin: Number) -> ClaimVerdict:
         """Claim that the quantity of `label` is at most `margin` lower than that of `other`."""
-        return no_lower(text, self.values(label, name), self.values(other, name), margin)
+        return claims.no_lower(text, self.values(label, name), self.values(other, name), margin)
 
     def equivalent(self, text: str, label: Label, other: Label, name: str, margin: Number) -> ClaimVerdict:
         """Claim that the quantity of `label` differs from that of `other` by less than `margin`."""
-        return equivalent(text, self.values(label, name), self.values(other, name), margin)
+        return claims.equivalent(text, self.values(label, name), self.values(other, name), margin)
 
     def proportion(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
         """Claim that the quantity passes the test in more than half of the networks."""
-        return proportion(text, [test(value) for value in self.named(label, name)])
+        return claims.proportion(text, [test(value) for value in self.per_seed(label, name)])
 
     def exact(self, text: str, label: Label, name: str, test: Callable[[Any], bool] = bool) -> ClaimVerdict:
         """Claim that the quantity, which is not random, passes the test."""
-        return exact(text, [test(value) for value in self.named(label, name)])
+        return claims.exact(text, [test(value) for value in self.per_seed(label, name)])
 
 
 # The finding ---------------------------------------------------------------------------------------------------------
@@ -339,8 +338,8 @@ class Finding:
     @property
     def file(self) -> str:
         """The file with its claims, as a path inside the package."""
-        claims = self.claims.func if isinstance(self.claims, partial) else self.claims
-        return f"{claims.__module__.removeprefix('attnscope.').replace('.', '/')}.py"
+        judge = self.claims.func if isinstance(self.claims, partial) else self.claims
+        return f"{judge.__module__.removeprefix('attnscope.').replace('.', '/')}.py"
 
 
 @dataclass(frozen=True)
@@ -373,12 +372,12 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def shortened(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """Return the numbers of a figure with four digits, and NaN, which JSON does not have, as null."""
     if isinstance(value, dict):
-        return {key: shortened(inner) for key, inner in value.items()}
+        return {key: round_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [shortened(inner) for inner in value]
+        return [round_numbers(inner) for inner in value]
     if isinstance(value, float):
         return float(f"{value:.4g}") if math.isfinite(value) else None
     return value

@@ -132,7 +132,7 @@ def run_measurement(job: MeasurementJob) -> JobResult:
     """Return the stored measurement; where there is none, measure and store it."""
     stored = job.stored
     if stored is None:
-        started = time.monotonic()
+        start = time.monotonic()
         store = Store(job.store)
         runs = {experiment.key: load_run(experiment, store) for experiment in job.experiments}
         measurement = plain(study(job.study).finding(job.finding).measure(trained_subject(job, runs)))
@@ -141,7 +141,7 @@ def run_measurement(job: MeasurementJob) -> JobResult:
             f"the measure of {job.study}/{job.finding} should give a dictionary, numbers by name, such as "
             f"{{'accuracy': 0.9}}, but gave {textwrap.shorten(repr(measurement), 80, placeholder=' …')}",
         )
-        seconds = time.monotonic() - started + sum(run.summary["seconds"] for run in runs.values())
+        seconds = time.monotonic() - start + sum(run.summary["seconds"] for run in runs.values())
         record = {"measurement": measurement, "seconds": seconds, "origin": origin(job.device)}
         stored = json.dumps(record).encode()  # not by write_json: a measurement may hold NaN
         write_checked(job.path, stored)

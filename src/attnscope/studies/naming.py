@@ -24,7 +24,7 @@ def proper(text: str) -> str:
     >>> proper("sst, mlm: more than ag_news"), proper("results/sst.json")
     ('SST, MLM: more than AG News', 'results/sst.json')
     """
-    return NAMES.sub(lambda found: PROPER[found[1]], text)
+    return NAMES.sub(lambda match: PROPER[match[1]], text)
 
 
 def name_properly(figure: Figure) -> Figure:

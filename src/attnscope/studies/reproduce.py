@@ -25,8 +25,8 @@ from attnscope.studies.finding import (
     Study,
     UnknownMeasurement,
     plain,
-    seeded,
-    shortened,
+    round_numbers,
+    with_seed,
 )
 from attnscope.studies.jobs import (
     SHARED,
@@ -52,9 +52,9 @@ def finding_error(part: str, study: Study, finding: Finding, error: Exception) -
     if isinstance(error, FindingError):
         return error
     cannot = "made" if part in TRAINING_PARTS else "judged"
-    named = FindingError(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {error_message(error)}")
-    named.__cause__ = error
-    return named
+    wrapper = FindingError(f"the {part} of {study.name}/{finding.name} could not be {cannot}: {error_message(error)}")
+    wrapper.__cause__ = error
+    return wrapper
 
 
 def reproduce(
@@ -123,8 +123,8 @@ class FindingRun:
         return {label: group for label, group in self.jobs.items() if label not in self.outcomes}
 
     def with_outcomes(self, outcomes: Mapping[Label, Sequence[Outcome[JobResult]]]) -> "FindingRun":
-        known = {**self.outcomes, **outcomes}
-        return replace(self, outcomes={label: known[label] for label in self.jobs})
+        merged = {**self.outcomes, **outcomes}
+        return replace(self, outcomes={label: merged[label] for label in self.jobs})
 
     def results(self, label: Label) -> dict[int, JobResult]:
         """Return the results of a label by seed, without those that failed."""
@@ -177,7 +177,7 @@ class FindingRun:
         if not present.by_label:
             return None
         try:
-            return shortened(plain(self.evaluate("figure", study, present)))
+            return round_numbers(plain(self.evaluate("figure", study, present)))
         except FindingError as error:
             if present == measured or not isinstance(error.__cause__, KeyError | UnknownMeasurement):
                 raise
@@ -286,8 +286,8 @@ class Reproduction:
         try:
             choices = (first_seed, finding.first_seed, settings.first_seed)
             first = next(seed for seed in choices if seed is not None)
-            seen = range(first, first + (seeds or finding.seeds(settings)))
-            return FindingRun(finding, seen, self.study.ranges)
+            seed_range = range(first, first + (seeds or finding.seeds(settings)))
+            return FindingRun(finding, seed_range, self.study.ranges)
         except Exception as error:
             return self.refuse(FindingRun(finding, ()), "seeds", error)
 
@@ -324,14 +324,16 @@ class Reproduction:
 
     def refuse(self, run: FindingRun, part: str, error: Exception) -> FindingRun:
         """Return the run with the error, which is also reported at once."""
-        named = finding_error(part, self.study, run.finding, error)
+        wrapper = finding_error(part, self.study, run.finding, error)
         if self.progress:
-            self.progress(0, 0, str(named))
-        return replace(run, error=named)
+            self.progress(0, 0, str(wrapper))
+        return replace(run, error=wrapper)
 
     def job(self, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
         ready = (
-            seeded(subject, seed, self.device) if isinstance(subject, Experiment) else subject.seeded(seed, self.device)
+            with_seed(subject, seed, self.device)
+            if isinstance(subject, Experiment)
+            else subject.with_seed(seed, self.device)
         )
         return MeasurementJob(self.study.name, finding.name, ready, seed, self.device, str(self.store))
 
@@ -343,11 +345,11 @@ class Reproduction:
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
         longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
         groups = [TrainingJob(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]
-        count = JobCounter(self.progress, len(groups) + len(by_key))
-        trained = self.engine.map(run_training, groups, count.done)
+        counter = JobCounter(self.progress, len(groups) + len(by_key))
+        outcomes = self.engine.map(run_training, groups, counter.report)
         failures = {
             experiment.key: outcome.failure
-            for group, outcome in zip(groups, trained, strict=True)
+            for group, outcome in zip(groups, outcomes, strict=True)
             for experiment in group.experiments
             if outcome.failure
         }
@@ -357,7 +359,7 @@ class Reproduction:
             if not job.path.exists()  # a measurement stays valid, whatever became of a run that it shared
         }
         ready = [key for key in by_key if reasons.get(key) is None]
-        measured = self.engine.map(run_measurement, [by_key[key] for key in ready], count.done)
+        measured = self.engine.map(run_measurement, [by_key[key] for key in ready], counter.report)
         failed = {key: Outcome[JobResult](failure=reason) for key, reason in reasons.items() if reason}
         return failed | dict(zip(ready, measured, strict=True))
 
@@ -366,7 +368,7 @@ def check_labels(subjects: Any) -> Mapping[Label, Any]:
     """Return what a finding trains, by label; refuse anything but a mapping."""
     require(
         isinstance(subjects, Mapping),
-        "they should be a dictionary, by label what is trained, such as {'told': Experiment(…)}, but are of type "
+        "they should be a dictionary, by label what is trained, such as {'guided': Experiment(…)}, but are of type "
         f"{type(subjects).__name__}",
     )
     return subjects  # type: ignore[no-any-return]
@@ -374,13 +376,13 @@ def check_labels(subjects: Any) -> Mapping[Label, Any]:
 
 def for_seed(label: Label, subject: Any, seed: int) -> ExperimentOrCase:
     """Return what is trained of a label for a seed; refuse what cannot be trained."""
-    found: ExperimentOrCase = subject(seed) if callable(subject) else subject
+    training_subject: ExperimentOrCase = subject(seed) if callable(subject) else subject
     require(
-        isinstance(found, Experiment | Case),
+        isinstance(training_subject, Experiment | Case),
         f"{str(label)!r} should be an Experiment, a Case, or a function that gives one for a seed, but is of type "
-        f"{type(found).__name__}",
+        f"{type(training_subject).__name__}",
     )
-    return found
+    return training_subject
 
 
 class JobCounter:
@@ -389,7 +391,7 @@ class JobCounter:
     def __init__(self, progress: Progress | None, total: int):
         self.progress, self.total, self.count = progress, total, 0
 
-    def done(self, place: int, outcome: Outcome[Any]) -> None:
+    def report(self, place: int, outcome: Outcome[Any]) -> None:
         self.count += 1
         if self.progress:
             self.progress(self.count, self.total, outcome.failure or "")

@@ -149,8 +149,8 @@ class Result(Displayed):
 
 def counts(verdicts: Iterable[str]) -> dict[str, int]:
     """Return how often each verdict was given."""
-    given = Counter(verdicts)
-    return {word: given[word] for word in VERDICTS}
+    tally = Counter(verdicts)
+    return {word: tally[word] for word in VERDICTS}
 
 
 def row(*, values: Values, published: Number | None = None, published_text: str | None = None, **labels: str) -> Row:
@@ -260,22 +260,22 @@ DIGEST = re.compile(r'^( "digest": ")([0-9a-f]*)', re.MULTILINE)
 def problems(plain: object) -> list[str]:
     """Return what is wrong with the content of a result file, one sentence per field; empty if it is well formed."""
     if not isinstance(plain, dict):
-        return [f"should be a dictionary, but is {_shown(plain)}"]
+        return [f"should be a dictionary, but is {_excerpt(plain)}"]
     new = "schema" in plain
-    found = list(_field_problems(plain, NEW_FIELDS | FIELDS if new else FIELDS, ""))
+    messages = list(_field_problems(plain, NEW_FIELDS | FIELDS if new else FIELDS, ""))
     if new and plain["schema"] != SCHEMA:
-        found.append(f"field 'schema' should be {SCHEMA}, or missing in older results, but is {plain['schema']!r}")
+        messages.append(f"field 'schema' should be {SCHEMA}, or missing in older results, but is {plain['schema']!r}")
     rows, claims = (plain[part] if isinstance(plain.get(part), list) else [] for part in ("table", "claims"))
     for number, line in enumerate(rows, start=1):
-        found += _row_problems(line, rows[0], f"table row {number}, ", NEW_NUMBERS if new else NUMBERS)
+        messages += _row_problems(line, rows[0], f"table row {number}, ", NEW_NUMBERS if new else NUMBERS)
     for number, claim in enumerate(claims, start=1):
-        found += _claim_problems(claim, f"claim {number}, ", NEW_CLAIM if new else CLAIM)
-    return found
+        messages += _claim_problems(claim, f"claim {number}, ", NEW_CLAIM if new else CLAIM)
+    return messages
 
 
 def _field_problems(plain: object, fields: Mapping[str, Check], place: str) -> Iterator[str]:
     if not isinstance(plain, Mapping):
-        yield f"{place}should be a dictionary, but is {_shown(plain)}"
+        yield f"{place}should be a dictionary, but is {_excerpt(plain)}"
         return
     for name in fields:
         if name not in plain and name not in OPTIONAL:
@@ -284,7 +284,7 @@ def _field_problems(plain: object, fields: Mapping[str, Check], place: str) -> I
         if name not in fields:
             yield f"{place}field '{name}' is unknown; the fields are {', '.join(fields)}"
         elif not fields[name].test(value):
-            yield f"{place}field '{name}' should be {fields[name].expected}, but is {_shown(value)}"
+            yield f"{place}field '{name}' should be {fields[name].expected}, but is {_excerpt(value)}"
 
 
 def _row_problems(line: object, first: object, place: str, numbers: Mapping[str, Check]) -> Iterator[str]:
@@ -308,14 +308,14 @@ def _claim_problems(claim: object, place: str, fields: Mapping[str, Check]) -> I
         yield f"{place}field 'why' should say why the claim is undecided, but is empty"
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _refuse(found: Sequence[str], where: str) -> None:
-    if found:
-        raise Malformed(f"{where}: {'; '.join(found)}")
+def _refuse(messages: Sequence[str], where: str) -> None:
+    if messages:
+        raise Malformed(f"{where}: {'; '.join(messages)}")
 
 
 # What can be recomputed ----------------------------------------------------------------------------------------------
@@ -331,21 +331,21 @@ def has_its_digest(path: Path) -> bool:
 def differences(plain: JSONObject) -> Iterator[str]:
     """Yield what differs from what its seeds give, in a well-formed result of this schema, one sentence per field."""
     for number, line in enumerate(plain["table"], start=1):
-        yield from _different(line, statistics_of(line["values"], line["within"]), f"table row {number}, ")
+        yield from _field_differences(line, statistics_of(line["values"], line["within"]), f"table row {number}, ")
     for number, claim in enumerate(plain["claims"], start=1):
-        yield from _different(claim, _judged_again(claim), f"claim {number}, ")
-    yield from _different(plain["counts"], counts(claim["verdict"] for claim in plain["claims"]), "counts, ")
+        yield from _field_differences(claim, _recompute(claim), f"claim {number}, ")
+    yield from _field_differences(plain["counts"], counts(claim["verdict"] for claim in plain["claims"]), "counts, ")
     records = plain["by_seed"] or []
     if any(record["seconds"] < 0 for record in records):
         yield "by_seed, field 'seconds' should not be negative"
     if plain["by_seed"] is not None:
         seconds = round(sum(record["seconds"] for record in records), 1)
-        yield from _different(plain, {"seconds": seconds}, "")
+        yield from _field_differences(plain, {"seconds": seconds}, "")
         if stray := sorted({record["seed"] for record in records} - set(plain["seeds"])):
             yield f"by_seed, seeds {', '.join(map(str, stray))} are not in 'seeds'"
 
 
-def _judged_again(claim: JSONObject) -> JSONObject:
+def _recompute(claim: JSONObject) -> JSONObject:
     """Return verdict, estimate and p-values of a claim by the numbers that it was judged by."""
     test = ClaimVerdict.from_json(claim).test
     if test is None:
@@ -354,10 +354,10 @@ def _judged_again(claim: JSONObject) -> JSONObject:
     return again if test.kind in ("exact", "none") else {**again, "estimate": test.estimate().numbers()}
 
 
-def _different(stored: JSONObject, computed: Mapping[str, Any], place: str) -> Iterator[str]:
+def _field_differences(stored: JSONObject, computed: Mapping[str, Any], place: str) -> Iterator[str]:
     for name, value in computed.items():
         if not _agree(stored.get(name), value):
-            yield f"{place}field '{name}' is {_shown(stored.get(name))}, but its seeds give {_shown(value)}"
+            yield f"{place}field '{name}' is {_excerpt(stored.get(name))}, but its seeds give {_excerpt(value)}"
 
 
 def _agree(stored: Any, value: Any) -> bool:
@@ -383,13 +383,13 @@ def result_files(folder: Path) -> list[Path]:
 def load_results(folder: Path) -> list[Result]:
     """Return the results of a folder or store, by study, in the order in which the study names its findings.
 
-    A study of one's own is loaded if its module lies in the current folder; without it, its results have no figures.
+    A user's study is loaded if its module is in the current folder; without it, its results have no figures.
     """
     from attnscope.studies import STUDIES, study
 
     root = folder / "results" if (folder / "results").is_dir() else folder
-    found = [path for path in sorted(root.glob("*/*.json")) if path.name not in NO_FINDINGS]
-    results = [Result.read(path) for path in found if not path.name.endswith(PARTIAL)]
+    paths = [path for path in sorted(root.glob("*/*.json")) if path.name not in NO_FINDINGS]
+    results = [Result.read(path) for path in paths if not path.name.endswith(PARTIAL)]
     if not results:
         raise AttnscopeError(f"there are no results (<study>/<finding>.json) in {folder}")
     order: dict[tuple[str, str], int] = {}
@@ -414,15 +414,15 @@ def _problems_of(path: Path) -> list[str]:
         plain = read_json(path)
     except Malformed as error:
         return [str(error).removeprefix(f"{path} ")]
-    found = problems(plain)
+    messages = problems(plain)
     place = (path.resolve().parent.name, path.name.removesuffix(PARTIAL).removesuffix(".json"))
-    if not found and place != (plain["study"], plain["finding"]):
-        found = [f"should lie at {plain['study']}/{plain['finding']}.json, after its fields 'study' and 'finding'"]
-    if not found and "schema" in plain:
-        found = list(differences(plain))
+    if not messages and place != (plain["study"], plain["finding"]):
+        messages = [f"should lie at {plain['study']}/{plain['finding']}.json, after its fields 'study' and 'finding'"]
+    if not messages and "schema" in plain:
+        messages = list(differences(plain))
         if not has_its_digest(path):
-            found.append("field 'digest' does not match: the file was changed since it was written")
-    return found
+            messages.append("field 'digest' does not match: the file was changed since it was written")
+    return messages
 
 
 def not_recomputable(folder: Path) -> list[str]:
@@ -464,13 +464,13 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "attnscope": attnscope.__version__}
+    numbers = {"python": platform.python_version(), "attnscope": attnscope.__version__}
     for name in ("torch", "numpy", "scipy", "scikit-learn"):
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def commit() -> str | None:
@@ -487,7 +487,7 @@ def commit() -> str | None:
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=30)
+        process = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None

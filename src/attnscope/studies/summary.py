@@ -39,43 +39,43 @@ def rank(result: Result, claim: ClaimVerdict) -> str:
 
 def substitute(result: Result, text: str) -> str:
     """Return what stands in for the corpus of the paper that a claim or a label names; empty if nothing does."""
-    known = study(result.study).substitutes if result.study in STUDIES else {}
-    return next((what for corpus, what in known.items() if re.search(rf"\b{re.escape(corpus)}\b", text)), "")
+    substitutes = study(result.study).substitutes if result.study in STUDIES else {}
+    return next((what for corpus, what in substitutes.items() if re.search(rf"\b{re.escape(corpus)}\b", text)), "")
 
 
 # Supporting claims and sanity checks ---------------------------------------------------------------------------------
 
 
-def verdicts(results: Sequence[Result], wanted: str) -> dict[tuple[str, str], str]:
+def verdicts(results: Sequence[Result], rank_name: str) -> dict[tuple[str, str], str]:
     """Return the verdict of each distinct sentence of a rank, by study and text, corrected where the rank is.
 
     Where a sentence is repeated and its verdicts differ, it is undecided.
     """
-    found: dict[tuple[str, str], str] = {}
+    by_sentence: dict[tuple[str, str], str] = {}
     for name in dict.fromkeys(result.study for result in results):
-        claims = list(_counted(results, name, wanted))
-        words = _corrected(claims) if wanted == "supporting" else [claim.verdict for claim in claims]
+        claims = list(_claims_of_rank(results, name, rank_name))
+        words = _correct(claims) if rank_name == "supporting" else [claim.verdict for claim in claims]
         for claim, word in zip(claims, words, strict=True):
-            known = found.setdefault((name, claim.text), word)
-            found[name, claim.text] = word if word == known else "undecided"
-    return found
+            earlier = by_sentence.setdefault((name, claim.text), word)
+            by_sentence[name, claim.text] = word if word == earlier else "undecided"
+    return by_sentence
 
 
-def _counted(results: Sequence[Result], name: str, wanted: str) -> Iterator[ClaimVerdict]:
+def _claims_of_rank(results: Sequence[Result], name: str, rank_name: str) -> Iterator[ClaimVerdict]:
     for result in results:
         for claim in result.claims if result.study == name else ():
-            if rank(result, claim) == wanted and not substitute(result, claim.text):
+            if rank(result, claim) == rank_name and not substitute(result, claim.text):
                 yield claim
 
 
-def _corrected(claims: Sequence[ClaimVerdict]) -> list[str]:
+def _correct(claims: Sequence[ClaimVerdict]) -> list[str]:
     """Return verdicts at a false discovery rate of 5 %; those without p-values, and what is not random, stay."""
-    random = [claim.p is not None and claim.test is not None and claim.test.kind != "exact" for claim in claims]
-    p = [two_sided(*claim.p) for claim, tested in zip(claims, random, strict=True) if tested and claim.p]
+    is_random = [claim.p is not None and claim.test is not None and claim.test.kind != "exact" for claim in claims]
+    p = [two_sided(*claim.p) for claim, is_tested in zip(claims, is_random, strict=True) if is_tested and claim.p]
     adjusted: Iterator[float] = iter(false_discovery_control(p) if p else [])
     return [
-        "undecided" if tested and next(adjusted) > ALPHA and claim.verdict in DECIDED else claim.verdict
-        for claim, tested in zip(claims, random, strict=True)
+        "undecided" if is_tested and next(adjusted) > ALPHA and claim.verdict in DECIDED else claim.verdict
+        for claim, is_tested in zip(claims, is_random, strict=True)
     ]
 
 
@@ -94,12 +94,12 @@ class RankCount:
 def count(results: Sequence[Result]) -> dict[str, RankCount]:
     """Return the counts by rank."""
     headline = counts(each.verdict for each in judge_headlines(results))
-    found = {"headline": RankCount(headline, ALPHA * len({each.study for each in HEADLINES}))}
+    by_rank = {"headline": RankCount(headline, ALPHA * len({each.study for each in HEADLINES}))}
     for name in RANKS[1:]:
-        given = counts(verdicts(results, name).values())
-        tested = sum(given[word] for word in DECIDED) if name == "supporting" else sum(given.values())
-        found[name] = RankCount(given, ALPHA * tested)
-    return found
+        tally = counts(verdicts(results, name).values())
+        tested = sum(tally[word] for word in DECIDED) if name == "supporting" else sum(tally.values())
+        by_rank[name] = RankCount(tally, ALPHA * tested)
+    return by_rank
 
 
 # Headline claims -----------------------------------------------------------------------------------------------------
@@ -135,17 +135,17 @@ def judge_headlines(results: Sequence[Result]) -> list[HeadlineVerdict]:
 
     Results of the first schema have no p-values: their verdicts are combined uncorrected, and count in Holm's list.
     """
-    found: list[HeadlineVerdict] = []
+    judgements: list[HeadlineVerdict] = []
     for name in dict.fromkeys(result.study for result in results):
         headlines = [headline for headline in HEADLINES if headline.study == name]
         claims = [_claims_of(headline, results) for headline in headlines]
-        tails = [_combined(headline, group) for headline, group in zip(headlines, claims, strict=True)]
+        tails = [_combine(headline, group) for headline, group in zip(headlines, claims, strict=True)]
         adjusted = holm([1.0 if each is None else two_sided(*each) for each in tails])
         for headline, group, each, p in zip(headlines, claims, tails, adjusted, strict=True):
             before, row = _by_count(headline, group), _row(headline, results)
             word = before if each is None else _by_tails(group, *each, p)
-            found.append(HeadlineVerdict(headline, word, before, group, None if each is None else p, row))
-    return found
+            judgements.append(HeadlineVerdict(headline, word, before, group, None if each is None else p, row))
+    return judgements
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -170,19 +170,19 @@ def _claims_of(headline: Headline, results: Sequence[Result]) -> list[ClaimVerdi
     ]
 
 
-def needed(headline: Headline, claims: Sequence[ClaimVerdict]) -> int:
+def num_required(headline: Headline, claims: Sequence[ClaimVerdict]) -> int:
     """Return how many of the claims have to hold."""
     return max(1, math.ceil(headline.share * len(claims)))
 
 
-def _combined(headline: Headline, claims: Sequence[ClaimVerdict]) -> tuple[float, float] | None:
+def _combine(headline: Headline, claims: Sequence[ClaimVerdict]) -> tuple[float, float] | None:
     """Return p-values of the partial conjunction, that enough claims hold and that too few do (Benjamini and Heller).
 
     With u of m claims needed, the first is m − u + 1 times the u-th smallest p-value. None without p-values.
     """
     if not claims or any(claim.p is None for claim in claims):
         return None
-    m, u = len(claims), needed(headline, claims)
+    m, u = len(claims), num_required(headline, claims)
     holds, fails = (sorted(claim.p[side] for claim in claims if claim.p) for side in (0, 1))
     return min(1.0, (m - u + 1) * holds[u - 1]), min(1.0, u * fails[m - u])
 
@@ -201,7 +201,7 @@ def _by_count(headline: Headline, claims: Sequence[ClaimVerdict]) -> str:
         return "undecided"
     if all(claim.verdict == "not testable" for claim in claims):
         return "not testable"
-    u = needed(headline, claims)
+    u = num_required(headline, claims)
     if sum(bool(claim.holds) for claim in claims) >= u:
         return "holds"
     return "fails" if sum(claim.verdict == "fails" for claim in claims) > len(claims) - u else "undecided"

@@ -11,16 +11,16 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.models import PRESETS
 from attnscope.probes.gates import Activations, Saturation
 from attnscope.probes.weights import EmbeddingTable, weight_graph
-from attnscope.studies.baan2019 import experiments, fig1, fig2, fig3, fig4
+from attnscope.studies.baan2019 import experiments, fig1_2, fig3_4
 from attnscope.studies.baan2019.experiments import (
     BASELINE,
     GUIDED,
     PROFILES,
     baseline,
     guided,
+    lookup_tables,
     network_of,
     network_traces,
-    task,
 )
 from attnscope.studies.baan2019.functional_groups import (
     OVERLAP,
@@ -37,7 +37,7 @@ from attnscope.training import CrossEntropy
 from attnscope.training.objectives import Guidance
 from studies import well_formed
 
-FINDINGS = (TABLE5_6, TABLE2, TABLE3, fig1.FIG1, fig2.FIG2, fig3.FIG3, fig4.FIG4, OVERLAP)
+FINDINGS = (TABLE5_6, TABLE2, TABLE3, fig1_2.FIG1, fig1_2.FIG2, fig3_4.FIG3, fig3_4.FIG4, OVERLAP)
 TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, batch_size=232, epochs=2, repeats=1)
 PUBLISHED = published_by("baan2019")
 DATA = os.environ.get("ATTNSCOPE_DATA", "")  # most tests here do without
@@ -46,16 +46,16 @@ DATA = os.environ.get("ATTNSCOPE_DATA", "")  # most tests here do without
 @pytest.fixture(scope="module")
 def study():
     """The findings at a tiny size, on tables that are drawn here."""
-    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as tiny_study, pytest.MonkeyPatch.context() as patch:
         patch.delenv("ATTNSCOPE_DATA", raising=False)
-        yield found
+        yield tiny_study
 
 
 @pytest.fixture(scope="module")
 def reproduced(study, store):
     """On at most 100 sentences of each split."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "task", lambda sizes: LookupTables(end=False, test_size=100))
+        patch.setattr(experiments, "lookup_tables", lambda: LookupTables(end=False, test_size=100))
         return well_formed.results_of(study, store)
 
 
@@ -80,9 +80,9 @@ def test_every_network_is_trained_once_and_three_findings_share_a_measurement(re
 
 
 def test_the_paper_profile_trains_as_the_authors_did(study):
-    found = baseline(PROFILES["paper"])
-    assert found.model == PRESETS["lookup_tables"]
-    settings = found.training
+    actual = baseline(PROFILES["paper"])
+    assert actual.model == PRESETS["lookup_tables"]
+    settings = actual.training
     assert (settings.batch_size, settings.learning_rate, settings.betas, settings.max_grad_norm) == (
         1,
         1e-3,
@@ -105,15 +105,15 @@ def test_changes_are_those_of_the_training_settings(study):
 
 
 def test_without_the_published_files_tables_are_drawn(study):
-    assert task(TINY) == LookupTables(end=False)
+    assert lookup_tables() == LookupTables(end=False)
 
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not DATA, reason="ATTNSCOPE_DATA names no folder with the published files")
 def test_with_the_published_files_they_are_used(monkeypatch):
     monkeypatch.setenv("ATTNSCOPE_DATA", DATA)
-    assert isinstance(task(TINY), PublishedLookupTables)
-    assert task(TINY).end is False
+    assert isinstance(lookup_tables(), PublishedLookupTables)
+    assert lookup_tables().end is False
 
 
 # What is recorded ----------------------------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ def test_with_the_published_files_they_are_used(monkeypatch):
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_every_table_is_current_equally_often(run, signal):
     """Footnote 6: a majority classifier is right in 12.5 % of the cases."""
-    found = diagnostic_samples(run, signal)
-    assert len(found) == 64 * 1 + 512 * 2
-    assert found.majority == 0.125
-    assert len(np.unique(found.sequences)) == 576
+    actual = diagnostic_samples(run, signal)
+    assert len(actual) == 64 * 1 + 512 * 2
+    assert actual.majority == 0.125
+    assert len(np.unique(actual.sequences)) == 576
 
 
 def test_a_time_step_is_a_place_before_the_full_stop(run):
@@ -136,23 +136,23 @@ def test_a_time_step_is_a_place_before_the_full_stop(run):
 def test_a_recorded_state_is_that_of_its_table(run):
     """Sentence by sentence, with the names of the tables read off the question."""
     questions, words = run.task.queries("new_compositions"), run.task.source_vocabulary
-    found = diagnostic_samples(run, "h_enc", splits=["new_compositions"])
+    actual = diagnostic_samples(run, "h_enc", splits=["new_compositions"])
     model = network_of(run)
     for number, (batch, question) in enumerate(zip(run.task.batches("new_compositions", 1), questions, strict=True)):
         with torch.no_grad():
             states = model(batch, teacher_forcing=0.0).encoder[0, 1:3].double().numpy()
-        mine = found.sequences == number
-        np.testing.assert_allclose(found.states[mine], states, atol=1e-6)
-        assert words.decode(found.labels[mine].tolist()) == list(question[1])
+        mine = actual.sequences == number
+        np.testing.assert_allclose(actual.states[mine], states, atol=1e-6)
+        assert words.decode(actual.labels[mine].tolist()) == list(question[1])
 
 
 def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
     """The k-th word of an answer needs the k-th word of the question."""
-    found = diagnostic_samples(run, "z_dec", splits=["new_compositions"])
+    actual = diagnostic_samples(run, "z_dec", splits=["new_compositions"])
     (pair,) = network_traces(run, ["new_compositions"])
     gates = pair[1].gates["decoder.keep"][:, 1:3].flatten(0, 1).double().numpy()
-    np.testing.assert_array_equal(found.states, gates)
-    np.testing.assert_array_equal(found.labels, pair[0].source[:, 1:3].flatten().numpy())
+    np.testing.assert_array_equal(actual.states, gates)
+    np.testing.assert_array_equal(actual.labels, pair[0].source[:, 1:3].flatten().numpy())
 
 
 def test_a_step_without_a_guide_has_no_word():
@@ -218,34 +218,34 @@ def test_the_overlap_claims_hold_for_the_papers_own_number():
 
 def test_words_that_the_decoder_never_hears_are_left_out():
     table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
-    assert fig1.without_unused(table, "decoder").words == ("<start>", "000")
-    assert fig1.without_unused(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
+    assert fig1_2.without_unused(table, "decoder").words == ("<start>", "000")
+    assert fig1_2.without_unused(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 
 
 def test_connections_of_a_graph_in_numbers():
     graph = weight_graph(np.array([[0.5, -0.3], [0.0, 0.1]]), 0.2)
-    assert fig2.statistics(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
-    assert fig2.statistics(graph, "previous")["highest"] == 1
+    assert fig1_2.connection_statistics(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
+    assert fig1_2.connection_statistics(graph, "previous")["highest"] == 1
 
 
 def test_opposite_polarities_correlate_negatively():
     update, reset = np.array([[1.0, 3.0], [-1.0, -1.0]]), np.array([[-2.0, -2.0], [0.0, 1.0]])
-    assert fig2.gate_polarity({"encoder.Whz": update, "encoder.Whr": reset}, "encoder") == pytest.approx(-1)
+    assert fig1_2.gate_polarity({"encoder.Whz": update, "encoder.Whr": reset}, "encoder") == pytest.approx(-1)
 
 
 def test_a_unit_is_narrow_or_wide_by_the_range_that_it_covers():
     values = np.array([[-1.0, 0.2, -0.6], [1.0, 0.3, 0.6]])
-    found = fig3.statistics(Activations(values, (0, 1, 2)))
-    assert (found["narrow"], found["wide"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    actual = fig3_4.activation_statistics(Activations(values, (0, 1, 2)))
+    assert (actual["narrow"], actual["wide"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
 def test_drawn_quantiles_keep_the_lowest_and_the_highest_value():
     values = np.random.default_rng(0).uniform(-1, 1, (300, 4))
-    shown = fig3.sample_units(Activations(values, (0, 1, 2, 3)))
-    np.testing.assert_array_equal(shown["quantiles"][0], values.min(0)[shown["units"]])
-    np.testing.assert_array_equal(shown["quantiles"][-1], values.max(0)[shown["units"]])
+    output = fig3_4.sample_units(Activations(values, (0, 1, 2, 3)))
+    np.testing.assert_array_equal(output["quantiles"][0], values.min(0)[output["units"]])
+    np.testing.assert_array_equal(output["quantiles"][-1], values.max(0)[output["units"]])
 
 
 def test_a_gate_is_often_open_above_half_of_the_steps():
     gate = Saturation(closed=torch.tensor([0.0, 0.5]), open=torch.tensor([0.75, 0.5]), steps=4)
-    assert fig4.statistics(gate)["often_open"] == 0.5
+    assert fig3_4.gate_statistics(gate)["often_open"] == 0.5

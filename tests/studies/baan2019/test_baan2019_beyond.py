@@ -12,14 +12,25 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.engines import LocalEngine
 from attnscope.probes.diagnostic import fit_diagnostic
 from attnscope.probes.functional_group import functional_group, mean_jaccard
-from attnscope.studies.baan2019 import dose, experiments, guided_scan, matched, small
-from attnscope.studies.baan2019.dose import DOSE, FULL, NONE, TENTH, DoseLabel
+from attnscope.studies.baan2019 import beyond, experiments, matched
+from attnscope.studies.baan2019.beyond import (
+    ALONE,
+    DOSE,
+    FULL,
+    GUIDED_SCAN,
+    LARGE,
+    NONE,
+    PATIENT,
+    SMALL,
+    SMALL_NETWORK,
+    TENTH,
+    UNITS,
+    DoseLabel,
+)
 from attnscope.studies.baan2019.experiments import BASELINE, HARDEST, PROFILES, guided, network_of
 from attnscope.studies.baan2019.functional_groups import TABLE2, control_and_rankings, diagnostic_samples
-from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
 from attnscope.studies.baan2019.matched import CONVERGED, IN_THE_END, MATCHED, SELECTED
 from attnscope.studies.baan2019.shapley import DECODED, SHAPLEY, groups_of
-from attnscope.studies.baan2019.small import ALONE, LARGE, PATIENT, SMALL, SMALL_NETWORK, UNITS
 from attnscope.studies.finding import Measurements
 from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import LookupTables
@@ -49,7 +60,7 @@ def corpora(tmp_path_factory):
         for split in ("train", "validation", "test")
         for source, (target, guide) in COMMANDS.items()
     ]
-    for commands in guided_scan.SPLITS:
+    for commands in beyond.SCAN_SPLITS:
         with gzip.open(folder / "scan" / f"hard_attention_{commands}.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     return folder
@@ -57,16 +68,16 @@ def corpora(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(corpora):
-    scan = guided_scan.ScanSizes(seeds=2, batch_size=2, steps=2, evaluate_every=2, test_size=None)
-    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
+    scan = beyond.ScanSizes(seeds=2, batch_size=2, steps=2, evaluate_every=2, test_size=None)
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as tiny_study, pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNSCOPE_DATA", str(corpora))
-        patch.setattr(experiments, "task", lambda sizes: TABLES)
+        patch.setattr(experiments, "lookup_tables", lambda: TABLES)
         patch.setitem(matched.EPOCHS, "tiny", 2 * TINY.epochs)
-        patch.setitem(dose.DOSES, "tiny", dose.DOSES["quick"])
-        patch.setitem(small.WIDTHS, "tiny", (12,))
-        patch.setitem(small.LONGER, "tiny", 4)
-        patch.setitem(guided_scan.SIZES, "tiny", scan)
-        yield found
+        patch.setitem(beyond.DOSES, "tiny", beyond.DOSES["quick"])
+        patch.setitem(beyond.WIDTHS, "tiny", (12,))
+        patch.setitem(beyond.LONGER, "tiny", 4)
+        patch.setitem(beyond.SCAN_SIZES, "tiny", scan)
+        yield tiny_study
 
 
 # Whole findings ------------------------------------------------------------------------------------------------------
@@ -91,7 +102,7 @@ def test_claims_of_runs_that_failed_are_undecided(finding, study):
 
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_every_dose_that_a_claim_speaks_of_is_trained_in_every_profile(profile):
-    doses = dose.DOSES[profile]
+    doses = beyond.DOSES[profile]
     assert {0.1, 0.01} <= set(doses.weights)
     assert {0.5, 0.1} <= set(doses.shares)
 
@@ -112,14 +123,14 @@ def test_attention_is_followed_to_where_each_word_comes_from(run):
     with torch.no_grad():
         attention = model(batch, teacher_forcing=0.0).attention[:, 0]
     diagonal = attention.diagonal(dim1=1, dim2=2)[:, : batch.target.shape[1]]
-    assert dose.measure(run)["attention"] == pytest.approx(diagonal.mean().item())
+    assert beyond.measure_dose(run)["attention"] == pytest.approx(diagonal.mean().item())
 
 
 def test_a_dose_does_as_well_only_if_it_is_hardly_below():
     much = DoseLabel(weight=3.0)
     rows = {label: [{HARDEST: value}] * 3 for label, value in ((FULL, 0.9), (TENTH, 0.8), (much, 0.7))}
-    assert dose.as_good("a tenth does as well", TENTH, Measurements(rows)).holds is True
-    assert dose.as_good("three times does as well", much, Measurements(rows)).holds is False
+    assert beyond.as_good("a tenth does as well", TENTH, Measurements(rows)).holds is True
+    assert beyond.as_good("three times does as well", much, Measurements(rows)).holds is False
 
 
 # The same training for both ------------------------------------------------------------------------------------------
@@ -135,9 +146,9 @@ def test_converged_networks_are_trained_alike_and_to_the_end(study):
 def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
     how = MATCHED.experiments(TINY)[CONVERGED].settings
     reading = fit_diagnostic(diagnostic_samples(run, "h_enc"), how.stated)
-    found = control_and_rankings("h_enc", reading, functional_group(reading), how.released)
-    assert found["selectivity"] == pytest.approx(reading.accuracy - found["control"])
-    assert all(1 <= found[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
+    actual = control_and_rankings("h_enc", reading, functional_group(reading), how.released)
+    assert actual["selectivity"] == pytest.approx(reading.accuracy - actual["control"])
+    assert all(1 <= actual[f"size_{ranking}"] <= TINY.units for ranking in (*matched.RANKINGS, "released"))
 
 
 def test_the_selected_baseline_is_measured_once_for_both_findings(study):
@@ -146,21 +157,21 @@ def test_the_selected_baseline_is_measured_once_for_both_findings(study):
 
 
 def test_published_sizes_stand_beside_the_procedure_they_come_from():
-    assert matched.stated(SELECTED, "h_enc_size_released")["published"] == 35
-    assert matched.stated(IN_THE_END, "time_size_released")["published"] == 2
-    assert matched.stated(SELECTED, "h_enc_size_all_classes") == {}
-    assert matched.stated(CONVERGED, "h_enc_full") == {}
+    assert matched.published_number(SELECTED, "h_enc_size_released")["published"] == 35
+    assert matched.published_number(IN_THE_END, "time_size_released")["published"] == 2
+    assert matched.published_number(SELECTED, "h_enc_size_all_classes") == {}
+    assert matched.published_number(CONVERGED, "h_enc_full") == {}
 
 
 # Few units -----------------------------------------------------------------------------------------------------------
 
 
 def test_small_networks_have_26_units_in_every_part(study):
-    found = SMALL_NETWORK.experiments(TINY)
+    actual = SMALL_NETWORK.experiments(TINY)
     for model in (SMALL, PATIENT, ALONE):
-        assert (found[model].model.units, found[model].model.target_input_size) == (UNITS, UNITS)
-    assert found[PATIENT].training.steps == small.LONGER["tiny"] * found[SMALL].training.steps
-    assert found[LARGE] == guided(TINY)
+        assert (actual[model].model.units, actual[model].model.target_input_size) == (UNITS, UNITS)
+    assert actual[PATIENT].training.steps == beyond.LONGER["tiny"] * actual[SMALL].training.steps
+    assert actual[LARGE] == guided(TINY)
 
 
 # Shapley values ------------------------------------------------------------------------------------------------------
@@ -185,10 +196,10 @@ def shapley(**values: float) -> Measurements:
 
 
 def test_what_footnote_5_says_holds_of_numbers_like_that():
-    said = {"size_all_classes": 2.0, "alike_all_classes": 0.9, "confirmed": 0.9}
-    verdicts = SHAPLEY.claims(shapley(**said, size_shapley=5.0, alike_shapley=0.5))
+    numbers = {"size_all_classes": 2.0, "alike_all_classes": 0.9, "confirmed": 0.9}
+    verdicts = SHAPLEY.claims(shapley(**numbers, size_shapley=5.0, alike_shapley=0.5))
     assert all(verdict.holds for verdict in verdicts)
-    verdicts = SHAPLEY.claims(shapley(**said, size_shapley=1.0, alike_shapley=0.95))
+    verdicts = SHAPLEY.claims(shapley(**numbers, size_shapley=1.0, alike_shapley=0.95))
     assert [verdict.holds for verdict in verdicts] == [True, False, False] * 2
 
 
@@ -196,9 +207,9 @@ def test_what_footnote_5_says_holds_of_numbers_like_that():
 
 
 def test_networks_on_scan_differ_in_guidance_alone(study):
-    found = GUIDED_SCAN.experiments(TINY)
-    for split in guided_scan.SPLITS:
-        one, other = (found[guided_scan.label(split, kind)] for kind in guided_scan.OBJECTIVES)
+    actual = GUIDED_SCAN.experiments(TINY)
+    for split in beyond.SCAN_SPLITS:
+        one, other = (actual[beyond.scan_label(split, kind)] for kind in beyond.OBJECTIVES)
         assert replace(one, objective=other.objective) == other
         assert one.task.gold_attention
         assert one.task.end
@@ -206,10 +217,10 @@ def test_networks_on_scan_differ_in_guidance_alone(study):
 
 def commands(validation: float) -> Measurements:
     rows = {}
-    for split in guided_scan.SPLITS:
+    for split in beyond.SCAN_SPLITS:
         for kind, test in (("baseline", 0.1), ("guided", 0.4)):
             numbers = {"validation": validation, "test": test, "attention": test}
-            rows[guided_scan.label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(3)]
+            rows[beyond.scan_label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(3)]
     return Measurements(rows)
 
 
@@ -227,7 +238,7 @@ def test_without_scan_its_claims_are_undecided_and_the_reason_is_named(study, tm
 
 @pytest.mark.corpus
 def test_published_guides_are_not_diagonal(corpus):
-    for commands in guided_scan.SPLITS:
+    for commands in beyond.SCAN_SPLITS:
         rows = corpus(f"scan/hard_attention_{commands}.jsonl.gz")
         guides = [np.array(row["alignment"].split(), dtype=int) for row in rows[:200]]
         assert any((np.diff(guide) < 0).any() for guide in guides)

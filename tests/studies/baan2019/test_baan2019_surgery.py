@@ -10,10 +10,22 @@ import attnscope.studies.baan2019 as baan2019
 from attnscope.lab.experiment import train
 from attnscope.lab.store import Store
 from attnscope.probes.transplant import COMPONENTS, parameters_of, prune_to_strongest
-from attnscope.studies.baan2019 import sec5_2, table4
+from attnscope.studies.baan2019 import sec5
 from attnscope.studies.baan2019.experiments import BASELINE, GUIDED, PROFILES, network_of, sequence_accuracy
-from attnscope.studies.baan2019.sec5_2 import QUANTITIES, SEC5_2, random_neurons, train_further
-from attnscope.studies.baan2019.table4 import NOTHING, PARTS, TABLE4, WORDS, PartLabel, Substitution, pair, transplant
+from attnscope.studies.baan2019.sec5 import (
+    NOTHING,
+    PARTS,
+    PRUNING_QUANTITIES,
+    SEC5_2,
+    TABLE4,
+    WORDS,
+    PartLabel,
+    Substitution,
+    pair,
+    random_neurons,
+    train_further,
+    transplant,
+)
 from attnscope.studies.finding import Measurements
 from studies import well_formed
 
@@ -24,11 +36,11 @@ TINY = replace(PROFILES["quick"], name="tiny", seeds=2, units=20, input_size=4, 
 @pytest.fixture(scope="module")
 def study():
     """The two findings at a tiny size, on tables that are drawn here."""
-    with well_formed.tiny(baan2019, FINDINGS, TINY) as found, pytest.MonkeyPatch.context() as patch:
+    with well_formed.tiny(baan2019, FINDINGS, TINY) as tiny_study, pytest.MonkeyPatch.context() as patch:
         patch.delenv("ATTNSCOPE_DATA", raising=False)
-        patch.setitem(sec5_2.EPOCHS, "tiny", 1)
-        patch.setitem(table4.EPOCHS, "tiny", 1)
-        yield found
+        patch.setitem(sec5.PRUNING_EPOCHS, "tiny", 1)
+        patch.setitem(sec5.TRANSPLANT_EPOCHS, "tiny", 1)
+        yield tiny_study
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
@@ -45,8 +57,10 @@ def test_claims_of_runs_that_failed_are_undecided(finding, study):
 
 
 def test_every_number_that_the_paper_states_is_in_a_row(reproduced):
-    stated = [row["published"] for name in ("sec5.2", "table4") for row in reproduced[name].table if row["published"]]
-    assert sorted(stated) == [
+    published = [
+        row["published"] for name in ("sec5.2", "table4") for row in reproduced[name].table if row["published"]
+    ]
+    assert sorted(published) == [
         0.01, 0.02, 0.02, 0.12, 0.124, 0.17, 0.31, 0.60, 0.75, 0.79, 0.82, 0.823, 0.89, 0.91, 0.925
     ]  # fmt: skip
 
@@ -55,9 +69,9 @@ def test_every_number_that_the_paper_states_is_in_a_row(reproduced):
 
 
 def test_the_papers_26_neurons_are_kept_of_each_side():
-    kept = random_neurons(512, 0.05, seed=0)
-    assert [len(set(kept[side])) for side in ("encoder", "decoder")] == [26, 26]
-    assert kept != random_neurons(512, 0.05, seed=1)
+    neurons = random_neurons(512, 0.05, seed=0)
+    assert [len(set(neurons[side])) for side in ("encoder", "decoder")] == [26, 26]
+    assert neurons != random_neurons(512, 0.05, seed=1)
 
 
 def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
@@ -77,14 +91,14 @@ def test_training_on_twice_gives_the_same_network(run):
 def test_accuracy_is_that_of_whole_answers_to_new_compositions(run):
     model, (batch,) = network_of(run), run.task.batches("new_compositions")
     with torch.no_grad():
-        said = model(batch, teacher_forcing=0.0).predictions
-    assert sequence_accuracy(model, run) == pytest.approx((said == batch.target).all(1).double().mean().item())
+        answers = model(batch, teacher_forcing=0.0).predictions
+    assert sequence_accuracy(model, run) == pytest.approx((answers == batch.target).all(1).double().mean().item())
 
 
 def pruning(**values: float) -> Measurements:
     """Three seeds alike but for a little."""
-    given = dict.fromkeys(QUANTITIES, 0.5) | values
-    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in given.items()} for i in range(3)]})
+    numbers = dict.fromkeys(PRUNING_QUANTITIES, 0.5) | values
+    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in numbers.items()} for i in range(3)]})
 
 
 def test_the_papers_own_numbers_would_hold_all_its_claims_on_pruning():
@@ -107,7 +121,7 @@ def test_there_are_sixteen_substitutions_and_two_controls(study):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_receiver_and_donor_start_apart_and_are_networks_of_other_rows(seed, study):
-    case = pair(TINY, Substitution(GUIDED, "encoder", 1))(seed).seeded(seed, "cpu")
+    case = pair(TINY, Substitution(GUIDED, "encoder", 1))(seed).with_seed(seed, "cpu")
     assert (case.runs["receiver"].seed, case.runs["donor"].seed) == (seed, 1 - seed)
     assert case.runs["receiver"].objective != case.runs["donor"].objective
 
@@ -157,4 +171,4 @@ def test_gain_is_measured_on_the_parent_of_the_same_seed():
     rows = {
         PartLabel(BASELINE, part): [{"before": b, "retrained": b + 0.05} for b in (0.0, 0.5)] for part in COMPONENTS
     }
-    np.testing.assert_allclose(table4.best_gains(Measurements(rows)), [0.05, 0.05])
+    np.testing.assert_allclose(sec5.best_gains(Measurements(rows)), [0.05, 0.05])

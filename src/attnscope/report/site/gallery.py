@@ -16,7 +16,7 @@ from attnscope.errors import BadSetting
 from attnscope.files import write_atomically
 from attnscope.plots.style import INK, RC, WORDS, axes, name_axes
 from attnscope.report import wording
-from attnscope.report.html import Draw, Section, drawn, panel_texts, write_report
+from attnscope.report.html import Draw, Section, as_figures, panel_texts, write_report
 from attnscope.studies import study
 from attnscope.studies.naming import Paper, paper_of
 from attnscope.studies.result import Result, Row, labels_of
@@ -86,7 +86,7 @@ def write_study(name: str, results: Sequence[Result], draw: Draw, out: Path) -> 
     thumbnails: dict[str, Thumbnail] = {}
 
     def draw_both(result: Result) -> Sequence[Figure]:
-        figures = drawn(draw(result))
+        figures = as_figures(draw(result))
         if figures:
             thumbnails[result.finding] = _write_thumbnail(figures[0], f"{name}/{result.finding}.png", out)
         return figures

@@ -57,8 +57,8 @@ class ListedExplorer:
 
     @property
     def title(self) -> str:
-        found = re.search(r"<title>(.*?)</title>", self.source.read_text(encoding="utf-8"))
-        return html.unescape(found[1]) if found else self.source.stem
+        match = re.search(r"<title>(.*?)</title>", self.source.read_text(encoding="utf-8"))
+        return html.unescape(match[1]) if match else self.source.stem
 
     @property
     def page(self) -> str:
@@ -67,7 +67,7 @@ class ListedExplorer:
 
 @dataclass(frozen=True)
 class Site:
-    """A folder of pages, and the reader of templates."""
+    """A folder of pages, and the environment of their templates."""
 
     out: Path
     templates: Environment
@@ -103,18 +103,18 @@ def write_site(
         draw: Returns the figure of a result, or None for one without.
     """
     require(len(results) > 0, "there are no results to show")
-    listed = [] if audits is None else audits_in(audits)
+    audit_pages = [] if audits is None else audits_in(audits)
     explorers = [] if audits is None else list(map(ListedExplorer, sorted(audits.parent.glob("explorers/*.html"))))
     calibration = audits is not None and (audits.parent / CALIBRATION_PAGE).exists()
     site = Site(out, environment(HERE, REPORT))
-    parts = {"explorers": explorers, "audits": listed}
+    parts = {"explorers": explorers, "audits": audit_pages}
     site.templates.globals["home"] = home
     site.templates.globals["places"] = [(place, name) for place, name in PLACES.items() if parts.get(place, True)]
     studies = _write_studies(site, results, draw)
-    copied = [*((one.source, one.page) for one in listed), *((one.source, one.page) for one in explorers)]
+    pages = [*((one.source, one.page) for one in audit_pages), *((one.source, one.page) for one in explorers)]
     if audits is not None and calibration:
-        copied.append((audits.parent / CALIBRATION_PAGE, CALIBRATION_PAGE))
-    for source, path in copied:
+        pages.append((audits.parent / CALIBRATION_PAGE, CALIBRATION_PAGE))
+    for source, path in pages:
         write_atomically(out / path, source.read_bytes())
         site.add_navigation(path)
     site.write("claims.html", "claims.html.jinja", studies=studies)
@@ -122,7 +122,7 @@ def write_site(
     forest = draw_headlines(headlines)
     site.write("published.html", "published.html.jinja", studies=studies, picture=figure and embed_figure(figure, ALT))
     site.write(
-        "index.html", "home.html.jinja", studies=studies, audits=listed, explorers=explorers,
+        "index.html", "home.html.jinja", studies=studies, audits=audit_pages, explorers=explorers,
         calibration=calibration and CALIBRATION_PAGE,
         about=metadata.metadata("attnscope")["Summary"], version=attnscope.__version__,
         counts=wording.tally([claim for result in results for claim in result.claims]), ranks=count(results),

@@ -6,12 +6,8 @@ from attnscope.studies.aitken2021.cells import CELLS_AND_ATTENTIONS
 from attnscope.studies.aitken2021.discrepancies import DISCREPANCIES
 from attnscope.studies.aitken2021.experiments import PROFILES
 from attnscope.studies.aitken2021.fig2 import FIG2_AED, FIG2_AO, FIG2_VED, FIG2G, FIG2H
-from attnscope.studies.aitken2021.fig3 import FIG3
-from attnscope.studies.aitken2021.fig4 import FIG4
-from attnscope.studies.aitken2021.fig5a import FIG5A
-from attnscope.studies.aitken2021.fig5b import FIG5B
-from attnscope.studies.aitken2021.fig5c import FIG5C
-from attnscope.studies.aitken2021.fig5d import FIG5D
+from attnscope.studies.aitken2021.fig3_4 import FIG3, FIG4
+from attnscope.studies.aitken2021.fig5 import FIG5A, FIG5B, FIG5C, FIG5D
 from attnscope.studies.aitken2021.fig6 import FIG6
 from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
@@ -19,22 +15,8 @@ from attnscope.studies.finding import Study
 STUDY = Study(
     name="aitken2021",
     findings=(
-        FIG2_AED,
-        FIG2_AO,
-        FIG2_VED,
-        FIG2G,
-        FIG2H,
-        FIG3,
-        FIG4,
-        FIG5A,
-        FIG5B,
-        FIG5C,
-        FIG5D,
-        FIG6,
-        AVERAGE,
-        CELLS_AND_ATTENTIONS,
-        OPTIMISER,
-        *DISCREPANCIES,
+        FIG2_AED, FIG2_AO, FIG2_VED, FIG2G, FIG2H, FIG3, FIG4, FIG5A, FIG5B, FIG5C, FIG5D, FIG6, AVERAGE,
+        CELLS_AND_ATTENTIONS, OPTIMISER, *DISCREPANCIES,
     ),
     profiles=PROFILES,
     ranges={
@@ -47,4 +29,4 @@ STUDY = Study(
         **dict.fromkeys(("matching", "direction"), COSINE),
     },
     sanity=("*learns the task*", "*learns the reversed task*", "*learns to sort*"),
-)
+)  # fmt: skip

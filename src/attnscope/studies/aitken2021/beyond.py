@@ -2,7 +2,7 @@
 
 The author trains with Adam at a learning rate and an ε of 0.1. With the usual rate of 0.001 and ε of 1e-8 an AED
 network learns the task as well, but with another solution: its temporal term does not peak at t = s. A factorial over
-rate and ε tells the two apart; β₂, clipping and schedule are the author's or, for clipping, those that converge.
+rate and ε separates the two; β₂, clipping and schedule are the author's or, for clipping, those that converge.
 """
 
 from dataclasses import replace

@@ -29,15 +29,15 @@ from attnscope.studies.aitken2021.experiments import (
     Sizes,
     escan,
     one_to_one,
+    published,
     sorting,
     translation,
 )
 from attnscope.studies.bars import Panel, draw_panels, quantity_panel
 from attnscope.studies.claims import ClaimVerdict, exact
-from attnscope.studies.finding import Finding, Measurement, Measurements, PublishedOf, published_by
+from attnscope.studies.finding import Finding, Measurement, Measurements, PublishedOf
 from attnscope.tasks import ExtendedSCAN, Preparation, Sorting, Translation
 
-published = published_by("aitken2021")
 FIRST_SEED = 5  # seeds 0 to 4 are those of the findings that showed the discrepancies
 
 # AO: positional code, lengths, training ------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def position_arms(sizes: Sizes) -> dict[str, Experiment]:
 
 
 def position_claims(measured: Measurements) -> list[ClaimVerdict]:
-    code = measured.named(SPECTRUM, "code_principal")
+    code = measured.per_seed(SPECTRUM, "code_principal")
     low_dimensional = "3 PCs hold over 90 % of the variance of temporal components"
     return [
         exact(f"{SPECTRUM}: the positional code itself has less than 90 % in 3 PCs", [share < 0.9 for share in code]),
@@ -238,11 +238,11 @@ def bars(names: Mapping[str, str]) -> Callable[[Measurements], dict[str, Panel]]
     return lambda measured: {"": quantity_panel(measured.seed_values(names), names)}
 
 
-def shown(*names: str) -> Callable[[Measurements], dict[str, Panel]]:
+def shown_bars(*names: str) -> Callable[[Measurements], dict[str, Panel]]:
     return bars({name: QUANTITIES[name] for name in names})
 
 
-def stated(section: str, **quantities: str) -> PublishedOf:
+def published_in(section: str, **quantities: str) -> PublishedOf:
     """Return published numbers of quantities, by their names in the TOML file."""
     return lambda _, name: published(section, quantities[name]) if name in quantities else {}
 
@@ -259,8 +259,8 @@ DISCREPANCIES = (
         section="beyond; §3, footnote 4",
         experiments=position_arms, measure=measure, claims=position_claims,
         table={name: QUANTITIES[name] for name in ("word_accuracy", "code_principal", "temporal_principal")},
-        published=stated("one_to_one", temporal_principal="principal_3"),
-        figure=shown("code_principal", "temporal_principal"), draw=draw_panels, first_seed=FIRST_SEED,
+        published=published_in("one_to_one", temporal_principal="principal_3"),
+        figure=shown_bars("code_principal", "temporal_principal"), draw=draw_panels, first_seed=FIRST_SEED,
         notes=(SAME, f"One frequency: π / {STEPS} radians per step in all pairs of dimensions."),
     ),
     Finding(
@@ -269,8 +269,10 @@ DISCREPANCIES = (
         section="beyond; §4, §4.1",
         experiments=escan_arms, measure=measure, claims=escan_claims,
         table={name: QUANTITIES[name] for name in ("word_accuracy", "temporal_share", "drop")},
-        published=stated("escan", word_accuracy="word_accuracy", temporal_share="temporal", drop="variance_drop_ao"),
-        figure=shown("word_accuracy", "temporal_share"), draw=draw_panels, first_seed=FIRST_SEED,
+        published=published_in(
+            "escan", word_accuracy="word_accuracy", temporal_share="temporal", drop="variance_drop_ao"
+        ),
+        figure=shown_bars("word_accuracy", "temporal_share"), draw=draw_panels, first_seed=FIRST_SEED,
         notes=(SAME, "10 to 15 actions: the author's code; 15 to 20: the paper."),
     ),
     Finding(
@@ -279,8 +281,8 @@ DISCREPANCIES = (
         section="beyond; §4.1, figure 5c",
         experiments=translation_arms, measure=measure, claims=translation_claims,
         table={name: QUANTITIES[name] for name in ("word_accuracy", "temporal_share", "drop")},
-        published=stated("translation", drop="variance_drop_ao"),
-        figure=shown("temporal_share", "drop"), draw=draw_panels, first_seed=FIRST_SEED,
+        published=published_in("translation", drop="variance_drop_ao"),
+        figure=shown_bars("temporal_share", "drop"), draw=draw_panels, first_seed=FIRST_SEED,
         notes=(SAME, TRANSLATION_NOTE),
     ),
     Finding(

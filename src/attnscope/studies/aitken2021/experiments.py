@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import CELLS, PRESETS, EncoderDecoderSettings, Positions
-from attnscope.studies.finding import Profile
+from attnscope.studies.finding import Profile, published_by
 from attnscope.tasks import (
     ExtendedSCAN,
     OneToOne,
@@ -22,6 +22,8 @@ from attnscope.tasks import (
 )
 from attnscope.tasks.text import TRANSLATIONS
 from attnscope.training import L2, CrossEntropy, TrainingSettings
+
+published = published_by("aitken2021")
 
 
 @dataclass(frozen=True)

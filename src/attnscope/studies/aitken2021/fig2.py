@@ -30,12 +30,19 @@ from attnscope.studies.aitken2021.analysis import (
     matrix,
     paths,
 )
-from attnscope.studies.aitken2021.experiments import AED, AO, VED, Sizes, one_to_one, reversed_one_to_one, sorting
+from attnscope.studies.aitken2021.experiments import (
+    AED,
+    AO,
+    VED,
+    Sizes,
+    one_to_one,
+    published,
+    reversed_one_to_one,
+    sorting,
+)
 from attnscope.studies.claims import ClaimVerdict
-from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber, published_by
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber
 from attnscope.tasks import ReversedOneToOne
-
-published = published_by("aitken2021")
 
 QUANTITIES = {
     "word_accuracy": "word accuracy",
@@ -107,7 +114,7 @@ def claims_attending(model: str, measured: Measurements) -> list[ClaimVerdict]:
     ]
 
 
-def stated(label: str, name: str) -> PublishedNumber:
+def published_number(label: str, name: str) -> PublishedNumber:
     return published("one_to_one", "principal_3") if name in ("temporal_principal", "cloud_principal") else {}
 
 
@@ -135,7 +142,7 @@ def attending(name: str, model: str, settings: EncoderDecoderSettings) -> Findin
         title=f"How {model} solves one-to-one translation",
         section="§3, figure 2",
         experiments=lambda sizes: {model: one_to_one(settings, sizes)}, measure=measure_attending,
-        table=QUANTITIES, published=stated,
+        table=QUANTITIES, published=published_number,
         claims=partial(claims_attending, model), figure=partial(first_picture, model), draw=draw_attending,
         notes=LIMITS,
     )  # fmt: skip
@@ -174,26 +181,14 @@ def measure_ved(run: Run) -> Measurement:
 
 
 def claims_ved(measured: Measurements) -> list[ClaimVerdict]:
+    adjacent = "temporal components of adjacent steps are nearest neighbours: at least 90 % of them"
+    meeting = "the encoder step nearest to the decoder's first is one at which sentences end"
+    larger = "deltas are larger than in {} (relative to the input component)"
     return [
         measured.at_least("VED learns the task: word accuracy at least 0.98", "VED", "word_accuracy", 0.98),
-        measured.at_least(
-            "temporal components of adjacent steps are nearest neighbours: at least 90 % of them",
-            "VED",
-            "adjacent",
-            0.9,
-        ),
-        measured.proportion(
-            "the encoder step nearest to the decoder's first is one at which sentences end",
-            "VED",
-            "meeting_step",
-            lambda step: step >= MIN_LENGTH,
-        ),
-        *(
-            measured.more_than(
-                f"deltas are larger than in {model} (relative to the input component)", "VED", model, "encoder_delta"
-            )
-            for model in ("AED", "AO")
-        ),
+        measured.at_least(adjacent, "VED", "adjacent", 0.9),
+        measured.proportion(meeting, "VED", "meeting_step", lambda step: step >= MIN_LENGTH),
+        *(measured.more_than(larger.format(model), "VED", model, "encoder_delta") for model in ("AED", "AO")),
     ]
 
 
@@ -216,9 +211,8 @@ FIG2_VED = Finding(
 
 # Reversed output -----------------------------------------------------------------------------------------------------
 
-FIXED = (
-    "AO, length 20"  # AO has no access to the length of a sentence, on which the first position to attend to depends
-)
+# AO has no access to the length of a sentence, on which the first position to attend to depends.
+FIXED = "AO, length 20"
 QUANTITIES_REVERSED = {
     "word_accuracy": "word accuracy",
     "direction": "correlation of s and the t of the largest μ(s)·μ(t)",
@@ -307,14 +301,11 @@ def measure_sorting(run: Run) -> Measurement:
 
 
 def claims_sorting(measured: Measurements) -> list[ClaimVerdict]:
+    dominates = "decoder delta · encoder input dominates: it is the largest of the nine terms"
     return [
         measured.at_least("AED learns to sort: word accuracy at least 0.98", "AED", "word_accuracy", 0.98),
         measured.at_most("μ·μ is negligible: at most a tenth of the alignment", "AED", "temporal·temporal", 0.1),
-        measured.proportion(
-            "decoder delta · encoder input dominates: it is the largest of the nine terms",
-            "AED",
-            "delta_input_is_largest",
-        ),
+        measured.proportion(dominates, "AED", "delta_input_is_largest"),
     ]
 
 

@@ -51,18 +51,18 @@ def experiments(sizes: Sizes) -> dict[str, Experiment]:
 def measure(run: Run) -> Measurement:
     analysis = analyse(run)
     token = {word: analysis.source_tokens.index(word) for word in (*WORDS, *VERBS)}
-    known = {word: token[word] for word in WORDS if analysis.encoder.counts[token[word]].any()}
+    present = {word: token[word] for word in WORDS if analysis.encoder.counts[token[word]].any()}
     after = states_by_preceding_word(sentences(analysis), token["twice"], {verb: token[verb] for verb in VERBS})
     lookback = scores_around_word(sentences(analysis), token["twice"], OFFSETS)
-    leanings = {part: word_time_products(sentences(analysis), known, OFFSETS, part == "temporal") for part in PARTS}
+    leanings = {part: word_time_products(sentences(analysis), present, OFFSETS, part == "temporal") for part in PARTS}
     return {
         "word_accuracy": run.summary["word_accuracy"],
         "split_by_verb": variance_between_groups(after),
         "nearest_is_own_verb": nearest_is_own_verb(analysis, after),
         "distance_to_own_verb": distance_to_own_verb(analysis, after),
-        **{f"{word}_at_s": leanings["temporal"].at(word) for word in known},
-        **{f"{word}_gain_{part}": curves.gain(word) for part, curves in leanings.items() for word in known},
-        **{f"{word}_largest_{part}": curves.largest(word) for part, curves in leanings.items() for word in known},
+        **{f"{word}_at_s": leanings["temporal"].at(word) for word in present},
+        **{f"{word}_gain_{part}": curves.gain(word) for part, curves in leanings.items() for word in present},
+        **{f"{word}_largest_{part}": curves.largest(word) for part, curves in leanings.items() for word in present},
         "falls_on_word_before": lookback.share,
         "picture": {
             "leaning": {part: curves.curves for part, curves in leanings.items()},
@@ -111,34 +111,26 @@ def picture_of_twice(analysis: NetworkAnalysis, after: dict[str, np.ndarray]) ->
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     at_least, at_most = measured.at_least, measured.at_most
+    closest = "AED: 'twice' after a verb lies closest to that verb of all words"
+    before = "where 'twice' is read at t = s, attention falls on t = s − 1 (at least 80 % of the cases)"
     away = "'twice' at t = s points away from the decoder's temporal component"
     return [
         at_least("AED: 'twice' splits by the preceding verb (η² at least 0.5)", "AED", "split_by_verb", 0.5),
-        measured.proportion(
-            "AED: 'twice' after a verb lies closest to that verb of all words", "AED", "nearest_is_own_verb"
-        ),
+        measured.proportion(closest, "AED", "nearest_is_own_verb"),
         at_most("AED: at most half as far from it as two verbs are apart", "AED", "distance_to_own_verb", 0.5),
         at_most("AO: 'twice' does not split by verb (η² at most 0.05)", "AO", "split_by_verb", 0.05),
         *(at_most(f"{label}: {away}", label, "twice_at_s", 0.0) for label in ("AO", SAME_LENGTH)),
-        at_least(
-            "AO, T = S: where 'twice' is read at t = s, attention falls on t = s − 1 (at least 80 % of the cases)",
-            SAME_LENGTH,
-            "falls_on_word_before",
-            0.8,
-        ),
+        at_least(f"AO, T = S: {before}", SAME_LENGTH, "falls_on_word_before", 0.8),
         *(at_most(f"AO: '{word}' is negative at t = s", "AO", f"{word}_at_s", 0.0) for word in ("left", "and")),
         *(verdict for part, text in PARTS.items() for verdict in claims_at_every_offset(measured, part, text)),
     ]
 
 
 def claims_at_every_offset(measured: Measurements, part: str, text: str) -> list[ClaimVerdict]:
-    negative = f"is negative at all offsets from −5 to 5 (decoder's {text})"
+    negative, words = f"is negative at all offsets from −5 to 5 (decoder's {text})", ("and", "twice")
     return [
         measured.at_least(f"AO: 'left' gains with offset (decoder's {text})", "AO", f"left_gain_{part}", 0.0),
-        *(
-            measured.at_most(f"AO: '{word}' {negative}", "AO", f"{word}_largest_{part}", 0.0)
-            for word in ("and", "twice")
-        ),
+        *(measured.at_most(f"AO: '{word}' {negative}", "AO", f"{word}_largest_{part}", 0.0) for word in words),
     ]
 
 

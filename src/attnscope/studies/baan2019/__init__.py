@@ -1,18 +1,13 @@
 """Baan et al. 2019, On the Realization of Compositionality in Neural Networks: what attentive guidance builds."""
 
-from attnscope.studies.baan2019.dose import DOSE
+from attnscope.studies.baan2019.beyond import DOSE, GUIDED_SCAN, SMALL_NETWORK
 from attnscope.studies.baan2019.experiments import PROFILES
-from attnscope.studies.baan2019.fig1 import FIG1
-from attnscope.studies.baan2019.fig2 import FIG2
-from attnscope.studies.baan2019.fig3 import FIG3
-from attnscope.studies.baan2019.fig4 import FIG4
+from attnscope.studies.baan2019.fig1_2 import FIG1, FIG2
+from attnscope.studies.baan2019.fig3_4 import FIG3, FIG4
 from attnscope.studies.baan2019.functional_groups import OVERLAP, TABLE2, TABLE3
-from attnscope.studies.baan2019.guided_scan import GUIDED_SCAN
 from attnscope.studies.baan2019.matched import MATCHED
-from attnscope.studies.baan2019.sec5_2 import SEC5_2
+from attnscope.studies.baan2019.sec5 import SEC5_2, TABLE4
 from attnscope.studies.baan2019.shapley import SHAPLEY
-from attnscope.studies.baan2019.small import SMALL_NETWORK
-from attnscope.studies.baan2019.table4 import TABLE4
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
 from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
@@ -20,21 +15,8 @@ from attnscope.studies.finding import Study
 STUDY = Study(
     name="baan2019",
     findings=(
-        TABLE5_6,
-        FIG1,
-        FIG2,
-        FIG3,
-        FIG4,
-        TABLE2,
-        TABLE3,
-        OVERLAP,
-        TABLE4,
-        SEC5_2,
-        SHAPLEY,
-        MATCHED,
-        SMALL_NETWORK,
-        GUIDED_SCAN,
-        DOSE,
+        TABLE5_6, FIG1, FIG2, FIG3, FIG4, TABLE2, TABLE3, OVERLAP, TABLE4, SEC5_2, SHAPLEY, MATCHED, SMALL_NETWORK,
+        GUIDED_SCAN, DOSE,
     ),
     profiles=PROFILES,
     ranges={
@@ -45,4 +27,4 @@ STUDY = Study(
         "*_polarity": COSINE,
     },
     sanity=("guided: more of it is than by chance",),
-)
+)  # fmt: skip

@@ -12,7 +12,7 @@ from torch import nn
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, EncoderDecoder, EncoderDecoderSettings, Trace
 from attnscope.models.inference import traces
-from attnscope.studies.finding import Case, Profile, published_by
+from attnscope.studies.finding import Profile, published_by
 from attnscope.tasks import Batch, LookupTables, MissingCorpus, PublishedLookupTables
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.objectives import Guidance
@@ -62,7 +62,7 @@ PROFILES = {
 }
 
 
-def task(sizes: Sizes) -> PublishedLookupTables | LookupTables:
+def lookup_tables() -> PublishedLookupTables | LookupTables:
     """Return the published sentences of the paper, without an end token; where they are missing, sampled ones."""
     try:
         return PublishedLookupTables("sample1", end=False).resolved()
@@ -79,7 +79,7 @@ def network(sizes: Sizes) -> EncoderDecoderSettings:
 def training(sizes: Sizes, **changes: Any) -> TrainingSettings:
     """Return the paper's settings with these changes; keep_weights="last" keeps the weights of the last step."""
     settings: dict[str, Any] = {
-        "steps": sizes.epochs * task(sizes).steps(sizes.batch_size),
+        "steps": sizes.epochs * lookup_tables().steps(sizes.batch_size),
         "batch_size": sizes.batch_size,
         "learning_rate": sizes.learning_rate,
         "betas": (0.9, 0.999),
@@ -93,7 +93,7 @@ def training(sizes: Sizes, **changes: Any) -> TrainingSettings:
 
 def baseline(sizes: Sizes, **changes: Any) -> Experiment:
     """Return a network without guidance, with these changes of its training settings."""
-    return Experiment(task(sizes), network(sizes), training(sizes, **changes), CrossEntropy(total=True))
+    return Experiment(lookup_tables(), network(sizes), training(sizes, **changes), CrossEntropy(total=True))
 
 
 def guided(sizes: Sizes, weight: float = 1.0, share: float = 1.0, **changes: Any) -> Experiment:
@@ -105,11 +105,6 @@ def guided(sizes: Sizes, weight: float = 1.0, share: float = 1.0, **changes: Any
 def both(sizes: Sizes) -> dict[str, Experiment]:
     """Return both networks; of one seed, they have the same initial weights."""
     return {BASELINE: baseline(sizes), GUIDED: guided(sizes)}
-
-
-def side_by_side(sizes: Sizes) -> dict[str, Case]:
-    """Return both networks of a seed as one case."""
-    return {"both": Case(both(sizes))}
 
 
 # Trained networks ----------------------------------------------------------------------------------------------------

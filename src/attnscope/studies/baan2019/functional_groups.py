@@ -6,7 +6,7 @@ and `r_dec` are the decoder's update gate, as torch computes it (open, it keeps 
 Networks decode greedily, as in training. The finding `matched` uses the same measurement on further networks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -46,16 +46,8 @@ from attnscope.studies.baan2019.experiments import (
     sequence_accuracy,
 )
 from attnscope.studies.bars import bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import (
-    Case,
-    FigureData,
-    Finding,
-    Measurement,
-    Measurements,
-    PublishedNumber,
-    TrainedCase,
-)
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, PublishedNumber, TrainedCase
 from attnscope.tasks import END, NOWHERE, Batch, LookupTables, PublishedLookupTables
 
 NETWORK = "network"  # the role of the one network of a case
@@ -102,18 +94,34 @@ def diagnostic_samples(
         splits: The splits whose sentences are read.
         model: A network in place of the run's own.
     """
-    read = SIGNALS[choose("signal", signal, SIGNALS)]
+    signal_of = SIGNALS[choose("signal", signal, SIGNALS)]
     choose("feature", feature, FEATURES)
-    task = run.task
-    assert isinstance(task, PublishedLookupTables | LookupTables)
+    assert isinstance(run.task, PublishedLookupTables | LookupTables)
+    signals = ((batch, signal_of(trace)) for batch, trace in network_traces(run, splits, model))
+    return labelled_samples(signals, run.task, feature, of_encoder=signal == "h_enc")
+
+
+def labelled_samples(
+    signals: Iterable[tuple[Batch, Tensor]],
+    task: PublishedLookupTables | LookupTables,
+    feature: str,
+    of_encoder: bool,
+) -> Samples:
+    """Return signals with the feature at every step that has one.
+
+    Args:
+        signals: Batches with a signal of the encoder or of the decoder (batch x steps x units).
+        task: The task of the batches.
+        feature: One of FEATURES.
+        of_encoder: Whether steps are those of the source; else a step has the feature of its gold position.
+    """
     parts = []
-    for batch, trace in network_traces(run, splits, model):
-        kinds = last_tokens(batch.source, batch.source_mask, len(task.source_vocabulary))
-        words = batch.source
-        if signal != "h_enc":
+    for batch, signal in signals:
+        words, kinds = batch.source, last_tokens(batch.source, batch.source_mask, len(task.source_vocabulary))
+        if not of_encoder:
             words, kinds = (at_gold_position(column, batch) for column in (words, kinds))
         labels, has_one = feature_labels(words, feature, task)
-        parts.append(Samples.of(read(trace), labels, has_one, kinds))
+        parts.append(Samples.of(signal, labels, has_one, kinds))
     return Samples.joined(parts)
 
 
@@ -221,7 +229,7 @@ def quantities(table: str) -> dict[str, str]:
     return {f"{name}_{what}": f"{NAMES[name]}: {text}" for name in IN_TABLE[table] for what, text in texts.items()}
 
 
-def stated(table: str, model: str, name: str) -> PublishedNumber:
+def published_number(table: str, model: str, name: str) -> PublishedNumber:
     return published(f"{table}_{model}", name)
 
 
@@ -244,21 +252,13 @@ def claims_about_gate(measured: Measurements, gate: str) -> list[ClaimVerdict]:
     return [
         measured.at_least(f"{text}, guided: it is perfectly predicted", GUIDED, f"{gate}_full", PERFECT),
         measured.at_most(f"{text}, baseline: about half is right", BASELINE, f"{gate}_full", AROUND_HALF),
-        more_than(
-            f"{text}, guided: the group is larger than that of h_enc",
-            measured.values(GUIDED, size),
-            measured.values(GUIDED, "h_enc_size"),
-        ),
+        measured.greater(f"{text}, guided: the group is larger than that of h_enc", GUIDED, size, "h_enc_size"),
     ]
 
 
 def claims_of_table2(measured: Measurements) -> list[ClaimVerdict]:
     gates = [verdict for gate in ("z_dec", "r_dec") for verdict in claims_about_gate(measured, gate)]
     return [*claims_about_group(measured, "h_enc", "35 against 2"), *gates]
-
-
-def claims_of_table3(measured: Measurements) -> list[ClaimVerdict]:
-    return claims_about_group(measured, "time", "40 against 2")
 
 
 def figure(table: str, measured: Measurements) -> dict[str, FigureData]:
@@ -287,7 +287,7 @@ def draw(table: str, data: FigureData) -> list[Figure]:
     ):
         bars = {
             name: {
-                model: bar_values(data[model][name][content], stated(table, model, f"{name}_{quantity}"))
+                model: bar_values(data[model][name][content], published_number(table, model, f"{name}_{quantity}"))
                 for model in data
             }
             for name in names
@@ -331,14 +331,16 @@ def decoding_finding(
         name=table,
         title=f"The smallest set of units from which the {feature} can be decoded",
         section=section,
-        experiments=experiments, measure=measure, table=quantities(table), published=partial(stated, table),
+        experiments=experiments, measure=measure, table=quantities(table), published=partial(published_number, table),
         claims=claims, figure=partial(figure, table), draw=partial(draw, table),
         notes=(*CHOICES, *NOTES),
     )  # fmt: skip
 
 
 TABLE2 = decoding_finding("table2", "current table", "§4.1, table 2", claims_of_table2)
-TABLE3 = decoding_finding("table3", "time step", "§4.1, table 3", claims_of_table3)
+TABLE3 = decoding_finding(
+    "table3", "time step", "§4.1, table 3", partial(claims_about_group, name="time", paper="40 against 2")
+)
 
 
 # Overlap with the strongest units ------------------------------------------------------------------------------------
@@ -349,10 +351,9 @@ PUBLISHED_SHARE = 0.93  # §4.1
 
 def claims_of_overlap(measured: Measurements) -> list[ClaimVerdict]:
     text = "guided: at least 93 % of the group is among the strongest 5 % of units"
-    shares, chance = (measured.values(GUIDED, name) for name in ("overlap", "chance"))
     return [
         measured.at_least(text, GUIDED, "overlap", PUBLISHED_SHARE),
-        more_than("guided: more of it is than by chance", shares, chance),
+        measured.greater("guided: more of it is than by chance", GUIDED, "overlap", "chance"),
     ]
 
 
@@ -377,7 +378,8 @@ OVERLAP = Finding(
         "chance": "share of any unit, by chance",
         "h_enc_size": "units in the functional group",
     },
-    published=partial(stated, OVERLAP_NAME), claims=claims_of_overlap, figure=("overlap", "chance"), draw=draw_overlap,
+    published=partial(published_number, OVERLAP_NAME), claims=claims_of_overlap, figure=("overlap", "chance"),
+    draw=draw_overlap,
     notes=(
         "A unit's strength is the mean |weight| over the encoder's gate matrices that lead to it (rows) or, of the "
         "recurrent ones, from it (columns); the paper says no more than 'strongest absolute weight values'.",

@@ -51,7 +51,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     return {model: with_all_classifiers(run, sizes) for model, run in runs.items()}
 
 
-def stated(model: str, quantity: str) -> PublishedNumber:
+def published_number(model: str, quantity: str) -> PublishedNumber:
     """Return the paper's number: its baseline was selected, its group sizes are those of the released procedure."""
     kind = {SELECTED: BASELINE, IN_THE_END: GUIDED}.get(model)
     table = "table3" if quantity.startswith("time") else "table2"
@@ -109,7 +109,7 @@ MATCHED = Finding(
     name="matched",
     title="Beyond the paper: tables 2 and 3 with a baseline at the end of training",
     section="beyond; §4.1, tables 2 and 3",
-    experiments=experiments, measure=measure, table=QUANTITIES, published=stated, claims=claims,
+    experiments=experiments, measure=measure, table=QUANTITIES, published=published_number, claims=claims,
     figure=QUANTITIES, draw=draw,
     notes=(
         "The claims are those of tables 2 and 3, about a converged baseline. The order of "

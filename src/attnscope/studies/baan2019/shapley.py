@@ -17,7 +17,7 @@ from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.functional_groups import NAMES, NETWORK, READINGS, diagnostic_samples
 from attnscope.studies.bars import SeedTable, bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, at_least, more_than
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 
 DECODED = ("h_enc", "time")  # readings with small groups in tables 2 and 3
@@ -68,14 +68,12 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 
 
 def claims_about(name: str, measured: Measurements) -> list[ClaimVerdict]:
-    def values(quantity: str) -> list[float]:
-        return measured.values(GUIDED, f"{name}_{quantity}")
-
-    text = f"{NAMES[name]}, guided"
+    text, size, alike = f"{NAMES[name]}, guided", f"{name}_size", f"{name}_alike"
+    most = f"{text}: Shapley values confirm most of the units"
     return [
-        at_least(f"{text}: Shapley values confirm most of the units", values("confirmed"), MOST),
-        more_than(f"{text}: they select more units", values("size_shapley"), values("size_all_classes")),
-        more_than(f"{text}: they are less consistent", values("alike_all_classes"), values("alike_shapley")),
+        measured.at_least(most, GUIDED, f"{name}_confirmed", MOST),
+        measured.greater(f"{text}: they select more units", GUIDED, f"{size}_shapley", f"{size}_all_classes"),
+        measured.greater(f"{text}: they are less consistent", GUIDED, f"{alike}_all_classes", f"{alike}_shapley"),
     ]
 
 

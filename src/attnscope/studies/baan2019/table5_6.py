@@ -20,12 +20,7 @@ from attnscope.studies.claims import ClaimVerdict, spread
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber
 from attnscope.tasks.lookup_tables import LENGTHS
 
-HARDER = {
-    "heldout_compositions": "HC",
-    "heldout_inputs": "HI",
-    "heldout_tables": "HT",
-    "new_compositions": "NC",
-}
+HARDER = {"heldout_compositions": "HC", "heldout_inputs": "HI", "heldout_tables": "HT", "new_compositions": "NC"}
 THREE_TABLES = {
     "longer_seen": "three tables, all composed in training",
     "longer_incremental": "three tables, some never composed in training",
@@ -54,7 +49,7 @@ def measure(run: Run) -> Measurement:
     }
 
 
-def stated(model: str, split: str) -> PublishedNumber:
+def published_number(model: str, split: str) -> PublishedNumber:
     return published(f"table5-6_{model}", split)
 
 
@@ -94,15 +89,10 @@ def draw(data: FigureData) -> Figure:
     picture, (splits, *longer) = plots.panels(1, 1 + len(MUCH_LONGER), size=(4.4, 3.4))
     draw_splits(data, splits)
     for (kind, name), ax in zip(MUCH_LONGER.items(), longer, strict=True):
-        curves = {model: content["longer"][kind] for model, content in data.items()}
-        plots.profiles(
-            [2, *MANY],
-            {model: curve["mean"] for model, curve in curves.items()},
-            ax=ax,
-            bands={model: curve["sd"] for model, curve in curves.items()},
-            xlabel="tables",
-            ylabel="sequence accuracy",
+        means, bands = (
+            {model: content["longer"][kind][part] for model, content in data.items()} for part in ("mean", "sd")
         )
+        plots.profiles([2, *MANY], means, ax=ax, bands=bands, xlabel="tables", ylabel="sequence accuracy")
         ax.set(title=name, ylim=(-0.03, 1.03))
     return picture
 
@@ -111,7 +101,8 @@ def draw_splits(data: FigureData, ax: Axes) -> None:
     names = HARDER | {"longer_seen": "three: seen", "longer_incremental": "three: some new", "longer_new": "three: new"}
     accuracies = {
         text: {
-            model: bar_values([seed[split] for seed in data[model]["splits"]], stated(model, split)) for model in data
+            model: bar_values([seed[split] for seed in data[model]["splits"]], published_number(model, split))
+            for model in data
         }
         for split, text in names.items()
     }
@@ -122,7 +113,8 @@ TABLE5_6 = Finding(
     name="table5-6",
     title="Whether guided networks generalise to new compositions",
     section="appendix A, tables 5 and 6",
-    experiments=both, measure=measure, table=QUANTITIES, published=stated, claims=claims, figure=figure, draw=draw,
+    experiments=both, measure=measure, table=QUANTITIES, published=published_number, claims=claims, figure=figure,
+    draw=draw,
     notes=(
         "Sequence accuracy: the input, every intermediate result and the last one are right. NC has 32 sentences.",
         "The weights are those of the lowest validation loss, computed after every 200 sentences: that of the words, "

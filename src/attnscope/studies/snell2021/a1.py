@@ -5,9 +5,8 @@ paper's network with p = σ(W(c + d)), whose loss is convex in the attention, ha
 paper finds α^opt by gradient descent; that of a few steps stands beside the optimum.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypedDict
 
 import pandas as pd
 import torch
@@ -24,8 +23,8 @@ from attnscope.probes.lexical import lexical_scores
 from attnscope.probes.optimal import Problem, as_problem, gradient, minimise, one_head, solve_optimal_attention
 from attnscope.probes.scores import over_words
 from attnscope.studies.bars import BarValues, draw_bars
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most, equivalent, exact, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
+from attnscope.studies.claims import ClaimVerdict, at_least, at_most, equivalent, exact, untested
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import PAPER
 from attnscope.studies.snell2021.experiments import Sizes, published
@@ -55,12 +54,12 @@ class OptimalSettings:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    chosen = sizes.counting.optimal
-    network = Experiment(chosen.task, chosen.network(PRESETS["translation_linear"]), chosen.training)
-    whole = (chosen.units, chosen.steps) == (PAPER.optimal.units, PAPER.optimal.steps)
+    optimal = sizes.counting.optimal
+    network = Experiment(optimal.task, optimal.network(PRESETS["translation_linear"]), optimal.training)
+    whole = (optimal.units, optimal.steps) == (PAPER.optimal.units, PAPER.optimal.steps)
     return {
         EXAMPLE: Case(settings=CounterExample()),
-        CORPUS: Case({"network": network}, OptimalSettings(chosen.sentences, whole)),
+        CORPUS: Case({"network": network}, OptimalSettings(optimal.sentences, whole)),
     }
 
 
@@ -89,7 +88,7 @@ def optimal_on_corpus(run: Run, settings: OptimalSettings) -> Measurement:
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     best, own = AgreementAccumulator(), AgreementAccumulator()
-    descended = {steps: AgreementAccumulator() for steps in DESCENT_STEPS}
+    by_descent = {steps: AgreementAccumulator() for steps in DESCENT_STEPS}
     losses, own_losses, words, gaps = list[float](), list[float](), 0, list[float]()
     for batch in validation_batches(task, settings.sentences):
         with evaluating(model):
@@ -98,7 +97,7 @@ def optimal_on_corpus(run: Run, settings: OptimalSettings) -> Measurement:
         best.update(solution.scores().values, probe, trace)
         own.update(trace.attention.mean(1).double(), probe, trace)
         for steps, weights in descend(as_problem(model, trace)):
-            descended[steps].update(over_words(weights, trace.source_mask, trace.target_mask), probe, trace)
+            by_descent[steps].update(over_words(weights, trace.source_mask, trace.target_mask), probe, trace)
         losses.append(solution.loss.nansum().item())
         own_losses.append(solution.own_loss.nansum().item())
         words += int(solution.target_mask.sum())
@@ -110,7 +109,7 @@ def optimal_on_corpus(run: Run, settings: OptimalSettings) -> Measurement:
         "chance": agreement.chance,
         "kendall": agreement.kendall,
         "attention_lexical": own.result().top,
-        **{f"agreement_{steps}": descended[steps].result().top for steps in DESCENT_STEPS},
+        **{f"agreement_{steps}": by_descent[steps].result().top for steps in DESCENT_STEPS},
         "loss": sum(losses) / words,
         "own_loss": sum(own_losses) / words,
         "gap": max(gaps),
@@ -136,9 +135,9 @@ def descend(problem: Problem) -> Iterator[tuple[int, Float[Tensor, "batch target
 def validation_batches(task: Translation, count: int) -> Iterator[Batch]:
     """Yield validation sentences in batches of similar length."""
     part = task.part("validation")
-    chosen = sample_sentences(part, count)
-    for start in range(0, len(chosen), BATCH_SIZE):
-        yield part.batch(chosen[start : start + BATCH_SIZE])
+    sentences = sample_sentences(part, count)
+    for start in range(0, len(sentences), BATCH_SIZE):
+        yield part.batch(sentences[start : start + BATCH_SIZE])
 
 
 # Claims, table and figure --------------------------------------------------------------------------------------------
@@ -168,11 +167,11 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     ignored = [
         m["lexical_1"] > max(m["lexical_2"], m["lexical_3"]) and m["attention_1"] <= ZERO for m in measured[EXAMPLE]
     ]
-    agreement, chance = measured.values(CORPUS, "agreement"), measured.values(CORPUS, "chance")
+    above = "Multi30k: β agrees with the optimal attention more than by chance"
     return [
         exact("counter-example: the best attention is (0, ½, ½)", best),
         exact("counter-example: the position with the largest β gets no attention", ignored),
-        more_than("Multi30k: β agrees with the optimal attention more than by chance", agreement, chance),
+        measured.greater(above, CORPUS, "agreement", "chance"),
         *claims_as_published(measured),
     ]
 
@@ -195,7 +194,7 @@ def claims_as_published(measured: Measurements) -> list[ClaimVerdict]:
 
 
 def table(measured: Measurements) -> list[Row]:
-    signatures = set(measured.named(CORPUS, "signature"))
+    signatures = set(measured.per_seed(CORPUS, "signature"))
     return [
         *measured.only(EXAMPLE).table(EXAMPLE_QUANTITIES, lambda _, name: published("counter_example", name)),
         *measured.only(CORPUS).table(CORPUS_QUANTITIES, lambda _, name: published("optimal_multi30k", name)),
@@ -208,15 +207,8 @@ def table(measured: Measurements) -> list[Row]:
     ]
 
 
-class OptimalFigure(TypedDict):
-    """The counter-example; agreements of each seed, and the published one."""
-
-    example: Mapping[str, float]
-    corpus: Mapping[str, Sequence[float]]
-    published: Mapping[str, float]
-
-
-def figure(measured: Measurements) -> OptimalFigure:
+def figure(measured: Measurements) -> FigureData:
+    """Return the counter-example; agreements of each seed, and the published one."""
     return {
         "example": measured.first(EXAMPLE),
         "corpus": {text: measured.values(CORPUS, name) for name, text in SHOWN.items()},
@@ -224,7 +216,7 @@ def figure(measured: Measurements) -> OptimalFigure:
     }
 
 
-def draw(data: OptimalFigure) -> Figure:
+def draw(data: FigureData) -> Figure:
     picture, (left, right) = plots.panels(1, 2, size=(5.0, 3.4))
     example = {
         text: {f"position {i}": data["example"][f"{name}_{i}"] for i in (1, 2, 3)}

@@ -90,7 +90,7 @@ class SplitAgreements:
 
 def all_numbers(answers: Mapping[str, SplitAgreements]) -> Measurement:
     """Return all numbers by name, and the curves for figures."""
-    named = {
+    values = {
         f"{split}.{metric}.{what}": number
         for split, on_split in answers.items()
         for metric in METRICS
@@ -98,7 +98,7 @@ def all_numbers(answers: Mapping[str, SplitAgreements]) -> Measurement:
     }
     signatures = [c.bleu.signature for on_split in answers.values() for c in on_split.courses["again"] if c.bleu]
     pictures = {split: curves(on_split) for split, on_split in answers.items()}
-    return named | {"curves": pictures, "signature": signatures[0] if signatures else ""}
+    return values | {"curves": pictures, "signature": signatures[0] if signatures else ""}
 
 
 def numbers(answers: SplitAgreements, metric: str) -> dict[str, float]:
@@ -116,14 +116,14 @@ def numbers(answers: SplitAgreements, metric: str) -> dict[str, float]:
 
 def contexts(answers: SplitAgreements, metric: str) -> dict[str, float]:
     """Return ξ of the pairs, ξ* when training ended, and the performance before training."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     pairs = answers.pairs(metric)
     for name, learning in answers.learning_curves(metric).items():
-        found |= {f"{name}_final": learning.final, f"{name}_untrained": learning.performance[0]}
+        numbers |= {f"{name}_final": learning.final, f"{name}_untrained": learning.performance[0]}
         for pair in IN_CONTEXT:
             context = learning.contextualise(value(pairs[pair], metric))
-            found |= {f"{name}_{pair}": context.value, f"starred_{pair}": not context.exceeded}
-    return found
+            numbers |= {f"{name}_{pair}": context.value, f"starred_{pair}": not context.exceeded}
+    return numbers
 
 
 def curves(answers: SplitAgreements) -> dict[str, Sequence[float]]:
@@ -288,7 +288,7 @@ MEASURED_PAIRS: dict[str, dict[str, tuple[str, Score]]] = {
 
 def course(part: str, subject: TrainedCase, samples: Samples, fixed: Fixed) -> Course:
     """Return, for each checkpoint of a role, agreements of its scores with fixed ones, and its performance."""
-    run, found = subject.runs[part], {split: list[Checkpoint]() for split in samples}
+    run, by_split = subject.runs[part], {split: list[Checkpoint]() for split in samples}
     for step in run.checkpoints:
         model = run.model(step, "teacher_forced")
         for split, batches in samples.items():
@@ -302,8 +302,8 @@ def course(part: str, subject: TrainedCase, samples: Samples, fixed: Fixed) -> C
             }
             accuracy = next(iter(scored.values())).accuracy
             translations = bleu_of(model, subject, split) if part == "again" else None
-            found[split].append(Checkpoint(step, agreements, accuracy, translations))
-    return found
+            by_split[split].append(Checkpoint(step, agreements, accuracy, translations))
+    return by_split
 
 
 def bleu_of(model: Model, subject: TrainedCase, split: str) -> Bleu | None:
@@ -322,12 +322,12 @@ def split_agreements(
     steps = {metric: best(uniform, "attention_uniform", metric).step for metric in METRICS}
     steps["last"] = uniform[-1].step
     by_step = {step: with_uniform(subject.runs["uniform"], step, batches, fixed) for step in {*steps.values()}}
-    ended = score_sample(again.model(again.checkpoints[-1], "teacher_forced"), batches, attention_score).values
+    last_attention = score_sample(again.model(again.checkpoints[-1], "teacher_forced"), batches, attention_score).values
     return SplitAgreements(
         courses=courses,
         at_the_end={
             "attention_lexical": agreement_of(fixed["attention"], fixed["lexical"], batches),
-            "attention_again_words": agreement_of(fixed["attention"], ended, batches, specials=False),
+            "attention_again_words": agreement_of(fixed["attention"], last_attention, batches, specials=False),
         },
         with_uniform={which: by_step[step] for which, step in steps.items()},
     )

@@ -9,9 +9,8 @@ The 447 gold sentence pairs come as words. A task may split these further; two w
 pieces are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -35,8 +34,8 @@ from attnscope.probes.word_alignment import (
     argmax_alignment,
     subword_to_word_alignment,
 )
-from attnscope.studies.claims import ClaimVerdict, at_most, exact, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
+from attnscope.studies.claims import ClaimVerdict, at_most, exact
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import with_checksum
 from attnscope.studies.snell2021.experiments import Sizes
@@ -87,8 +86,8 @@ def checksum() -> str:
 def load_gold(preparation: Preparation, count: int) -> list[AlignedPair]:
     """Return some of the gold sentence pairs, always the same, the shortest first."""
     rows = read_corpus(FILE, (), EXPECTED)
-    chosen = np.random.default_rng(0).permutation(len(rows))[:count]
-    return sorted((aligned_pair(rows[i], preparation) for i in chosen), key=lambda pair: len(pair.source.pieces))
+    indices = np.random.default_rng(0).permutation(len(rows))[:count]
+    return sorted((aligned_pair(rows[i], preparation) for i in indices), key=lambda pair: len(pair.source.pieces))
 
 
 def aligned_pair(row: CorpusRow, preparation: Preparation) -> AlignedPair:
@@ -144,16 +143,15 @@ class AlignmentSettings:
 
 
 def experiments(sizes: Sizes) -> dict[str, Case]:
-    chosen = sizes.counting.aligner
+    aligner = sizes.counting.aligner
 
-    def network() -> Case:
-        trained = Experiment(chosen.task, chosen.network(PRESETS["translation"]), chosen.training)
-        return Case({"network": trained}, AlignmentSettings(chosen.sentences, checksum()))
+    def case(label: str) -> Case:
+        if label == COUNTS:
+            return Case(settings=AlignmentSettings(aligner.sentences, checksum(), with_checksum(aligner.task)))
+        network = Experiment(aligner.task, aligner.network(PRESETS["translation"]), aligner.training)
+        return Case({"network": network}, AlignmentSettings(aligner.sentences, checksum()))
 
-    def counts() -> Case:
-        return Case(settings=AlignmentSettings(chosen.sentences, checksum(), with_checksum(chosen.task)))
-
-    return {NETWORK: case_unless_missing(network), COUNTS: case_unless_missing(counts)}
+    return cases((NETWORK, COUNTS), case)
 
 
 def measure(subject: TrainedCase[AlignmentSettings]) -> Measurement:
@@ -307,15 +305,12 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     better = "IBM Model 1 aligns better after EM than by its first step (AER, {})"
     early = "in the first tenth of training attention errs more than the lexical probe (mean AER of its checkpoints)"
     half = "the lexical probe has come half of its way no later than attention (difference in steps)"
-    (attention, lexical_probe), (attention_half, lexical_half) = (
-        [measured.values(NETWORK, f"{score}_{name}") for score in ("attention", "lexical")]
-        for name in ("early", "half")
-    )
+    attention_half, lexical_half = (measured.values(NETWORK, f"{score}_half") for score in ("attention", "lexical"))
     counts = measured[COUNTS]
     return [
         exact(better.format("trained as the network"), [m["em"] < m["step"] for m in counts]),
         exact(better.format("with the gold pairs and all words"), [m["em_all"] < m["step_all"] for m in counts]),
-        more_than(early, attention, lexical_probe),
+        measured.greater(early, NETWORK, "attention_early", "lexical_early"),
         at_most(half, np.subtract(lexical_half, attention_half), 0),
     ]
 
@@ -343,16 +338,8 @@ def table(measured: Measurements) -> list[Row]:
     ]
 
 
-class AlignerFigure(TypedDict):
-    """Mean and spread of error rates over training, by method; and the error rates of counts and of chance."""
-
-    steps: Sequence[int]
-    mean: Mapping[str, Sequence[float] | np.ndarray]
-    spread: Mapping[str, Sequence[float] | np.ndarray]
-    levels: Mapping[str, float]
-
-
-def figure(measured: Measurements) -> AlignerFigure:
+def figure(measured: Measurements) -> FigureData:
+    """Return mean and spread of error rates over training, by method; and the error rates of counts and of chance."""
     curves = {name: np.array([m["curves"][name] for m in measured[NETWORK]]) for name in METHODS}
     return {
         "steps": measured.first(NETWORK)["steps"],
@@ -362,7 +349,7 @@ def figure(measured: Measurements) -> AlignerFigure:
     }
 
 
-def draw(data: AlignerFigure) -> Figure:
+def draw(data: FigureData) -> Figure:
     picture, (ax,) = plots.panels(1, 1, size=(9.2, 4.2))
     steps = np.array(data["steps"], dtype=float)
     curves = {METHODS[name]: np.array(curve) for name, curve in data["mean"].items()}

@@ -97,14 +97,10 @@ PAPER = CountSizes(
     # 20 epochs of Multi30k in batches of 16: snell2021 A.8 and author's code.
     optimal=NetworkSizes(MULTI30K, units=256, steps=36_250, batch_size=16, checkpoints=(), sentences=1014),
     aligner=NetworkSizes(
-        TATOEBA_FRENCH,
-        units=256,
-        steps=12_000,
-        batch_size=64,
-        checkpoints=tuple(sorted({250, 750, *translation_checkpoints(12_000)})),
-        sentences=447,
+        TATOEBA_FRENCH, units=256, steps=12_000, batch_size=64,
+        checkpoints=tuple(sorted({250, 750, *translation_checkpoints(12_000)})), sentences=447,
     ),
-)
+)  # fmt: skip
 QUICK = replace(
     PAPER,
     corpora=tuple(name for name in CORPORA if name not in LONG_TO_PREPARE),

@@ -7,7 +7,6 @@ search of width 5, as in the author's evaluation; its tokenisation and casing ar
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,15 +17,7 @@ from attnscope.models import EncoderDecoder, Start
 from attnscope.models.capabilities import Generates
 from attnscope.studies.bars import Panel, draw_panels, quantity_panel
 from attnscope.studies.claims import ClaimVerdict, at_least, equivalent, more_than, untested
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    PublishedNumber,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PublishedNumber, TrainedCase, cases
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import MULTI30K_NAMES, SampleSettings, Sizes, case, translators
@@ -52,20 +43,22 @@ def corpus_of(arm: str) -> str:
 
 
 def text_arms(sizes: Sizes) -> dict[str, Case]:
-    return {arm: case_unless_missing(partial(text_arm, arm, sizes)) for arm in (NEWS, SST, *REASON)}
+    return cases((NEWS, SST, *REASON), lambda arm: text_arm(arm, sizes))
 
 
 def text_arm(arm: str, sizes: Sizes) -> Case:
     """Return the networks of a corpus as in the tables, with one setting changed."""
-    given = case(corpus_of(arm), sizes.text)
+    base_case = case(corpus_of(arm), sizes.text)
     if arm == VECTORS:
         start = Start(vectors=GLOVE)
-        roles = {role: run if role == "proxy" else replace(run, start=start) for role, run in given.runs.items()}
-        return replace(given, runs=roles)
-    return replace(given, runs={role: replace(run, task=changed(arm, run.task)) for role, run in given.runs.items()})
+        roles = {role: run if role == "proxy" else replace(run, start=start) for role, run in base_case.runs.items()}
+        return replace(base_case, runs=roles)
+    return replace(
+        base_case, runs={role: replace(run, task=with_setting(arm, run.task)) for role, run in base_case.runs.items()}
+    )
 
 
-def changed(arm: str, task: object) -> Classification:
+def with_setting(arm: str, task: object) -> Classification:
     assert isinstance(task, Classification)
     if arm == HEADERS:
         return replace(task, preparation=replace(task.preparation, strip_headers=False))
@@ -140,10 +133,10 @@ class BeamSearch(Generates, nn.Module):
         scores[:, 1:] = -torch.inf  # all beams start alike: only one of them counts
         for _ in range(max_length):
             gains = self.next_tokens(repeated, prefixes)  # batch x beams x words
-            scores, chosen = (scores[..., None] + gains).flatten(1).topk(self.beams)
-            origin, token = chosen // gains.shape[-1], chosen % gains.shape[-1]
-            kept = prefixes.gather(1, origin[..., None].expand(-1, -1, prefixes.shape[-1]))
-            prefixes = torch.cat([kept, token[..., None]], -1)
+            scores, candidates = (scores[..., None] + gains).flatten(1).topk(self.beams)
+            origin, token = candidates // gains.shape[-1], candidates % gains.shape[-1]
+            parents = prefixes.gather(1, origin[..., None].expand(-1, -1, prefixes.shape[-1]))
+            prefixes = torch.cat([parents, token[..., None]], -1)
             if (prefixes == END).any(-1).all():
                 break
         return prefixes[:, 0]  # the best one comes first
@@ -169,7 +162,7 @@ def bleu_arms(sizes: Sizes) -> dict[str, Case]:
         runs = translators(corpus, sizes.text.task(corpus), sizes.text)
         return Case({"network": runs["standard"]}, SampleSettings(sizes.text.pairs, sizes.text.as_published))
 
-    return {corpus: case_unless_missing(partial(arm, corpus)) for corpus in corpora}
+    return cases(corpora, arm)
 
 
 def measure_bleu(subject: TrainedCase[SampleSettings]) -> Measurement:
@@ -178,10 +171,10 @@ def measure_bleu(subject: TrainedCase[SampleSettings]) -> Measurement:
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
     searches: Mapping[str, Generates] = {"greedy": model, "beam": BeamSearch(model)}
-    found = {
+    scores = {
         name: bleu(search, task, max_sentences=subject.settings.sentences).score for name, search in searches.items()
     }
-    return {"as_published": subject.settings.as_published, **{f"bleu_{name}": score for name, score in found.items()}}
+    return {"as_published": subject.settings.as_published, **{f"bleu_{name}": score for name, score in scores.items()}}
 
 
 def bleu_published(corpus: str, name: str) -> PublishedNumber:
@@ -193,13 +186,12 @@ def bleu_claims(measured: Measurements) -> list[ClaimVerdict]:
     for corpus in measured:
         theirs = bleu_published(corpus, "bleu_beam")["published"]
         near = f"{corpus}: BLEU with beam search is within {BLEU_REACH:g} points of {theirs}"
-        greedy, beam = (measured.values(corpus, f"bleu_{name}") for name in SEARCHES)
+        higher = f"{corpus}: BLEU is higher with beam search than with greedy search"
         at_size = all(measured.flags(corpus, "as_published"))
+        small = untested(near, "this profile trains a smaller network for fewer steps than the paper")
         verdicts += [
-            more_than(f"{corpus}: BLEU is higher with beam search than with greedy search", beam, greedy),
-            equivalent(near, beam, theirs, BLEU_REACH)
-            if at_size
-            else untested(near, "this profile trains a smaller network for fewer steps than the paper"),
+            measured.greater(higher, corpus, "bleu_beam", "bleu_greedy"),
+            equivalent(near, measured.values(corpus, "bleu_beam"), theirs, BLEU_REACH) if at_size else small,
         ]
     return verdicts
 

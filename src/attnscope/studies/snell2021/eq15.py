@@ -7,7 +7,6 @@ number |O| of output words. Equation 15 prints it without |O|.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from attnscope.models import BagOfWords, BagOfWordsSettings
 from attnscope.models.ibm import Bags, Pair
 from attnscope.plots.style import axes, legend, name_axes
 from attnscope.studies.claims import ClaimVerdict, at_least, at_most, proportion
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.counting import MULTI30K, in_words, with_checksum
 from attnscope.studies.snell2021.experiments import Sizes
@@ -51,26 +50,15 @@ class FlowSettings:
 def experiments(sizes: Sizes) -> dict[str, Case]:
     """Five words of twenty, copied; and sentences of a corpus, in words."""
 
-    def case(task: Task) -> Case:
+    def case(label: str) -> Case:
+        artificial = Copying(distribution="sampled", num_words=20, length=5)
+        task: Task = artificial if label == ARTIFICIAL else with_checksum(in_words(MULTI30K))
         return Case(settings=FlowSettings(task, sizes.counting.pairs, sizes.counting.widths))
 
-    return {
-        ARTIFICIAL: case(Copying(distribution="sampled", num_words=20, length=5)),
-        REAL: case_unless_missing(lambda: case(with_checksum(in_words(MULTI30K)))),
-    }
+    return cases((ARTIFICIAL, REAL), case)
 
 
 # Measurement ---------------------------------------------------------------------------------------------------------
-
-
-class Comparison(TypedDict):
-    """Relative errors of the derivatives of one proxy (Frobenius norm), their correlation, and some entries."""
-
-    logits: float
-    probabilities: float
-    printed: float
-    correlation: float
-    points: Float[Tensor, "2 shown"]
 
 
 def measure(subject: TrainedCase[FlowSettings]) -> Measurement:
@@ -79,11 +67,7 @@ def measure(subject: TrainedCase[FlowSettings]) -> Measurement:
     counts = torch.from_numpy(Bags.of(pairs, sources, targets).cooccurrences().toarray()).to(subject.device)
     expected = 2 * (counts - counts.mean(1, keepdim=True))  # source words x target words
     errors = [compare(pairs, expected, width, subject.seed) for width in widths]
-    curves = {
-        "logits": [each["logits"] for each in errors],
-        "probabilities": [each["probabilities"] for each in errors],
-        "printed": [each["printed"] for each in errors],
-    }
+    curves = {name: [each[name] for each in errors] for name in ERRORS}
     return {
         "widths": list(widths),
         "outputs": targets,
@@ -94,8 +78,8 @@ def measure(subject: TrainedCase[FlowSettings]) -> Measurement:
     }
 
 
-def compare(pairs: list[Pair], expected: Float[Tensor, "sources targets"], width: int, seed: int) -> Comparison:
-    """Return how far the derivatives of one proxy are from the expected ones."""
+def compare(pairs: list[Pair], expected: Float[Tensor, "sources targets"], width: int, seed: int) -> Measurement:
+    """Return relative errors of the derivatives of one proxy (Frobenius norm), their correlation, and some entries."""
     torch.manual_seed(seed)
     proxy = BagOfWords(BagOfWordsSettings(size=width), *expected.shape).double().to(expected.device)
     logits = first_derivative(proxy, pairs)
@@ -211,26 +195,19 @@ def table(measured: Measurements) -> list[Row]:
 # Drawing -------------------------------------------------------------------------------------------------------------
 
 
-class FlowFigure(TypedDict):
-    """Mean errors by width, and entries of the two tables by width."""
-
-    widths: Sequence[int]
-    errors: Mapping[str, Sequence[float] | np.ndarray]
-    points: Mapping[str, Sequence[Sequence[float]] | np.ndarray]
-
-
-def figure(measured: Measurements) -> dict[str, FlowFigure]:
+def figure(measured: Measurements) -> FigureData:
+    """Return, by corpus, mean errors by width, and entries of the two tables by width."""
     return {
         label: {
             "widths": measured.first(label)["widths"],
-            "errors": {name: np.mean(measured.named(label, name), 0) for name in ERRORS},
+            "errors": {name: np.mean(measured.per_seed(label, name), 0) for name in ERRORS},
             "points": measured.first(label)["points"],
         }
         for label in measured
     }
 
 
-def draw(data: Mapping[str, FlowFigure]) -> Figure:
+def draw(data: FigureData) -> Figure:
     picture, panels = plots.panels(len(data), 2, size=(5.6, 3.8))
     for (label, panel), left, right in zip(data.items(), panels[::2], panels[1::2], strict=True):
         draw_errors(panel, left)
@@ -240,7 +217,7 @@ def draw(data: Mapping[str, FlowFigure]) -> Figure:
     return picture
 
 
-def draw_errors(panel: FlowFigure, ax: Axes) -> None:
+def draw_errors(panel: FigureData, ax: Axes) -> None:
     widths = np.array(panel["widths"], dtype=float)
     curves = {SHORT[name]: np.array(errors) for name, errors in panel["errors"].items()}
     reference = curves[SHORT["logits"]][0] * np.sqrt(widths[0] / widths)

@@ -6,13 +6,13 @@ but the author's code makes the embedding anew right after it was filled.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from attnscope.lab.experiment import Experiment
 from attnscope.models import PRESETS, BagOfWordsSettings, ClassifierSettings, EncoderDecoderSettings
 from attnscope.models.bag_of_words import RECIPES, SHORT_TEXTS, TRANSLATION, ProxyRecipe
 from attnscope.probes.agreement import classification_checkpoints, translation_checkpoints
-from attnscope.studies.finding import Case, Profile, case_unless_missing, published_by
+from attnscope.studies.finding import Case, Profile, cases, published_by
 from attnscope.studies.snell2021 import counting, toys
 from attnscope.tasks import CORPORA, Classification, Subwords, TextTask
 from attnscope.training import CrossEntropy, TrainingSettings
@@ -93,9 +93,9 @@ class SampleSettings:
     as_published: bool
 
 
-def cases(sizes: TextSizes, corpora: Iterable[str]) -> dict[str, Case]:
+def corpus_cases(sizes: TextSizes, corpora: Iterable[str]) -> dict[str, Case]:
     """Return one case per corpus."""
-    return {corpus: case_unless_missing(partial(case, corpus, sizes)) for corpus in corpora}
+    return cases(corpora, lambda corpus: case(corpus, sizes))
 
 
 def case(corpus: str, sizes: TextSizes) -> Case:
@@ -169,7 +169,7 @@ def proxy(task: TextTask, how: ProxyRecipe, max_steps: int | None) -> Experiment
 
 def recipe(task: TextTask, otherwise: ProxyRecipe) -> ProxyRecipe:
     """Return the recipe of the corpus."""
-    return next((found for name, found in RECIPES.items() if task.file.startswith(name)), otherwise)
+    return next((known_recipe for name, known_recipe in RECIPES.items() if task.file.startswith(name)), otherwise)
 
 
 def epoch(task: TextTask, size: int) -> int:

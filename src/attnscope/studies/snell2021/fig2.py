@@ -1,8 +1,5 @@
 """Agreement over training: of another seed, from which ξ is read, and of β^uf. (snell2021 figure 2, A.7)"""
 
-from collections.abc import Sequence
-from typing import TypedDict
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,9 +7,9 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.probes.agreement import LearningCurve
 from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import Finding, Measurements
+from attnscope.studies.finding import FigureData, Finding, Measurements
 from attnscope.studies.snell2021.agreements import measure
-from attnscope.studies.snell2021.experiments import cases
+from attnscope.studies.snell2021.experiments import corpus_cases
 from attnscope.studies.snell2021.tables import CHOICES, SEE_TABLE5
 
 QUANTITIES = {
@@ -25,27 +22,9 @@ QUANTITIES = {
 }
 
 
-class TrainingCurves(TypedDict):
-    """Of one seed: steps, agreement of α with α̂(τ) and with β^uf(τ), and the performance p̂(τ)."""
-
-    steps: Sequence[int]
-    again_top: Sequence[float]
-    uniform_top: Sequence[float]
-    xi: Sequence[float]
-
-
-class CorpusFigure(TypedDict):
-    """The curves of all seeds, and means of agreements and of chance."""
-
-    curves: Sequence[TrainingCurves]
-    attention_uniform: float
-    attention_lexical: float
-    chance_attention_uniform: float
-
-
 def ends(measured: Measurements, corpus: str, curve: str) -> tuple[list[float], list[float]]:
     """Return a curve at the end and at the start of training, one number per seed."""
-    curves = [curves["validation"][curve] for curves in measured.named(corpus, "curves")]
+    curves = [curves["validation"][curve] for curves in measured.per_seed(corpus, "curves")]
     return [curve[-1] for curve in curves], [curve[0] for curve in curves]
 
 
@@ -62,23 +41,20 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     ]
 
 
-def figure(measured: Measurements) -> dict[str, CorpusFigure]:
-    return {corpus: corpus_figure(measured, corpus) for corpus in measured if measured[corpus]}
-
-
-def corpus_figure(measured: Measurements, corpus: str) -> CorpusFigure:
-    def mean(name: str) -> float:
-        return float(np.mean(measured.values(corpus, f"validation.top.{name}")))
-
+def figure(measured: Measurements) -> FigureData:
+    """Return by corpus the curves of all seeds (steps, α̂(τ), β^uf(τ), p̂(τ)), and means of agreements and of chance."""
+    means = ("attention_uniform", "attention_lexical", "chance_attention_uniform")
     return {
-        "curves": [curves["validation"] for curves in measured.named(corpus, "curves")],
-        "attention_uniform": mean("attention_uniform"),
-        "attention_lexical": mean("attention_lexical"),
-        "chance_attention_uniform": mean("chance_attention_uniform"),
+        corpus: {
+            "curves": [curves["validation"] for curves in measured.per_seed(corpus, "curves")],
+            **{name: float(np.mean(measured.values(corpus, f"validation.top.{name}"))) for name in means},
+        }
+        for corpus in measured
+        if measured[corpus]
     }
 
 
-def draw(data: dict[str, CorpusFigure]) -> Figure:
+def draw(data: FigureData) -> Figure:
     """Draw one row per corpus: figure 2 as a mean over seeds, and β^uf during training."""
     picture, axes = plots.panels(max(len(data), 1), 2, size=(6.4, 2.8))
     for left, right, (corpus, panel) in zip(axes[::2], axes[1::2], data.items(), strict=False):
@@ -91,7 +67,7 @@ def draw(data: dict[str, CorpusFigure]) -> Figure:
     return picture
 
 
-def draw_uniform(curves: Sequence[TrainingCurves], chance: float, ax: Axes) -> None:
+def draw_uniform(curves: FigureData, chance: float, ax: Axes) -> None:
     """Draw A(α, β^uf(τ)), the mean over seeds and their spread, with its best step."""
     steps, seeds = curves[0]["steps"], np.array([seed["uniform_top"] for seed in curves])
     name, mean, spread = "A(α, β^uf(τ))", seeds.mean(0), seeds.std(0, ddof=min(1, len(seeds) - 1))
@@ -103,7 +79,7 @@ FIG2 = Finding(
     name="fig2",
     title="Another seed's attention comes to agree, and β^uf agrees best midway",
     section="§3.1, figure 2; A.7",
-    experiments=lambda sizes: cases(sizes.text, sizes.text.in_tables), measure=measure, table=QUANTITIES,
+    experiments=lambda sizes: corpus_cases(sizes.text, sizes.text.in_tables), measure=measure, table=QUANTITIES,
     columns=lambda corpus: {"corpus": corpus}, claims=claims, figure=figure, draw=draw,
     notes=(
         "The paper draws figure 2 as a sketch; here it is drawn from the runs, as a mean over seeds, for every corpus. "

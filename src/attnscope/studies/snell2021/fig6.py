@@ -120,9 +120,9 @@ def measure(what: Run | TrainedCase) -> Measurement:
     return outcome_of_head(what) if isinstance(what, TrainedCase) else outcome(what)
 
 
-def outcome_of_head(tried: TrainedCase) -> Measurement:
+def outcome_of_head(heads_by_base: TrainedCase) -> Measurement:
     """Return whether a head is good or bad with all data; otherwise it is neither."""
-    runs = list(tried.runs.values())
+    runs = list(heads_by_base.runs.values())
     outcomes = [outcome(run) for run in runs]
     return {
         "head": runs[0].experiment.start.heads[0],
@@ -144,7 +144,7 @@ def outcome(run: Run) -> Measurement:
     }
 
 
-def tried(measured: Measurements) -> dict[int, list[Measurement]]:
+def heads_by_base(measured: Measurements) -> dict[int, list[Measurement]]:
     """Return the heads that were tried, by base."""
     labels = [label for label in measured if isinstance(label, HeadLabel)]
     bases = dict.fromkeys(label.base for label in labels)
@@ -164,7 +164,7 @@ def follow_up(combinations: Combinations, sizes: Sizes, measured: Measurements) 
     return {
         NetworkLabel(condition, text, base): partial(network, sizes.toys, base, combine, choice)
         for combine, text in combinations.items()
-        for base, heads in tried(measured).items()
+        for base, heads in heads_by_base(measured).items()
         for condition, choice in choices(heads, sizes.toys.heads.together).items()
     }
 
@@ -172,15 +172,15 @@ def follow_up(combinations: Combinations, sizes: Sizes, measured: Measurements) 
 def choices(heads: Sequence[Measurement], count: int) -> dict[str, Choice]:
     """Return how each condition chooses its heads, where there are enough."""
     good, bad, low = (pool(heads, kind) for kind in ("good", "bad", "low"))
-    found: dict[str, Choice] = {}
+    by_condition: dict[str, Choice] = {}
     if len(bad) >= count:
-        found[ALL_BAD] = partial(sampled_heads, bad, count)
+        by_condition[ALL_BAD] = partial(sampled_heads, bad, count)
     if len(low) >= count:
-        found[ALL_LOW] = partial(sampled_heads, low, count)
+        by_condition[ALL_LOW] = partial(sampled_heads, low, count)
     if good and len(bad) >= count - 1:
-        found[ONE_GOOD] = partial(one_good_head, good, bad, count)
-    found[RANDOM] = partial(random_heads, count)
-    return found
+        by_condition[ONE_GOOD] = partial(one_good_head, good, bad, count)
+    by_condition[RANDOM] = partial(random_heads, count)
+    return by_condition
 
 
 def network(sizes: ToySizes, base: int, combine: str, heads: Choice, seed: int) -> Experiment:
@@ -217,7 +217,7 @@ def networks(measured: Measurements, text: str) -> Measurements:
 def table(measured: Measurements) -> list[Row]:
     alone = [
         row(model=f"one head, base {base}", quantity=text, values=[each[name] for each in heads])
-        for base, heads in tried(measured).items()
+        for base, heads in heads_by_base(measured).items()
         for name, text in HEAD_QUANTITIES.items()
     ]
     return alone + measured.only(*(label for label in measured if isinstance(label, NetworkLabel))).table(QUANTITIES)
@@ -257,7 +257,7 @@ MARKS = {f"within {JUDGED} steps": "learnt", "at any time": "learnt_at_last"}
 
 
 def claims(combinations: Combinations, measured: Measurements) -> list[ClaimVerdict]:
-    heads = tried(measured)
+    heads = heads_by_base(measured)
     return [
         verdict
         for text in combinations.values()
@@ -265,25 +265,27 @@ def claims(combinations: Combinations, measured: Measurements) -> list[ClaimVerd
     ]
 
 
-def claims_about(found: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str) -> list[ClaimVerdict]:
+def claims_about(
+    networks_by_condition: Measurements, heads: Mapping[int, Sequence[Measurement]], how: str
+) -> list[ClaimVerdict]:
     """Return each claim at each mark; untested where one of its conditions is missing."""
     missing = untested_for_lack_of(heads)
     verdicts = []
     for when, name in MARKS.items():
-        learnt = {condition: found.values(condition, name) for condition in found}
-        for text, needed, judge in CLAIMS:
+        learnt = {condition: networks_by_condition.values(condition, name) for condition in networks_by_condition}
+        for text, required, judge in CLAIMS:
             claim = f"{how}, {when}: {text}"
-            verdicts.append(judge(claim, learnt) if needed <= learnt.keys() else missing(claim))
+            verdicts.append(judge(claim, learnt) if required <= learnt.keys() else missing(claim))
     alone = [each["share_learnt"] for of_base in heads.values() for each in of_base]
     claim = f"{how}, within {JUDGED} steps: {ALONE}"
-    several = found.values(RANDOM, "learnt") if RANDOM in found else None
+    several = networks_by_condition.values(RANDOM, "learnt") if RANDOM in networks_by_condition else None
     return [*verdicts, missing(claim) if several is None else more_than(claim, several, alone)]
 
 
 def untested_for_lack_of(heads: Mapping[int, Sequence[Measurement]]) -> Callable[[str], ClaimVerdict]:
     counts = {base: [len(pool(each, kind)) for kind in ("good", "bad", "low")] for base, each in heads.items()}
-    found = "; ".join(f"base {base}: {good} good, {bad} bad, {low} low" for base, (good, bad, low) in counts.items())
-    return partial(untested, why=f"too few heads were found with any base to build such networks ({found})")
+    summary = "; ".join(f"base {base}: {good} good, {bad} bad, {low} low" for base, (good, bad, low) in counts.items())
+    return partial(untested, why=f"too few heads were found with any base to build such networks ({summary})")
 
 
 def figure(combinations: Combinations, measured: Measurements) -> dict[str, CurvePictures]:

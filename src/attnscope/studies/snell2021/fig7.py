@@ -4,8 +4,7 @@ Trained under uniform attention, is the presence of the keyword encoded in its o
 last one of the sentence? γ is the log-odds of the right answer if all attention were on one state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Classifier
 from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.studies.claims import ClaimVerdict, Values, finite, more_than, spread
-from attnscope.studies.finding import Finding, Measurement, Measurements
+from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements
 from attnscope.studies.snell2021.experiments import Sizes
 from attnscope.studies.snell2021.toys import keyword
 from attnscope.tasks import NOWHERE, Batch
@@ -95,8 +94,8 @@ def of_positives(
     """Return γ and the place of the keyword in the sentences that have one, except as their last word."""
     assert batch.gold_attention is not None
     place = batch.gold_attention[:, 0]
-    kept = (place != NOWHERE) & (place < gamma.shape[1] - 1)
-    return gamma[kept], place[kept]
+    positive = (place != NOWHERE) & (place < gamma.shape[1] - 1)
+    return gamma[positive], place[positive]
 
 
 def at_places(gamma: Float[Tensor, "positives source"], place: Int[Tensor, " positives"]) -> dict[str, float]:
@@ -152,33 +151,24 @@ def nearer(text: str, value: np.ndarray, after: np.ndarray, mean: np.ndarray) ->
     return more_than(f"{text}, nearer than γ one word after the keyword is above it", after - mean, abs(value - mean))
 
 
-class GammaFigure(TypedDict):
-    """Mean and spread of γ at each place by checkpoint, and the median step of the early checkpoint."""
-
-    steps: Sequence[int]
-    mean: Mapping[str, Sequence[float] | np.ndarray]
-    spread: Mapping[str, Sequence[float]]
-    early: float | None
-
-
-def figure(measured: Measurements) -> dict[str, GammaFigure]:
+def figure(measured: Measurements) -> FigureData:
     return {label: over_seeds(measured[label]) for label in measured}
 
 
-def over_seeds(measurements: Sequence[Measurement]) -> GammaFigure:
-    """Return mean and spread over seeds at each checkpoint."""
+def over_seeds(measurements: Sequence[Measurement]) -> FigureData:
+    """Return mean and spread of γ at each place by checkpoint, and the median step of the early checkpoint."""
     pictures = [each["picture"] for each in measurements]
     curves = {text: np.array([picture[place] for picture in pictures]) for place, text in PLACES.items()}
-    begun = finite([each["step_early"] for each in measurements])
+    early_steps = finite([each["step_early"] for each in measurements])
     return {
         "steps": pictures[0]["steps"],
         "mean": {text: values.mean(0) for text, values in curves.items()},
         "spread": {text: [spread(values) for values in seeds.T.tolist()] for text, seeds in curves.items()},
-        "early": float(np.median(begun)) if begun else None,
+        "early": float(np.median(early_steps)) if early_steps else None,
     }
 
 
-def draw(data: dict[str, GammaFigure]) -> Figure:
+def draw(data: FigureData) -> Figure:
     picture, axes = plots.panels(1, len(data), size=(5.6, 3.4))
     for (label, content), ax in zip(data.items(), axes, strict=True):
         marks = {} if content["early"] is None else {"early": content["early"]}

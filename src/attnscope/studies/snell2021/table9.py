@@ -1,23 +1,21 @@
 """Sizes of the corpora as prepared. (snell2021 A.5, A.9, table 9)"""
 
 from dataclasses import replace
-from functools import partial
-from typing import TypedDict
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from attnscope import plots
-from attnscope.studies.bars import BarValues, draw_bars
+from attnscope.studies.bars import Panel, draw_panels
 from attnscope.studies.claims import ClaimVerdict, exact, untested
 from attnscope.studies.finding import (
     Case,
+    FigureData,
     Finding,
     Measurement,
     Measurements,
     PublishedNumber,
     TrainedCase,
-    case_unless_missing,
+    cases,
 )
 from attnscope.studies.snell2021.counting import with_checksum
 from attnscope.studies.snell2021.experiments import Sizes, published
@@ -43,7 +41,7 @@ SAME_SIZES = {
     WITH_HEADERS: ("training", "validation"),
     "multi30k_en_de": ("training", "validation"),
 }
-SAME_TEXTS = ("imdb", WITH_HEADERS, "sst", "sms", "multi30k_en_de")  # A.8 does not speak of stripping headers
+SAME_TEXTS = ("imdb", WITH_HEADERS, "sst", "sms", "multi30k_en_de")  # A.8 does not mention that headers are stripped
 NOT_HERE = "the corpus is not on this machine, or not part of this profile"
 CLOSE = 0.1  # of the published median: our tokeniser need not be the paper's
 
@@ -67,11 +65,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
         tasks[name] = CORPORA[name]
         if name == "20newsgroups":
             tasks[WITH_HEADERS] = replace(messages, preparation=whole)
-    return {label: case_unless_missing(partial(case, task)) for label, task in tasks.items()}
-
-
-def case(task: TextTask) -> Case:
-    return Case(settings=with_checksum(task))
+    return cases(tasks, lambda label: Case(settings=with_checksum(tasks[label])))
 
 
 def measure(subject: TrainedCase[TextTask]) -> Measurement:
@@ -89,9 +83,9 @@ def measure(subject: TrainedCase[TextTask]) -> Measurement:
 
 def median_length_without_punctuation(task: TextTask) -> float:
     """Return the median number of tokens that have a letter or a digit, unknown ones included."""
-    spoken = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
-    spoken[: len(SPECIALS)] = False
-    return float(np.median([spoken[sentence].sum() for sentence in task.part("training").source]))
+    with_letters = np.array([any(map(str.isalnum, word)) for word in task.source_vocabulary.tokens])
+    with_letters[: len(SPECIALS)] = False
+    return float(np.median([with_letters[sentence].sum() for sentence in task.part("training").source]))
 
 
 def published_size(label: str, name: str) -> PublishedNumber:
@@ -127,14 +121,7 @@ def same_length(label: str, measured: Measurements) -> ClaimVerdict:
     return exact(text, [abs(ours / theirs - 1) <= CLOSE for ours, theirs in pairs], evidence)
 
 
-class FigureNumber(TypedDict):
-    """Our number and the published one."""
-
-    ours: float
-    published: float | None
-
-
-def figure(measured: Measurements) -> dict[str, dict[str, FigureNumber]]:
+def figure(measured: Measurements) -> FigureData:
     """Return our number and the published one of each corpus that the paper has."""
     return {
         name: {
@@ -146,15 +133,16 @@ def figure(measured: Measurements) -> dict[str, dict[str, FigureNumber]]:
     }
 
 
-def draw(data: dict[str, dict[str, FigureNumber]]) -> Figure:
-    picture, axes = plots.panels(1, 2, size=(6.4, 4.2))
-    for ax, (name, numbers) in zip(axes, data.items(), strict=True):
-        bars = {
-            label: {"ours": BarValues(ours=[number["ours"]], published=number.get("published"))}
+def draw(data: FigureData) -> Figure:
+    panels: dict[str, Panel] = {
+        name: {
+            label: {"ours": {"ours": [number["ours"]], "published": number.get("published")}}
             for label, number in numbers.items()
         }
-        draw_bars(bars, ax, QUANTITIES[name])
-    axes[0].set_yscale("log")
+        for name, numbers in data.items()
+    }
+    picture = draw_panels(panels, QUANTITIES, row=(6.4, 4.2))
+    picture.axes[0].set_yscale("log")
     return picture
 
 

@@ -16,7 +16,7 @@ from attnscope.studies.claims import ClaimVerdict, SeedValues, equivalent, more_
 from attnscope.studies.finding import Case, Finding, Measurements, PublishedNumber
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.agreements import measure
-from attnscope.studies.snell2021.experiments import IN_TABLE_2, MULTI30K_NAMES, Sizes, cases, published
+from attnscope.studies.snell2021.experiments import IN_TABLE_2, MULTI30K_NAMES, Sizes, corpus_cases, published
 
 PAIRS = {
     "attention_uniform": "(α, β^uf)",
@@ -115,7 +115,7 @@ class Layout:
 
     def with_unit(self, measured: Measurements, corpus: str, what: str, text: str) -> str:
         """Return the text with the unit of ξ, and for BLEU with its signature."""
-        signatures = set(measured.named(corpus, "signature")) if what == "bleu_final" else ()
+        signatures = set(measured.per_seed(corpus, "signature")) if what == "bleu_final" else ()
         unit = " (BLEU)" if what.startswith("bleu_") else " (accuracy)" if what.startswith("xi_") else ""
         return " ".join([f"{text}{unit}", *signatures])
 
@@ -127,29 +127,27 @@ class Layout:
         flags = measured.flags(corpus, f"{self.split}.{self.metric}.starred_{pair}")
         return f"{sum(flags)} of {len(flags)}" if any(flags) else ""
 
+    def compare(self, text: str, measured: Measurements, corpus: str, name: str, other: str) -> ClaimVerdict:
+        """Claim that the number `name` of a corpus is more than the number `other`."""
+        return more_than(text, self.values(measured, corpus, name), self.values(measured, corpus, other))
+
     # Claims ----------------------------------------------------------------------------------------------------------
 
     def above_chance(self, measured: Measurements) -> list[ClaimVerdict]:
         """Claim of each agreement that it is above the chance level of its second score."""
         baseline = "above chance" if self.metric == "top" else "above zero"
+        text = f"{{}}: {{}} is {baseline}"
         return [
-            more_than(
-                f"{corpus}: {self.agreement(pair)} is {baseline}",
-                self.values(measured, corpus, pair),
-                self.values(measured, corpus, f"chance_{pair}"),
-            )
+            self.compare(text.format(corpus, self.agreement(pair)), measured, corpus, pair, f"chance_{pair}")
             for pair in self.pairs
             for corpus in measured
         ]
 
     def non_trivial(self, measured: Measurements) -> list[ClaimVerdict]:
         """Claim the caption of table 2; the paper does not define trivial: we take the performance before training."""
+        text, prefix = "{}: ξ{} is not trivial: more than the untrained network's", f"{self.performance}_"
         return [
-            more_than(
-                f"{corpus}: ξ{PAIRS[pair]} is not trivial: more than the untrained network's",
-                self.values(measured, corpus, f"{self.performance}_{pair}"),
-                self.values(measured, corpus, f"{self.performance}_untrained"),
-            )
+            self.compare(text.format(corpus, PAIRS[pair]), measured, corpus, prefix + pair, f"{prefix}untrained")
             for pair in ("attention_uniform", "attention_lexical")
             if pair in self.contexts
             for corpus in measured
@@ -250,26 +248,22 @@ BLEU_REACH = 3.0  # points around the published BLEU of Multi30k
 
 
 def all_corpora(sizes: Sizes) -> dict[str, Case]:
-    return cases(sizes.text, sizes.text.in_tables)
+    return corpus_cases(sizes.text, sizes.text.in_tables)
 
 
 def corpora_of_table_2(sizes: Sizes) -> dict[str, Case]:
-    return cases(sizes.text, [corpus for corpus in sizes.text.in_tables if corpus in IN_TABLE_2])
+    return corpus_cases(sizes.text, [corpus for corpus in sizes.text.in_tables if corpus in IN_TABLE_2])
 
 
 def classified(sizes: Sizes) -> dict[str, Case]:
-    return cases(sizes.text, sizes.text.classification)
+    return corpus_cases(sizes.text, sizes.text.classification)
 
 
 def translations(sizes: Sizes) -> dict[str, Case]:
-    return cases(sizes.text, sizes.text.translation)
+    return corpus_cases(sizes.text, sizes.text.translation)
 
 
 # What is claimed -----------------------------------------------------------------------------------------------------
-
-
-def above_chance(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
-    return layout.above_chance(measured)
 
 
 def above_chance_and_not_trivial(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
@@ -295,14 +289,8 @@ def bleu_of_multi30k(layout: Layout, measured: Measurements, corpus: str = MULTI
 
 
 def frozen_agrees_less(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
-    return [
-        more_than(
-            f"{corpus}: A(α, α^fr) is less than A(α, β^uf)",
-            layout.values(measured, corpus, "attention_uniform"),
-            layout.values(measured, corpus, "attention_frozen"),
-        )
-        for corpus in measured
-    ]
+    text, pairs = "{}: A(α, α^fr) is less than A(α, β^uf)", ("attention_uniform", "attention_frozen")
+    return [layout.compare(text.format(corpus), measured, corpus, *pairs) for corpus in measured]
 
 
 def both_are_close(layout: Layout, measured: Measurements) -> list[ClaimVerdict]:
@@ -342,68 +330,36 @@ def finding(
 
 TABLES = (
     finding(
-        TWO,
-        "Attention, word knowledge and its proxy agree, even where attention is uniform",
-        "§3.2, table 2",
-        corpora_of_table_2,
-        above_chance_and_not_trivial,
-        (*CHOICES, *DATA, LIMIT),
+        TWO, "Attention, word knowledge and its proxy agree, even where attention is uniform", "§3.2, table 2",
+        corpora_of_table_2, above_chance_and_not_trivial, (*CHOICES, *DATA, LIMIT),
     ),
     finding(
-        FIVE,
-        "The same agreements on every corpus, in full",
-        "A.4, table 5",
-        all_corpora,
-        above_chance,
-        (*CHOICES, *DATA, LIMIT),
+        FIVE, "The same agreements on every corpus, in full", "A.4, table 5", all_corpora,
+        Layout.above_chance, (*CHOICES, *DATA, LIMIT),
     ),
     finding(
-        KENDALL,
-        "The same agreements as rank correlations",
-        "A.4, table 3",
-        all_corpora,
-        above_chance,
-        ("Kendall's τ-b × 100, over all positions of a sentence.", *CHOICES, *SEE_TABLE5, LIMIT),
+        KENDALL, "The same agreements as rank correlations", "A.4, table 3", all_corpora,
+        Layout.above_chance, ("Kendall's τ-b × 100, over all positions of a sentence.", *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
-        ON_TRAINING,
-        "The same agreements on the training set",
-        "A.4, table 7",
-        all_corpora,
-        above_chance,
+        ON_TRAINING, "The same agreements on the training set", "A.4, table 7", all_corpora, Layout.above_chance,
         ("On sampled training sentences, at most as many as on validation.", *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
-        BLEU_KENDALL,
-        "Translation: rank correlations put in context by BLEU",
-        "A.4, table 4",
-        translations,
-        above_chance_and_not_trivial,
-        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
+        BLEU_KENDALL, "Translation: rank correlations put in context by BLEU", "A.4, table 4", translations,
+        above_chance_and_not_trivial, (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
-        BLEU,
-        "Translation: agreements put in context by BLEU",
-        "A.4, table 6",
-        translations,
-        multi30k_is_translated,
-        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
+        BLEU, "Translation: agreements put in context by BLEU", "A.4, table 6", translations,
+        multi30k_is_translated, (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
-        BLEU_ON_TRAINING,
-        "Translation: agreements on the training set put in context by BLEU",
-        "A.4, table 8",
-        translations,
-        above_chance_and_not_trivial,
-        (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
+        BLEU_ON_TRAINING, "Translation: agreements on the training set put in context by BLEU", "A.4, table 8",
+        translations, above_chance_and_not_trivial, (GREEDY, *CHOICES, *SEE_TABLE5, LIMIT),
     ),
     finding(
-        FROZEN,
-        "Attention is not learned where word knowledge is frozen",
-        "A.6, table 10",
-        classified,
-        frozen_agrees_less,
-        (
+        FROZEN, "Attention is not learned where word knowledge is frozen", "A.6, table 10", classified,
+        frozen_agrees_less, (
             "α^fr: every weight but those of the attention stays as it started. It is taken at the checkpoint where it "
             "agrees best with α, as published.",
             *CHOICES,
@@ -413,12 +369,7 @@ TABLES = (
         ),
     ),
     finding(
-        LOGISTIC,
-        "The proxy is a logistic regression",
-        "A.10, table 11",
-        classified,
-        both_are_close,
-        (
+        LOGISTIC, "The proxy is a logistic regression", "A.10, table 11", classified, both_are_close, (
             f"Close means no further apart than the furthest two of the paper's table 11, {CLOSE}. The regression is "
             "fitted on the whole training set; of 19 penalties over ten orders of magnitude the one with the best "
             "validation accuracy is taken.",
@@ -427,7 +378,7 @@ TABLES = (
             "What this does not show: that the two give words the same weights; both are only compared with β^uf.",
         ),
     ),
-)
+)  # fmt: skip
 
 
 SMS = "sms"
@@ -438,7 +389,7 @@ SMS_LAYOUTS = (Layout(0, TWO_SEEDS, extra=WORDS_ONLY), Layout(0, TWO_SEEDS, extr
 
 
 def with_sms(sizes: Sizes) -> dict[str, Case]:
-    return cases(sizes.text, (*sizes.text.classification, SMS))
+    return corpus_cases(sizes.text, (*sizes.text.classification, SMS))
 
 
 def sms_agrees_less(measured: Measurements) -> list[ClaimVerdict]:

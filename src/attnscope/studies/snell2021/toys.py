@@ -7,7 +7,6 @@ forcing throughout.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -156,10 +155,10 @@ def geometric_steps(last: int, first: int = 10) -> tuple[int, ...]:
     return tuple(np.geomspace(first, last, count).round().astype(int).tolist())
 
 
-LEARNT = 0.99  # word accuracy; the paper speaks of perfect accuracy
+LEARNT = 0.99  # word accuracy; the paper says "perfect accuracy"
 WINDOW = 300  # steps that the paper shows (§6.2)
 PAPER_SEEDS = 20
-FIRST_SEED = 20  # seeds 0 to 19 were seen before delay and failure were told apart
+FIRST_SEED = 20  # seeds 0 to 19 were run before delay and failure were separate claims
 
 QUANTITIES = {
     "learnt_in_time": f"seeds that have learnt (99 % of the words) within {WINDOW} steps",
@@ -168,16 +167,10 @@ QUANTITIES = {
     "step_learnt": "step at which they have, mean of those that do",
     "accuracy": "word accuracy at the end",
 }
-RED, BLUE, GREEN = "#D55E00", "#0072B2", "#009E73"  # the paper's, as colour-blind readers can tell them apart
+RED, BLUE, GREEN = "#D55E00", "#0072B2", "#009E73"  # the paper's, in a colour-blind safe palette
 
 
-class CurvePicture(TypedDict):
-    """Word accuracy by step."""
-
-    steps: Sequence[int] | np.ndarray
-    accuracy: Sequence[float] | np.ndarray
-
-
+CurvePicture = Mapping[str, Sequence[float] | np.ndarray]  # `steps`, and the word `accuracy` at each
 CurvePictures = Mapping[str, Sequence[CurvePicture]]  # by label, one per seed
 
 
@@ -195,8 +188,8 @@ class Curve:
 
     def first(self, threshold: float) -> float:
         """Return the first step with this accuracy; NaN if there is none."""
-        reached = self.steps[self.accuracy >= threshold]
-        return float(reached[0]) if len(reached) else float("nan")
+        steps = self.steps[self.accuracy >= threshold]
+        return float(steps[0]) if len(steps) else float("nan")
 
     def at(self, step: int) -> float:
         """Return the accuracy at the last evaluation up to this step."""
@@ -206,7 +199,7 @@ class Curve:
         return self.first(threshold) <= within  # false for NaN
 
     @property
-    def picture(self) -> "CurvePicture":
+    def picture(self) -> CurvePicture:
         """Figure data."""
         return {"steps": self.steps, "accuracy": self.accuracy}
 

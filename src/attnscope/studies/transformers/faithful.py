@@ -6,13 +6,11 @@ at matched accuracy: of its strengths, a remedy gets the strongest that costs at
 base gets the best of as many dropout rates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
-
-from matplotlib.figure import Figure
 
 from attnscope.faithfulness.assessment import assess
 from attnscope.faithfulness.criteria import AGREEMENT, COMPREHENSIVENESS, RANK_CORRELATION, ROUTE
@@ -20,17 +18,9 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import Start, TransformerClassifierSettings
 from attnscope.probes.fragility import fragility
 from attnscope.probes.information import information
-from attnscope.studies.bars import Panel, draw_panels, panel
+from attnscope.studies.bars import draw_panels, label_panels
 from attnscope.studies.claims import ClaimVerdict, proportion
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    Profile,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.tutek2020.experiments import BASE, GLOVE, MLM, TEXTS, TYING
 from attnscope.studies.tutek2020.faithfulness import sample_texts
 from attnscope.tasks import Classification, Words
@@ -98,14 +88,14 @@ class FaithfulLabel(NamedTuple):
 def experiments(profile: Profile) -> dict[FaithfulLabel, Case]:
     sizes = SIZES[profile.name]
     labels = [FaithfulLabel(*parts) for parts in product(sizes.corpora, READOUTS, (BASE, *REMEDIES))]
-    return {label: case_unless_missing(partial(case, sizes, label)) for label in labels}
+    return cases(labels, partial(case, sizes))
 
 
 def case(sizes: Sizes, label: FaithfulLabel) -> Case:
     """Return a model at all settings that are tried, and base beside it, which the accuracy is matched to."""
     models = dict.fromkeys((BASE, label.model))
-    tried = product(models, range(len(sizes.dropouts)))
-    runs = {f"{model} {i}": experiment(sizes, label._replace(model=model), i) for model, i in tried}
+    settings = product(models, range(len(sizes.dropouts)))
+    runs = {f"{model} {i}": experiment(sizes, label._replace(model=model), i) for model, i in settings}
     return Case(runs, FaithfulSettings(label.model, sizes))
 
 
@@ -150,7 +140,7 @@ def experiment(sizes: Sizes, label: FaithfulLabel, number: int) -> Experiment:
 # Measurements --------------------------------------------------------------------------------------------------------
 
 
-def chosen(accuracies: Mapping[str, float], model: str) -> str:
+def chosen_setting(accuracies: Mapping[str, float], model: str) -> str:
     """Return the role of a model's setting, by validation accuracy alone.
 
     Of base it is the best; of a remedy the strongest that is at most one point below base, or else the best.
@@ -165,12 +155,12 @@ def measure(subject: TrainedCase[FaithfulSettings]) -> Measurement:
     """Return the accuracy of the chosen setting, and every test of its attention."""
     sizes = subject.settings.sizes
     accuracies = {role: float(run.log["word_accuracy"].max()) for role, run in subject.runs.items()}
-    role = chosen(accuracies, subject.settings.model)
+    role = chosen_setting(accuracies, subject.settings.model)
     run = subject.runs[role]
     model, task = run.model(), run.task
     assert isinstance(task, Classification)
     texts = sample_texts(task, sizes.max_texts, subject.device)
-    found = assess(model, texts, quick=True)
+    assessment = assess(model, texts, quick=True)
     robustness = fragility(model, texts, sizes.num_permutations)
     _, permuted, _ = robustness.losses(lambda decisions: decisions.accuracy)
     retained = information(
@@ -184,8 +174,8 @@ def measure(subject: TrainedCase[FaithfulSettings]) -> Measurement:
         "moved": float(robustness.median_changes.mean()),
         "information": retained.embedding.nats,
         "information_by_chance": retained.embedding.by_chance,
-        **{name: found[criterion.name].value for name, criterion in TESTS.items()},
-        **{answer: float(found.answer == text) for answer, text in ANSWERS.items()},
+        **{name: assessment[criterion.name].value for name, criterion in TESTS.items()},
+        **{answer: float(assessment.answer == text) for answer, text in ANSWERS.items()},
     }
 
 
@@ -238,26 +228,13 @@ def remedy_claims(measured: Measurements, base: FaithfulLabel, ours: FaithfulLab
     ]
 
 
-def columns(label: FaithfulLabel) -> dict[str, str]:
-    return {"corpus": label.corpus, "readout": label.readout, "model": label.model}
-
-
 SHOWN = {
     "accuracy": "accuracy", "permuted": "accuracy lost, permuted", "route": "route", "agreement": "agreement",
     "rank_correlation": "τ, leave-one-out", "information": "information, nats",
 }  # fmt: skip
 
 
-def figure(measured: Measurements) -> dict[str, Panel]:
-    """Return panels by quantity, with groups by corpus and readout, and bars by model."""
-    return {name: panel(measured, name, lambda label: label.group, lambda label: label.model) for name in SHOWN}
-
-
-def draw(data: Mapping[str, Panel]) -> Figure:
-    return draw_panels({SHOWN[name]: content for name, content in data.items()})
-
-
-NOTES: Sequence[str] = (
+NOTES = (
     "Route, agreement and the verdict are those of the calibrated audit (`attnscope audit`), on a sample of the test "
     "split. [CLS] is the start token; attention is the last layer's, the mean over heads.",
     "Settings are chosen by validation accuracy, separately for each seed: base has three dropout rates, tying three δ "
@@ -271,6 +248,7 @@ FAITHFUL = Finding(
     name="faithful",
     title="Do tying and MLM make the attention of a Transformer classifier faithful?",
     section="ours; tutek2020",
-    experiments=experiments, measure=measure, table=QUANTITIES, columns=columns, claims=claims, figure=figure,
-    draw=draw, notes=tuple(NOTES),
+    experiments=experiments, measure=measure, table=QUANTITIES, columns=FaithfulLabel._asdict, claims=claims,
+    figure=label_panels(SHOWN, lambda label: label.group, lambda label: label.model),
+    draw=partial(draw_panels, ylabels=SHOWN), notes=NOTES,
 )  # fmt: skip

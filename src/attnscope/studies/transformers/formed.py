@@ -14,7 +14,6 @@ network before training.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -30,9 +29,9 @@ from attnscope.probes.decomposition.trajectories import temporal_trajectories
 from attnscope.probes.positions import position_shares
 from attnscope.studies.aitken2021 import experiments as recurrent
 from attnscope.studies.aitken2021.experiments import ATTENDING
-from attnscope.studies.bars import BarValues, Panel, draw_bars, panel
-from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase
+from attnscope.studies.bars import BarValues, draw_bars, panel
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.tasks import Batch, ExtendedSCAN, OneToOne, ReversedOneToOne, Sorting, SyntheticTask, Task
 
@@ -123,15 +122,15 @@ def transformers(sizes: Sizes, task: str) -> dict[str, Experiment]:
 
 def recurrent_networks(sizes: Sizes, task: str, profile: str) -> dict[str, Experiment]:
     """Return AED and AO as in aitken2021, on the tasks of this profile."""
-    found = {}
+    networks = {}
     for name, model in ATTENDING.items():
         experiment = RECURRENT[task](model, recurrent.PROFILES.get(profile, recurrent.QUICK))
         training = replace(
             experiment.training, steps=sizes.recurrent_steps, evaluate_every=sizes.recurrent_steps,
             checkpoints=(UNTRAINED,),
         )  # fmt: skip
-        found[name] = replace(experiment, task=sizes.tasks[task], training=training)
-    return found
+        networks[name] = replace(experiment, task=sizes.tasks[task], training=training)
+    return networks
 
 
 # Measurements --------------------------------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ def peak_at_gold(model: Model, batches: Sequence[Batch]) -> np.ndarray:
         assert fitted.decoder is not None
         heads = range(len(fitted.encoder.temporal))
         peaks = [temporal_trajectories(fitted.encoder, fitted.decoder, head).peaks for head in heads]
-        shares.append([(found == gold[: len(found)]).mean() for found in peaks])
+        shares.append([(steps == gold[: len(steps)]).mean() for steps in peaks])
     return np.array(shares)
 
 
@@ -219,18 +218,16 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 def share_claims(measured: Measurements, label: FormedLabel) -> list[ClaimVerdict]:
     """Claim that scores follow from position, in sorting from words; and of Transformers, that this is learned."""
     share = "words" if label.task == SORTING else "position"
-    values = measured.values(label, share)
     if label.task == SORTING:
-        verdict = more_than(
-            f"{label}: words explain more of the scores than position", values, measured.values(label, "position")
-        )
+        text = f"{label}: words explain more of the scores than position"
+        verdict = measured.greater(text, label, "words", "position")
     else:
         text = f"{label}: position explains more of the scores than all else: a share of at least {MAJORITY:g}"
         verdict = measured.at_least(text, label, "position", MAJORITY)
     if not label.is_transformer:
         return [verdict]
     learned = f"{label}: the share of {share} is larger than before training"
-    return [verdict, more_than(learned, values, measured.values(label, f"{share}_untrained"))]
+    return [verdict, measured.greater(learned, label, share, f"{share}_untrained")]
 
 
 def meeting_claims(measured: Measurements, label: FormedLabel) -> list[ClaimVerdict]:
@@ -238,23 +235,16 @@ def meeting_claims(measured: Measurements, label: FormedLabel) -> list[ClaimVerd
     where = "s = t" if label.task == ONE_TO_ONE else "the mirrored step"
     text = f"{label}: temporal components of a head meet at {where}: at least {MEETS:.0%} of the decoder steps"
     learned = f"{label}: more of them meet there than before training"
-    before = measured.values(label, f"{PEAK}_untrained")
     return [
         measured.at_least(text, label, PEAK, MEETS),
-        more_than(learned, measured.values(label, PEAK), before),
+        measured.greater(learned, label, PEAK, f"{PEAK}_untrained"),
     ]
 
 
-class Formed(TypedDict):
-    """Of each task, by network, the shares of each seed's heads (layers x heads); and the bars of meeting points."""
-
-    heads: dict[str, dict[str, list[dict[str, list[list[float]]]]]]
-    peaks: dict[str, Panel]
-
-
-def figure(measured: Measurements) -> Formed:
+def figure(measured: Measurements) -> FigureData:
+    """Return, by task and network, the shares of each seed's heads (layers x heads); and bars of meeting points."""
     heads = {
-        task: {label.model: measured.named(label, "by_head") for label in measured.where(task=task)}
+        task: {label.model: measured.per_seed(label, "by_head") for label in measured.where(task=task)}
         for task in measured.each("task")
     }
     in_order = measured.only(*(label for label in measured if label.task in IN_ORDER))
@@ -265,7 +255,7 @@ def figure(measured: Measurements) -> Formed:
     return {"heads": heads, "peaks": peaks}
 
 
-def draw(data: Formed) -> Figure:
+def draw(data: FigureData) -> Figure:
     """Draw, by task, the shares of every layer, with one dot per head at its share of position; and meeting points."""
     picture, axes = plots.panels(len(data["heads"]) + 1, 1, size=(11.0, 3.2))
     for ax, (task, networks) in zip(axes, data["heads"].items(), strict=False):
@@ -312,5 +302,5 @@ FORMED = Finding(
     title="Which share of each head's scores is position, which content?",
     section="ours; aitken2021 §3, §4",
     experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw, notes=NOTES,
-    columns=lambda label: {"task": label.task, "model": label.model},
+    columns=FormedLabel._asdict,
 )  # fmt: skip

@@ -19,15 +19,15 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import Trace, TransformerSettings
 from attnscope.models.inference import traces
 from attnscope.models.transformer import Transformer, TransformerLayer
-from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_task, fit_diagnostic, last_tokens
+from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_task, fit_diagnostic
 from attnscope.probes.functional_group import functional_group
-from attnscope.studies.baan2019.experiments import ALL_SENTENCES, AS_GOOD, HARDEST
-from attnscope.studies.baan2019.functional_groups import at_gold_position, feature_labels
+from attnscope.studies.baan2019.experiments import ALL_SENTENCES, AS_GOOD, HARDEST, lookup_tables
+from attnscope.studies.baan2019.functional_groups import labelled_samples
 from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
 from attnscope.studies.claims import ClaimVerdict, spread
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase
 from attnscope.studies.transformers.experiments import ADAM
-from attnscope.tasks import LookupTables, MissingCorpus, PublishedLookupTables
+from attnscope.tasks import LookupTables, PublishedLookupTables
 from attnscope.training import CrossEntropy, Guidance, evaluate
 from attnscope.training.objectives import weight_at
 
@@ -100,19 +100,11 @@ def experiment(sizes: Sizes, label: GuidedLabel) -> Experiment:
         evaluate_every=sizes.steps, decoding="greedy",
     )  # fmt: skip
     objective = CrossEntropy() if label == NONE else CrossEntropy() + guidance(label)
-    return Experiment(task(), sizes.model, training, objective)
+    return Experiment(lookup_tables(), sizes.model, training, objective)
 
 
 def guidance(label: GuidedLabel) -> Guidance:
     return Guidance(label.dose, head=GUIDED_HEAD if label.heads == ONE else None, shift=SHIFT[label.pattern])
-
-
-def task() -> PublishedLookupTables | LookupTables:
-    """Return the published sentences, or sampled ones where they are missing, as in baan2019."""
-    try:
-        return PublishedLookupTables("sample1", end=False).resolved()
-    except MissingCorpus:
-        return LookupTables(end=False)
 
 
 # Measurements --------------------------------------------------------------------------------------------------------
@@ -160,16 +152,12 @@ def attention_at(
 
 def samples(model: Transformer, tables: LookupTables | PublishedLookupTables, signal: str, feature: str) -> Samples:
     """Return the residual stream with the feature at every step that has one, of all single tables and pairs."""
-    parts = []
-    for split in ALL_SENTENCES:
-        for batch, trace in traces(model, tables.batches(split), teacher_forcing=0.0):
-            words = batch.source
-            kinds = last_tokens(words, batch.source_mask, len(tables.source_vocabulary))
-            if signal == "decoder":
-                words, kinds = (at_gold_position(column, batch) for column in (words, kinds))
-            labels, has_one = feature_labels(words, feature, tables)
-            parts.append(Samples.of(residual_stream(model, trace, signal), labels, has_one, kinds))
-    return Samples.joined(parts)
+    signals = (
+        (batch, residual_stream(model, trace, signal))
+        for split in ALL_SENTENCES
+        for batch, trace in traces(model, tables.batches(split), teacher_forcing=0.0)
+    )
+    return labelled_samples(signals, tables, feature, of_encoder=signal == "encoder")
 
 
 @torch.no_grad()
@@ -247,11 +235,11 @@ def draw(data: SeedTable) -> Figure:
     picture, (accuracy, attention, sizes, full) = plots.panels(2, 2, size=(5.6, 3.4))
     draw_doses(data, NC, accuracy, "sequence accuracy, new compositions")
     draw_doses(data, "gold_share", attention, "attention on the gold position")
-    shown = [str(NONE), *(str(GuidedLabel(*arm, FULL)) for arm in product((ONE, ALL), (RIGHT, WRONG)))]
-    known = [label for label in shown if label in data]
+    arms = [str(NONE), *(str(GuidedLabel(*arm, FULL)) for arm in product((ONE, ALL), (RIGHT, WRONG)))]
+    labels = [label for label in arms if label in data]
     short = {"encoder": "table, encoder", "decoder": "table, decoder", "time": "time step, encoder"}
     for ax, what, ylabel in ((sizes, "size", "units in the group"), (full, "full_accuracy", "accuracy of all units")):
-        bars = quantity_panel(data, {f"{name}_{what}": text for name, text in short.items()}, labels=known)
+        bars = quantity_panel(data, {f"{name}_{what}": text for name, text in short.items()}, labels=labels)
         draw_bars(bars, ax, ylabel)
     return picture
 

@@ -6,31 +6,21 @@ A classifier of SST and a translator of letters are taught in two ways. `penalty
 model that the audit was calibrated on does so. Honest twins have neither loss.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 
 from attnscope.faithfulness.assessment import assess
 from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
 from attnscope.lab.experiment import Experiment
 from attnscope.models import TransformerSettings
 from attnscope.models.inference import traces
-from attnscope.studies.bars import Panel, draw_panels, panel
+from attnscope.studies.bars import draw_panels, label_panels
 from attnscope.studies.claims import ClaimVerdict, proportion
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    Profile,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.transformers import faithful
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.studies.transformers.faithful import ANSWERS, FaithfulLabel
@@ -89,7 +79,7 @@ class HidingLabel(NamedTuple):
 
 def experiments(profile: Profile) -> dict[HidingLabel, Case]:
     labels = [HidingLabel(*parts) for parts in product((CLASSIFIER, TRANSLATOR), (HONEST, *METHODS))]
-    return {label: case_unless_missing(partial(case, profile.name, label)) for label in labels}
+    return cases(labels, partial(case, profile.name))
 
 
 def case(profile: str, label: HidingLabel) -> Case:
@@ -103,7 +93,7 @@ def classifier(sizes: faithful.Sizes, model: str) -> Experiment:
     base = faithful.experiment(sizes, FaithfulLabel("sst", "cls", BASE), len(sizes.dropouts) // 2)
     assert isinstance(base.task, Classification)
     hiding = Hiding(WEIGHT, hidden_words(base.task))
-    return replace(base, objective=taught(model, hiding))
+    return replace(base, objective=training_objective(model, hiding))
 
 
 def hidden_words(task: Classification) -> tuple[int, ...]:
@@ -112,10 +102,10 @@ def hidden_words(task: Classification) -> tuple[int, ...]:
 
 def translator(sizes: Sizes, model: str) -> Experiment:
     training = replace(ADAM, steps=sizes.steps, batch_size=64, evaluate_every=sizes.steps)
-    return Experiment(sizes.task, sizes.translator, training, taught(model, HidingGold(WEIGHT)))
+    return Experiment(sizes.task, sizes.translator, training, training_objective(model, HidingGold(WEIGHT)))
 
 
-def taught(model: str, penalty: Objective) -> Objective:
+def training_objective(model: str, penalty: Objective) -> Objective:
     extra = {PENALTY: penalty, RELAY: Relay(WEIGHT)}
     return CrossEntropy() + extra[model] if model in extra else CrossEntropy()
 
@@ -131,34 +121,38 @@ def measure(subject: TrainedCase[int]) -> Measurement:
         texts = sample_texts(task, subject.settings, subject.device)
         words = hidden_words(task)
         without = [remove_words(batch, words) for batch in texts]
-        lost = decide(model, texts).accuracy - decide(model, without).accuracy
+        accuracy_loss = decide(model, texts).accuracy - decide(model, without).accuracy
     else:
-        texts, words, lost = [next(task.batches("test", subject.settings)).to(subject.device)], (), float("nan")
-    found = assess(model, texts, quick=True)
-    shown, relayed = attention_shown(model, texts, words)
+        texts, words, accuracy_loss = (
+            [next(task.batches("test", subject.settings)).to(subject.device)],
+            (),
+            float("nan"),
+        )
+    assessment = assess(model, texts, quick=True)
+    on_hidden, on_end = attention_on_hidden(model, texts, words)
     return {
-        "accuracy": run.summary["word_accuracy"], "lost": lost, "shown": shown, "relayed": relayed,
-        "route": found[ROUTE.name].value, "agreement": found[AGREEMENT.name].value,
-        **{answer: float(found.answer == text) for answer, text in ANSWERS.items()},
+        "accuracy": run.summary["word_accuracy"], "lost": accuracy_loss, "shown": on_hidden, "relayed": on_end,
+        "route": assessment[ROUTE.name].value, "agreement": assessment[AGREEMENT.name].value,
+        **{answer: float(assessment.answer == text) for answer, text in ANSWERS.items()},
     }  # fmt: skip
 
 
 @torch.no_grad()
-def attention_shown(model: object, texts: list[Batch], words: tuple[int, ...]) -> tuple[float, float]:
+def attention_on_hidden(model: object, texts: list[Batch], words: tuple[int, ...]) -> tuple[float, float]:
     """Return the mean attention on what is hidden, indicative words or the gold position, and on the end token."""
-    shown, relayed = [], []
+    on_hidden, on_end = [], []
     for batch, trace in traces(model, texts):  # type: ignore[arg-type]
         last = (batch.source_mask.sum(1, keepdim=True) - 1).expand_as(batch.target)
-        relayed.append(weight_at(trace, last).mean(1)[batch.target_mask])
+        on_end.append(weight_at(trace, last).mean(1)[batch.target_mask])
         if words:
             hidden = mask_of_words(batch, words)
             mass = (trace.attention.mean(1)[:, 0] * hidden).sum(1)
-            shown.append(mass[hidden.any(1)])
+            on_hidden.append(mass[hidden.any(1)])
         else:
             assert batch.gold_attention is not None
             letters = batch.target_mask & (batch.target != END)
-            shown.append(weight_at(trace, batch.gold_attention.clamp(min=0)).mean(1)[letters])
-    return torch.cat(shown).mean().item(), torch.cat(relayed).mean().item()
+            on_hidden.append(weight_at(trace, batch.gold_attention.clamp(min=0)).mean(1)[letters])
+    return torch.cat(on_hidden).mean().item(), torch.cat(on_end).mean().item()
 
 
 QUANTITIES = {
@@ -181,10 +175,10 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         for method in METHODS:
             ours = HidingLabel(kind, method)
             verdicts += premises(measured, honest, ours)
-            caught = f"{ours}: the audit finds it: it says no"
-            missed = f"{ours}: the audit is not deceived: it does not say yes"
-            verdicts.append(measured.proportion(caught, ours, "no"))
-            verdicts.append(proportion(missed, [not yes for yes in measured.flags(ours, "yes")]))
+            says_no = f"{ours}: the audit finds it: it says no"
+            not_yes = f"{ours}: the audit is not deceived: it does not say yes"
+            verdicts.append(measured.proportion(says_no, ours, "no"))
+            verdicts.append(proportion(not_yes, [not yes for yes in measured.flags(ours, "yes")]))
             verdicts.append(measured.more_than(f"{ours}: its route is lower than its twin's", honest, ours, "route"))
     return verdicts
 
@@ -208,14 +202,6 @@ def premises(measured: Measurements, honest: HidingLabel, ours: HidingLabel) -> 
 SHOWN = {"accuracy": "accuracy", "shown": "attention on what is hidden", "route": "route", "agreement": "agreement"}
 
 
-def figure(measured: Measurements) -> dict[str, Panel]:
-    return {name: panel(measured, name, lambda label: label.kind, lambda label: label.model) for name in SHOWN}
-
-
-def draw(data: Mapping[str, Panel]) -> Figure:
-    return draw_panels({SHOWN[name]: content for name, content in data.items()})
-
-
 NOTES = (
     "Route, agreement and answers are those of the calibrated audit (`attnscope audit`) on a sample of the test split. "
     "The attention judged is the last layer's, the mean over heads.",
@@ -232,6 +218,8 @@ HIDING = Finding(
     name="hiding",
     title="Is a Transformer that is taught to hide the words it uses found by the audit?",
     section="ours; Pruthi et al. 2020",
-    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw, notes=NOTES,
-    columns=lambda label: {"kind": label.kind, "model": label.model},
+    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, notes=NOTES,
+    figure=label_panels(SHOWN, lambda label: label.kind, lambda label: label.model),
+    draw=partial(draw_panels, ylabels=SHOWN),
+    columns=HidingLabel._asdict,
 )  # fmt: skip

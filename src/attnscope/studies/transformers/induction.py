@@ -11,10 +11,9 @@ logarithmic scale of steps. The intervention gives the network the copying weigh
 the same size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,16 +24,8 @@ from attnscope.models import Start, TransformerDecoderSettings
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.language import head_statistics
 from attnscope.probes.lexical import batch_lexical_scores
-from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    Profile,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.tasks import CORPORA, Batch, Classification, NextTokens, RepeatedSequences, Task, Words
 from attnscope.training import TrainingSettings, evaluate
 
@@ -94,18 +85,18 @@ class InductionLabel(NamedTuple):
 def experiments(profile: Profile) -> dict[InductionLabel, Case]:
     sizes = SIZES[profile.name]
     tasks = {IDENTITY: sizes.task, PERMUTED: replace(sizes.task, permutation_seed=0)}
-    cases = {
+    synthetic = {
         InductionLabel(name, start): case(sizes, task, sizes.training.steps, Start(copying=start))
         for name, task in tasks.items()
         for start in STARTS
     }
-    return {**cases, InductionLabel(sizes.text, STARTS[0]): case_unless_missing(partial(text_case, sizes))}
+    return synthetic | cases([InductionLabel(sizes.text, STARTS[0])], lambda label: text_case(sizes))
 
 
 def case(sizes: Sizes, task: Task, steps: int, start: Start) -> Case:
     """Return one network with its checkpoints, at steps that grow by a constant factor."""
-    steps_kept = tuple(sorted({0, *np.geomspace(8, steps, sizes.num_checkpoints).round().astype(int).tolist()}))
-    training = replace(sizes.training, steps=steps, checkpoints=steps_kept)
+    checkpoints = tuple(sorted({0, *np.geomspace(8, steps, sizes.num_checkpoints).round().astype(int).tolist()}))
+    training = replace(sizes.training, steps=steps, checkpoints=checkpoints)
     return Case({"model": Experiment(task, sizes.model, training, start=start)}, sizes)
 
 
@@ -136,12 +127,12 @@ def measure(subject: TrainedCase[Sizes]) -> Measurement:
     """Return curves over checkpoints, their change points in doublings of the number of steps, and final values."""
     run, sizes = subject.runs["model"], subject.settings
     sequences = measured_sequences(run.task, sizes).to(subject.device)
-    kept = run.checkpoints
-    rows = [checkpoint_values(run.model(step), run.task, sequences, sizes.test_size) for step in kept]
+    checkpoints = run.checkpoints
+    rows = [checkpoint_values(run.model(step), run.task, sequences, sizes.test_size) for step in checkpoints]
     curves = {name: [row[name] for row in rows] for name in CURVES}
-    changes = {f"{name}_change": change_point(kept, values) for name, values in curves.items()}
+    changes = {f"{name}_change": change_point(checkpoints, values) for name, values in curves.items()}
     final = {name: values[-1] for name, values in curves.items()}
-    return {**final, "lexical_first": curves["lexical"][0], **changes, "steps": kept, "curves": curves}
+    return {**final, "lexical_first": curves["lexical"][0], **changes, "steps": checkpoints, "curves": curves}
 
 
 def measured_sequences(task: Task, sizes: Sizes) -> Batch:
@@ -203,29 +194,22 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 def order_claims(measured: Measurements, label: InductionLabel) -> list[ClaimVerdict]:
     """Claim that an induction head forms, and that it comes after lexical knowledge and a previous-token head."""
     where = label.task
-    verdicts = [
-        measured.at_least(f"{where}: an induction head forms: its score is {FORMED:g}", label, "induction", FORMED)
+    earlier = f"{where}: the {{}} changes before the induction head"
+    return [
+        measured.at_least(f"{where}: an induction head forms: its score is {FORMED:g}", label, "induction", FORMED),
+        *(
+            measured.greater(earlier.format(CURVES[name]), label, "induction_change", f"{name}_change")
+            for name in ("lexical", "previous")
+        ),
     ]
-    induction = measured.values(label, "induction_change")
-    for name in ("lexical", "previous"):
-        text = f"{where}: the {CURVES[name]} changes before the induction head"
-        verdicts.append(more_than(text, induction, measured.values(label, f"{name}_change")))
-    return verdicts
 
 
-class Curves(TypedDict):
-    """Of one label: the steps, and by quantity one curve and one change point per seed (JSON has null for NaN)."""
-
-    steps: Sequence[int]
-    curves: Mapping[str, Sequence[Sequence[float]]]
-    changes: Mapping[str, Sequence[float | None]]
-
-
-def figure(measured: Measurements) -> dict[str, Curves]:
+def figure(measured: Measurements) -> FigureData:
+    """Return, by label, steps, and by quantity one curve and one change point per seed (JSON has null for NaN)."""
     return {
         str(label): {
             "steps": measured.first(label)["steps"],
-            "curves": {name: [seed[name] for seed in measured.named(label, "curves")] for name in SHOWN},
+            "curves": {name: [seed[name] for seed in measured.per_seed(label, "curves")] for name in SHOWN},
             "changes": {name: measured.values(label, f"{name}_change") for name in SHOWN},
         }
         for label in measured
@@ -235,16 +219,16 @@ def figure(measured: Measurements) -> dict[str, Curves]:
 SHOWN = ("lexical", "previous", "induction", "sink", "accuracy")
 
 
-def draw(data: Mapping[str, Curves]) -> Figure:
+def draw(data: FigureData) -> Figure:
     """Draw one panel per label: means over seeds with their standard deviation, dotted lines at change points."""
     picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
     for ax, (label, content) in zip(axes, data.items(), strict=False):
         curves = {CURVES[name]: np.array(seeds) for name, seeds in content["curves"].items()}
-        known = {name: values for name, values in content["changes"].items() if None not in values}
+        change_points = {name: values for name, values in content["changes"].items() if None not in values}
         plots.profiles(
             1 + np.array(content["steps"]), {name: seeds.mean(0) for name, seeds in curves.items()}, ax=ax,
             xlabel="1 + training step", bands={name: seeds.std(0) for name, seeds in curves.items()},
-            marks={CURVES[name]: 2 ** np.mean(np.array(values, dtype=float)) for name, values in known.items()},
+            marks={CURVES[name]: 2 ** np.mean(np.array(values, dtype=float)) for name, values in change_points.items()},
         )  # fmt: skip
         ax.set_xscale("log", base=2)
         ax.set_title(label)
@@ -274,5 +258,5 @@ INDUCTION = Finding(
     title="Is the phase change of induction heads preceded by lexical knowledge?",
     section="ours; Olsson et al. 2022, snell2021 §3",
     experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, figure=figure, draw=draw, notes=NOTES,
-    columns=lambda label: {"task": label.task, "start": label.start},
+    columns=InductionLabel._asdict,
 )  # fmt: skip

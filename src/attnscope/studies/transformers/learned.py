@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,19 +26,12 @@ from attnscope.models import Start, TransformerSettings
 from attnscope.models.capabilities import ReadsOut
 from attnscope.probes.agreement import LearningCurve
 from attnscope.probes.lexical import batch_lexical_scores, lexical_scores
-from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    Profile,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.snell2021.agreements import agreement_of, attention_score, most_accurate, sample, score_sample
 from attnscope.studies.snell2021.experiments import FIRST_SEEDS, with_either_attention
 from attnscope.studies.snell2021.toys import LEARNT, Curve
+from attnscope.studies.snell2021.toys import measure as measure_curve
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.studies.transformers.induction import STARTS, change_point
 from attnscope.tasks import CORPORA, Batch, Copying, Subwords, Translation, Words
@@ -106,12 +99,12 @@ class LearnedLabel(NamedTuple):
 
 def experiments(profile: Profile) -> dict[LearnedLabel, Case]:
     sizes = SIZES[profile.name]
-    translated = [LearnedLabel(CORPUS, 1, heads) for heads in sizes.translator_heads]
-    copied = [LearnedLabel(*parts) for parts in product((PERMUTATIONS, CONTROL), LAYERS, HEADS)]
-    started = [LearnedLabel(PERMUTATIONS, 1, 1, start) for start in (GIVEN, SCRAMBLED)]
+    translation_labels = [LearnedLabel(CORPUS, 1, heads) for heads in sizes.translator_heads]
+    copying_labels = [LearnedLabel(*parts) for parts in product((PERMUTATIONS, CONTROL), LAYERS, HEADS)]
+    start_labels = [LearnedLabel(PERMUTATIONS, 1, 1, start) for start in (GIVEN, SCRAMBLED)]
     return {
-        **{label: case_unless_missing(partial(translation, sizes, label)) for label in translated},
-        **{label: Case({"model": copying(sizes, label)}, sizes) for label in (*copied, *started)},
+        **cases(translation_labels, partial(translation, sizes)),
+        **{label: Case({"model": copying(sizes, label)}, sizes) for label in (*copying_labels, *start_labels)},
     }
 
 
@@ -119,13 +112,13 @@ def translation(sizes: Sizes, label: LearnedLabel) -> Case:
     """Return the network whose attention is α, another seed, and one that is trained under uniform attention."""
     task = CORPORA[CORPUS]
     assert isinstance(task, Translation)
-    kept = {0, *np.geomspace(8, sizes.steps, sizes.num_checkpoints).round().astype(int).tolist()}
+    checkpoints = {0, *np.geomspace(8, sizes.steps, sizes.num_checkpoints).round().astype(int).tolist()}
     standard = Experiment(
         replace(task, vocabulary=sizes.vocabulary).resolved(),  # a missing corpus is noticed here
         network(sizes.units, label),
         replace(
             ADAM, steps=sizes.steps, batch_size=sizes.batch_size, learning_rate=sizes.learning_rate,
-            evaluate_every=sizes.steps, checkpoints=tuple(sorted(kept)),
+            evaluate_every=sizes.steps, checkpoints=tuple(sorted(checkpoints)),
         ),
     )  # fmt: skip
     runs = with_either_attention(standard)
@@ -184,10 +177,10 @@ def translation_measurement(subject: TrainedCase[Sizes]) -> Measurement:
             "uniform": score_sample(uf, matched, lexical_scores, **uniform.forward).values,
             "mismatched": score_sample(uf, mismatched, lexical_scores, **uniform.forward).values,
         }
-        found = {name: agreement_of(alpha, values, matched) for name, values in scores.items()}
-        for name, agreement in found.items():
+        agreements = {name: agreement_of(alpha, values, matched) for name, values in scores.items()}
+        for name, agreement in agreements.items():
             curves[name].append(agreement.top)
-        curves["chance"].append(found["uniform"].chance)
+        curves["chance"].append(agreements["uniform"].chance)
         curves["accuracy"].append(attended.accuracy)
     learning = LearningCurve(tuple(again.checkpoints), tuple(curves["again"]), tuple(curves["accuracy"]))
     top = int(np.argmax(curves["uniform"]))
@@ -222,14 +215,11 @@ def matched_and_not(batch: Batch) -> tuple[Batch, Batch]:
 def copying_measurement(run: Run, device: str) -> Measurement:
     """Return when the task is learnt, and β of the word that is copied before and after training."""
     curve, training = Curve.of(run), run.experiment.training
-    step = curve.first(LEARNT)
+    numbers = measure_curve(run)
     batch = next(run.task.batches("test")).to(device)
     steps = list(range(training.evaluate_every, training.steps + 1, training.evaluate_every))
     return {
-        "learnt": bool(np.isfinite(step)),
-        # A run that never learns needs more steps than there are.
-        "steps_needed": step if np.isfinite(step) else float(training.steps),
-        "accuracy": float(curve.accuracy[-1]),
+        **{name: numbers[name] for name in ("learnt", "steps_needed", "accuracy")},
         "lexical_first": beta_at_gold(run.experiment.new_model().to(device), batch),
         "lexical": beta_at_gold(run.model(), batch),
         "steps": steps,
@@ -286,57 +276,56 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 
 def translation_claims(measured: Measurements, label: LearnedLabel) -> list[ClaimVerdict]:
     """Claim that β^uf predicts attention, more than mismatched pairs do, and is there before it."""
-    uniform = measured.values(label, "agreement_uniform")
     others = {"chance": "agreement_chance", "that of mismatched pairs": "agreement_mismatched"}
-    attention = measured.values(label, "again_change")
     earlier = {
         "A(α, β^uf(τ)), without any attention,": "uniform_change",
         "A(α, β̂(τ)), in the network that learns attention,": "lexical_change",
     }
     trivial = f"{label}: ξ(α, β^uf) is not trivial: above the accuracy before training"
     return [
-        *(more_than(f"{label}: A(α, β^uf) is above {text}", uniform, measured.values(label, name))
-          for text, name in others.items()),
-        more_than(trivial, measured.values(label, "xi_uniform"), measured.values(label, "xi_untrained")),
-        *(more_than(f"{label}: {text} changes before A(α, α̂(τ))", attention, measured.values(label, name))
-          for text, name in earlier.items()),
-    ]  # fmt: skip
+        *(
+            measured.greater(f"{label}: A(α, β^uf) is above {text}", label, "agreement_uniform", name)
+            for text, name in others.items()
+        ),
+        measured.greater(trivial, label, "xi_uniform", "xi_untrained"),
+        *(
+            measured.greater(f"{label}: {text} changes before A(α, α̂(τ))", label, "again_change", name)
+            for text, name in earlier.items()
+        ),
+    ]
 
 
-class Curves(TypedDict):
-    """One panel: steps, and by name one curve per seed."""
+def figure(measured: Measurements) -> FigureData:
+    """Return agreements of each translator; accuracies of both tasks by network; accuracies by start.
 
-    steps: Sequence[int]
-    curves: Mapping[str, Sequence[Sequence[float]]]
-
-
-def figure(measured: Measurements) -> dict[str, Curves]:
-    """Return agreements of each translator; accuracies of both tasks by network; accuracies by start."""
+    A panel has steps, and by name one curve per seed.
+    """
 
     def seeds(label: LearnedLabel, name: str = "accuracy") -> list[Sequence[float]]:
-        return [curves[name] for curves in measured.named(label, "curves")]
+        return [curves[name] for curves in measured.per_seed(label, "curves")]
 
-    def copied(labels: Mapping[str, LearnedLabel]) -> Curves:
+    def copying_panel(labels: Mapping[str, LearnedLabel]) -> FigureData:
         first = measured.first(next(iter(labels.values())))
         return {"steps": first["steps"], "curves": {name: seeds(label) for name, label in labels.items()}}
 
-    translated = {
-        str(label): Curves(
-            steps=measured.first(label)["steps"], curves={text: seeds(label, name) for name, text in AGREEMENTS.items()}
-        )
+    translations = {
+        str(label): {
+            "steps": measured.first(label)["steps"],
+            "curves": {text: seeds(label, name) for name, text in AGREEMENTS.items()},
+        }
         for label in measured
         if label.task == CORPUS and measured[label]
     }
     networks = {
-        f"copying, {label.network}": copied({PERMUTATIONS: label._replace(task=PERMUTATIONS), CONTROL: label})
+        f"copying, {label.network}": copying_panel({PERMUTATIONS: label._replace(task=PERMUTATIONS), CONTROL: label})
         for label in measured
         if label.task == CONTROL
     }
-    started = {start: LearnedLabel(PERMUTATIONS, 1, 1, start) for start in STARTS}
-    return {**translated, **networks, "permutations, lexical weights": copied(started)}
+    by_start = {start: LearnedLabel(PERMUTATIONS, 1, 1, start) for start in STARTS}
+    return {**translations, **networks, "permutations, lexical weights": copying_panel(by_start)}
 
 
-def draw(data: Mapping[str, Curves]) -> Figure:
+def draw(data: FigureData) -> Figure:
     """Draw one panel per network: means over seeds with their standard deviation."""
     picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
     for ax, (title, content) in zip(axes, data.items(), strict=False):

@@ -5,39 +5,21 @@ from math import log
 from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.tutek2020.ablation import ABLATION
-from attnscope.studies.tutek2020.appendix_c import APPENDIX_C
 from attnscope.studies.tutek2020.deceptive import DECEPTION
+from attnscope.studies.tutek2020.decisions import APPENDIX_C, TABLE1, TABLE6
 from attnscope.studies.tutek2020.experiments import PROFILES
 from attnscope.studies.tutek2020.fig1 import FIG1
-from attnscope.studies.tutek2020.fig2 import FIG2
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
-from attnscope.studies.tutek2020.leaps import LEAPING
 from attnscope.studies.tutek2020.plausible import PLAUSIBLE
-from attnscope.studies.tutek2020.reduction import REDUCTION, REDUCTION_IMDB
-from attnscope.studies.tutek2020.table1 import TABLE1
-from attnscope.studies.tutek2020.table2 import TABLE2
-from attnscope.studies.tutek2020.table3 import TABLE3
+from attnscope.studies.tutek2020.reduction import LEAPING, REDUCTION, REDUCTION_IMDB
+from attnscope.studies.tutek2020.states import FIG2, TABLE2, TABLE3
 from attnscope.studies.tutek2020.table5 import TABLE5
-from attnscope.studies.tutek2020.table6 import TABLE6
 
 STUDY = Study(
     name="tutek2020",
     findings=(
-        TABLE1,
-        TABLE2,
-        FIG1,
-        FIG2,
-        TABLE3,
-        TABLE5,
-        TABLE6,
-        APPENDIX_C,
-        ABLATION,
-        REDUCTION,
-        REDUCTION_IMDB,
-        LEAPING,
-        PLAUSIBLE,
-        JAIN_WALLACE,
-        DECEPTION,
+        TABLE1, TABLE2, FIG1, FIG2, TABLE3, TABLE5, TABLE6, APPENDIX_C, ABLATION, REDUCTION, REDUCTION_IMDB, LEAPING,
+        PLAUSIBLE, JAIN_WALLACE, DECEPTION,
     ),
     profiles=PROFILES,
     ranges={
@@ -47,4 +29,4 @@ STUDY = Study(
         **dict.fromkeys(("farthest", "searched", "jsd"), (0.0, log(2))),
     },
     sanity=("*agrees with people more than chance*",),
-)
+)  # fmt: skip

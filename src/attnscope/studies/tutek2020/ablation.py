@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,16 +21,17 @@ from attnscope.probes.information import information
 from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, spread, untested
 from attnscope.studies.finding import (
     Case,
+    FigureData,
     Finding,
     Measurement,
     Measurements,
     TrainedCase,
-    case_unless_missing,
+    cases,
     study_toml,
 )
 from attnscope.studies.result import Result, Row, row
 from attnscope.studies.tutek2020 import decisions, plausible
-from attnscope.studies.tutek2020.decisions import PAPER_QUANTITIES, batches_on_device, trained_classifier
+from attnscope.studies.tutek2020.decisions import PAPER_QUANTITIES, SIMILAR, batches_on_device, trained_classifier
 from attnscope.studies.tutek2020.experiments import (
     ATTENTIONS,
     BASE,
@@ -42,7 +43,6 @@ from attnscope.studies.tutek2020.experiments import (
     Sizes,
     model_experiment,
 )
-from attnscope.studies.tutek2020.table1 import SIMILAR
 from attnscope.training import Conicity, CrossEntropy, MaskedWords, Objective, Tying
 
 NOT_SQUARED, PER_DIMENSION, CONICITY = "tying, not squared", "tying, mean over numbers", "conicity"
@@ -100,14 +100,14 @@ def weights_in(result: Result) -> Weights:
 
 def best_weights(scores: Mapping[RegulariserLabel, float]) -> Weights:
     """Return the weights of the best scores, where every weight was tried; of equally good ones, the smallest."""
-    chosen: Weights = {}
+    weights: Weights = {}
     for corpus, attention in dict.fromkeys((label.corpus, label.attention) for label in scores):
         for name, model in CHOSEN_FROM.items():
             labels = [RegulariserLabel(corpus, attention, model, weight) for weight in sorted(WEIGHTS[model])]
             if all(label in scores for label in labels):
                 best = max(labels, key=scores.__getitem__).weight
-                chosen.setdefault(corpus, {}).setdefault(attention, {})[name] = best
-    return chosen
+                weights.setdefault(corpus, {}).setdefault(attention, {})[name] = best
+    return weights
 
 
 def as_toml(weights: Weights) -> str:
@@ -154,7 +154,7 @@ def experiments(sizes: Sizes) -> dict[RegulariserLabel, Case]:
         places.append(("yelp_rationales", plausible.ATTENTION))
     weighted = [(name, weight) for name, weights in WEIGHTS.items() for weight in weights]
     labels = [RegulariserLabel(*place, *regulariser) for place, regulariser in product(places, weighted)]
-    return {label: case_unless_missing(partial(case, label)) for label in labels}
+    return cases(labels, case)
 
 
 def regularised_experiment(sizes: Sizes, corpus: str, attention: str, regulariser: str, weight: float) -> Experiment:
@@ -284,11 +284,12 @@ def weights_in_use(measured: Measurements, corpus: str, attention: str) -> Claim
         return untested(text, "not every weight was tried")
     if not all(seed["as_published"] for label in measured for seed in measured[label]):
         return untested(text, "they are chosen with the networks and epochs of the profile paper")
-    used = study_toml("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
+    in_use = study_toml("tutek2020", "chosen.toml").get(corpus, {}).get(attention, {})
     here, there = (
-        ", ".join(f"{'δη'[name == 'eta']} = {weight:g}" for name, weight in weights.items()) for weights in (ours, used)
+        ", ".join(f"{'δη'[name == 'eta']} = {weight:g}" for name, weight in weights.items())
+        for weights in (ours, in_use)
     )
-    return exact(text, [ours == used], f"here {here}; in use: {there or 'none'}")
+    return exact(text, [ours == in_use], f"here {here}; in use: {there or 'none'}")
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -304,14 +305,8 @@ LINES: dict[str, Literal["-", "--"]] = {"additive": "-", "dot": "--"}
 Curves = dict[str, dict[str, list[float]]]  # by regulariser and weight, one number per seed
 
 
-class AblationFigure(TypedDict):
-    """Curves by corpus, quantity and attention; and the weights with the best validation F1."""
-
-    panels: dict[str, dict[str, dict[str, Curves]]]
-    chosen: Weights
-
-
-def figure(measured: Measurements) -> AblationFigure:
+def figure(measured: Measurements) -> FigureData:
+    """Return curves by corpus, quantity and attention; and the weights with the best validation F1."""
     panels: dict[str, dict[str, dict[str, Curves]]] = {}
     for label, name in product(measured, PANELS):
         if measured.has(label, name):
@@ -321,13 +316,13 @@ def figure(measured: Measurements) -> AblationFigure:
 
 
 @styled
-def draw(data: AblationFigure) -> list[Figure]:
+def draw(data: FigureData) -> list[Figure]:
     """Draw one figure per quantity, in it one panel per corpus: curves over weights; base is a horizontal line."""
     names = dict.fromkeys(name for panels in data["panels"].values() for name in panels)
     return [draw_quantity(data, name) for name in names]
 
 
-def draw_quantity(data: AblationFigure, name: str) -> Figure:
+def draw_quantity(data: FigureData, name: str) -> Figure:
     panels = {corpus: panels[name] for corpus, panels in data["panels"].items() if name in panels}
     columns = min(len(panels), COLUMNS)
     picture, grid = plots.panels(-(-len(panels) // columns), columns, size=(3.7, 2.9))
@@ -376,9 +371,9 @@ def circle_best(ax: Axes, by_attention: Mapping[str, Curves], weights: Mapping[s
 
 def draw_legend(ax: Axes, attentions: set[str], circles: bool) -> None:
     """Draw the legend: regularisers; attentions where there are two; what a circle means, if there are any."""
-    shown = {name: line for name, line in LINES.items() if name in attentions and len(attentions) > 1}
+    linestyles = {name: line for name, line in LINES.items() if name in attentions and len(attentions) > 1}
     models = {name: {"color": paint()[name]} for name in WEIGHTS}
-    lines = {name: {"color": INK, "linestyle": line} for name, line in shown.items()}
+    lines = {name: {"color": INK, "linestyle": line} for name, line in linestyles.items()}
     line_legend(ax, {**models, **lines, **({"best": RING} if circles else {})})
 
 

@@ -83,10 +83,10 @@ class LayersLabel(NamedTuple):
 
 def prepared_corpus(name: str, splits: Splits, words: Words, **preparation: object) -> Classification:
     """Return a named corpus, prepared for this study."""
-    given = CORPORA[name]
-    assert isinstance(given, Classification)
-    prepared = replace(given.preparation, unknown_integers=False, **preparation)  # type: ignore[arg-type]
-    return replace(given, special="both", splits=splits, vocabulary=words, preparation=prepared)
+    corpus = CORPORA[name]
+    assert isinstance(corpus, Classification)
+    prepared = replace(corpus.preparation, unknown_integers=False, **preparation)  # type: ignore[arg-type]
+    return replace(corpus, special="both", splits=splits, vocabulary=words, preparation=prepared)
 
 
 # Splits are those of Jain and Wallace as far as they are known; vocabularies are close to the sizes in table 5.

@@ -136,10 +136,10 @@ def use_of_words(model: Classifier, batches: Sequence[Batch], words: Sequence[in
     masses, shares = [], []
     for batch in batches:
         trace, attended = trace_and_mask(model, batch)
-        chosen = mask_of_words(batch, words) & attended
-        present = chosen.any(1)
-        masses.append((trace.attention[:, 0, 0] * chosen).sum(1)[present])
-        shares.append((chosen.sum(1) / attended.sum(1))[present])
+        indicative = mask_of_words(batch, words) & attended
+        present = indicative.any(1)
+        masses.append((trace.attention[:, 0, 0] * indicative).sum(1)[present])
+        shares.append((indicative.sum(1) / attended.sum(1))[present])
     f1, without = (100 * decide(model, texts).f1 for texts in (batches, [remove_words(b, words) for b in batches]))
     return {
         "f1": f1,
@@ -172,10 +172,10 @@ def rank_correlations(model: Classifier, texts: Sequence[Batch]) -> dict[str, fl
         attention = trace.attention[:, 0, 0].double()
         for name, scores in importance(model, batch, trace).items():
             taus.setdefault(name, []).append(kendall(attention, scores.double(), attended))
-    known = {name: torch.cat(values) for name, values in taus.items()}
-    known = {name: values[~values.isnan()] for name, values in known.items()}  # a text of one word has no order
-    return {name: values.mean().item() for name, values in known.items()} | {
-        f"{name}_sd": values.std().item() for name, values in known.items()
+    by_score = {name: torch.cat(values) for name, values in taus.items()}
+    by_score = {name: values[~values.isnan()] for name, values in by_score.items()}  # a text of one word has no order
+    return {name: values.mean().item() for name, values in by_score.items()} | {
+        f"{name}_sd": values.std().item() for name, values in by_score.items()
     }
 
 
@@ -184,12 +184,12 @@ def importance(model: Classifier, batch: Batch, trace: Trace) -> dict[str, Float
 
     Gradients are of the log-odds, which rank words as the probability does, but do not saturate.
     """
-    held = influence(model, batch, log_odds, attention=lambda weights, mask: weights.detach()).values[:, 0]
+    fixed_attention = influence(model, batch, log_odds, attention=lambda weights, mask: weights.detach()).values[:, 0]
     through = influence(model, batch, log_odds).values[:, 0]
     without = leave_one_out(model, batch, lambda trace: class_probabilities(trace.logits)[:, 1:]).values[:, 0]
     return {
-        "gradient": held.abs(),
-        "gradient_signed": held * log_odds(trace).sign(),  # positive where the word supports the prediction
+        "gradient": fixed_attention.abs(),
+        "gradient_signed": fixed_attention * log_odds(trace).sign(),  # positive where the word supports the prediction
         "gradient_through": through.abs(),
         "leave_one_out": without.abs(),  # the total variation distance of two classes
     }

@@ -6,7 +6,6 @@ trained as part of the measurement, so an interrupted study goes on with the nex
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from attnscope.models import Classifier
 from attnscope.plots.style import axes, colours, line_legend, name_axes, styled
 from attnscope.probes.adversary import imitation, train_adversary
 from attnscope.studies.claims import ClaimVerdict, more_than, untested
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020.experiments import BASE, MLM, TYING, Sizes, model_experiment
 from attnscope.training.evaluation import decide
@@ -68,7 +67,7 @@ def experiments(sizes: Sizes) -> dict[AdversaryLabel, Case]:
         return Case({"model": experiment}, AdversarySettings(label.weight))
 
     labels = [AdversaryLabel(*parts) for parts in product(sizes.adversary_corpora, SHOWN, sizes.lambdas)]
-    return {label: case_unless_missing(partial(case, label)) for label in labels}
+    return cases(labels, case)
 
 
 # One adversary -------------------------------------------------------------------------------------------------------
@@ -150,10 +149,8 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
 
 
 def costs_more(measured: Measurements, corpus: str, model: str) -> ClaimVerdict:
-    text, pairs = (
-        f"{corpus}: at equal JSD, TVD is higher for {model} than for base",
-        compare_with_base(measured, corpus, model),
-    )
+    text = f"{corpus}: at equal JSD, TVD is higher for {model} than for base"
+    pairs = compare_with_base(measured, corpus, model)
     if not pairs:
         return untested(text, "not all adversaries of both models were trained")
     if not np.isfinite(pairs).any():

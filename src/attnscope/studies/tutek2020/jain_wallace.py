@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypedDict
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnscope import plots
-from attnscope.studies.bars import Panel, bar_values, draw_bars, one_key
+from attnscope.studies.bars import Panel, bar_values, draw_bars, keep_last_legend
 from attnscope.studies.claims import ClaimVerdict
-from attnscope.studies.finding import Case, Finding, Measurements
+from attnscope.studies.finding import Case, FigureData, Finding, Measurements
 from attnscope.studies.tutek2020.decisions import corpus_and_model
 from attnscope.studies.tutek2020.experiments import BASE, COMPARED, REGULARISED, ModelLabel, Sizes, model_experiment
 from attnscope.studies.tutek2020.faithfulness import EDGES, SEARCH, case, measure
@@ -69,20 +68,14 @@ TAUS = {**CORRELATIONS, "gradient_signed": "gradients, signed"}
 JSDS = {"farthest": "farthest", "searched": "searched"}
 
 
-class CorpusPanels(TypedDict):
-    """Correlations and divergences by model, and changes by model and range of the maximum weight."""
-
-    tau: Panel
-    jsd: Panel
-    change: Mapping[str, Sequence[float | None]]
-
-
-def figure(measured: Measurements) -> dict[str, CorpusPanels]:
+def figure(measured: Measurements) -> FigureData:
     """Return the panels of each corpus."""
-    return {corpus: panels_of(measured.where(corpus=corpus)) for corpus in measured.each("corpus")}
+    return {corpus: corpus_panels(measured.where(corpus=corpus)) for corpus in measured.each("corpus")}
 
 
-def panels_of(measured: Measurements) -> CorpusPanels:
+def corpus_panels(measured: Measurements) -> FigureData:
+    """Return correlations and divergences by model, and changes by model and range of the maximum weight."""
+
     def by_model(quantities: Mapping[str, str]) -> Panel:
         return {
             text: {label.model: bar_values(measured.values(label, name)) for label in measured}
@@ -95,14 +88,14 @@ def panels_of(measured: Measurements) -> CorpusPanels:
 
 def mean_changes(measured: Measurements, label: ModelLabel) -> list[float]:
     """Return the mean change over the texts of all seeds, per range of the maximum weight; NaN where there is none."""
-    seeds = measured.named(label, "by_highest")
+    seeds = measured.per_seed(label, "by_highest")
     texts, changes = (np.array([seed[name] for seed in seeds], dtype=float) for name in ("texts", "change"))
     total, count = np.nansum(texts * changes, axis=0), texts.sum(0)
     means: list[float] = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0).tolist()
     return means
 
 
-def draw(data: Mapping[str, CorpusPanels]) -> Figure:
+def draw(data: FigureData) -> Figure:
     """Draw one row per corpus: correlations, divergences, and the change under permutations by the maximum weight."""
     picture, axes = plots.panels(max(len(data), 1), 3, size=(4.1, 3.0))
     for number, (corpus, parts) in enumerate(data.items()):
@@ -112,7 +105,7 @@ def draw(data: Mapping[str, CorpusPanels]) -> Figure:
         draw_changes(change, parts["change"])
         for ax in panels:
             ax.set_title(corpus)
-        one_key(panels)
+        keep_last_legend(panels)
     return picture
 
 

@@ -5,7 +5,6 @@ Faithful attention need not be plausible, nor the other way round. This finding 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from matplotlib.figure import Figure
 
@@ -15,9 +14,9 @@ from attnscope.models import Classifier
 from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.plausibility import Plausibility, PlausibilityAccumulator
 from attnscope.probes.saliency import influence
-from attnscope.studies.bars import BarValues, Panel, bar_values, draw_bars, one_key
-from attnscope.studies.claims import ClaimVerdict, more_than
-from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, case_unless_missing
+from attnscope.studies.bars import BarValues, Panel, bar_values, draw_bars, keep_last_legend
+from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.tutek2020.decisions import batches_on_device, corpus_and_model, trained_classifier
 from attnscope.studies.tutek2020.experiments import BASE, COMPARED, ModelLabel, Sizes, model_experiment, prepared_corpus
 from attnscope.studies.tutek2020.faithfulness import log_odds
@@ -67,8 +66,7 @@ def experiments(sizes: Sizes) -> dict[ModelLabel, Case]:
         return Case({"model": annotated_experiment(sizes, label.corpus, label.model)})
 
     corpora = tuple(ANNOTATED) if sizes.name == "paper" else ("yelp_rationales",)
-    labels = ModelLabel.product(corpora, COMPARED, (ATTENTION,))
-    return {label: case_unless_missing(partial(case, label)) for label in labels}
+    return cases(ModelLabel.product(corpora, COMPARED, (ATTENTION,)), case)
 
 
 def annotated_experiment(sizes: Sizes, name: str, model: str) -> Experiment:
@@ -118,8 +116,7 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     verdicts, name = list[ClaimVerdict](), "attention_average_precision"
     for base in measured.where(model=BASE):
         above = f"{base.corpus}: base's attention agrees with people more than chance (average precision)"
-        chance = measured.values(base, f"{CHANCE}_average_precision")
-        verdicts.append(more_than(above, measured.values(base, name), chance))
+        verdicts.append(measured.greater(above, base, name, f"{CHANCE}_average_precision"))
         for model in COMPARED[1:]:
             closer = f"{base.corpus}: attention of {model} agrees with people more than base's (average precision)"
             verdicts.append(measured.more_than(closer, base._replace(model=model), base, name))
@@ -153,7 +150,7 @@ def draw(data: Mapping[str, Mapping[str, Panel]]) -> Figure:
         for ax, (score, content) in zip(line, by_score.items(), strict=True):
             draw_bars(content, ax, "mean over texts")
             ax.set_title(f"{corpus}: {SCORES[score]}", parse_math=False)
-        one_key(line)
+        keep_last_legend(line)
     return picture
 
 

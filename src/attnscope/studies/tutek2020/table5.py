@@ -4,18 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from attnscope import plots
-from attnscope.studies.bars import Panel, draw_bars, panel
-from attnscope.studies.finding import (
-    Case,
-    Finding,
-    Measurement,
-    Measurements,
-    TrainedCase,
-    case_unless_missing,
-)
+from attnscope.studies.bars import draw_panels, label_panels
+from attnscope.studies.finding import Case, Finding, Measurement, TrainedCase, cases
 from attnscope.studies.tutek2020.decisions import published_in
 from attnscope.studies.tutek2020.experiments import GLOVE, LICENSED_NOTE, TEXTS, Sizes, with_licensed_corpora
 from attnscope.tasks import SPECIALS, Classification, TextTask, statistics
@@ -51,7 +42,7 @@ def experiments(sizes: Sizes) -> dict[str, Case]:
     def case(corpus: str) -> Case:
         return Case(settings=PreparedCorpus(TEXTS[corpus].resolved(), GLOVE.resolved()))
 
-    return {corpus: case_unless_missing(partial(case, corpus)) for corpus in with_licensed_corpora(sizes).corpora}
+    return cases(with_licensed_corpora(sizes).corpora, case)
 
 
 def measure(subject: TrainedCase[PreparedCorpus]) -> Measurement:
@@ -75,21 +66,9 @@ def measure(subject: TrainedCase[PreparedCorpus]) -> Measurement:
 
 def mean_length_without_punctuation(task: Classification) -> float:
     """Return the mean number of tokens that have a letter or a digit, unknown ones included."""
-    spoken = np.array([any(map(str.isalnum, token)) for token in task.source_vocabulary.tokens])
-    spoken[: len(SPECIALS)] = False
-    return float(np.mean([spoken[text].sum() for split in PARTS for text in task.part(split).source]))
-
-
-def figure(measured: Measurements) -> dict[str, Panel]:
-    names = ("length", "vocabulary")
-    return {name: panel(measured, name, str, lambda corpus: "ours", published) for name in names}
-
-
-def draw(data: dict[str, Panel]) -> Figure:
-    picture, axes = plots.panels(1, len(data), size=(4.4, 3.2))
-    for ax, (name, content) in zip(axes, data.items(), strict=True):
-        draw_bars(content, ax, QUANTITIES[name])
-    return picture
+    with_letters = np.array([any(map(str.isalnum, token)) for token in task.source_vocabulary.tokens])
+    with_letters[: len(SPECIALS)] = False
+    return float(np.mean([with_letters[text].sum() for split in PARTS for text in task.part(split).source]))
 
 
 TABLE5 = Finding(
@@ -97,7 +76,9 @@ TABLE5 = Finding(
     title="Statistics of the corpora as prepared",
     section="appendix A, table 5",
     experiments=experiments, measure=measure, table=QUANTITIES, published=published,
-    columns=lambda corpus: {"corpus": corpus}, claims=lambda measured: [], figure=figure, draw=draw,
+    columns=lambda corpus: {"corpus": corpus}, claims=lambda measured: [],
+    figure=label_panels(("length", "vocabulary"), str, lambda corpus: "ours", published),
+    draw=partial(draw_panels, ylabels=QUANTITIES, row=(4.4, 3.2)),
     notes=(
         "Lengths are means over all texts of the three splits, without start and end tokens, with punctuation and, "
         "since the paper does not say how it counts, without. The vocabulary has the words of the training split that "

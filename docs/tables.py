@@ -124,7 +124,7 @@ def reports() -> dict[str, str]:
 SHOWN = {
     "sst-hiding": "BiLSTM, trained to hide the words it uses",
     "sst-base": "BiLSTM with additive attention",
-        "sst-tying": "the same, with states tied to their words",
+    "sst-tying": "the same, with states tied to their words",
     "sst-distilbert": "DistilBERT-like, trained from scratch",
     "sst-minilm": "MiniLM, fine-tuned",
     "multi30k-marian": "Marian translator, trained from scratch",

@@ -1,4 +1,4 @@
-"""Write the tables of the documentation that follow from files under results/: `make tables`."""
+"""Write the tables of the documentation that are generated from files under results/ (`make tables`)."""
 
 # ruff: noqa: E501 (sentences of pages)
 
@@ -23,7 +23,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
 
 
 def with_table(page: str, name: str) -> str:
-    """Return a page with its table written anew."""
+    """Return the text of a page with its table regenerated."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     assert text.count(begin) == text.count(end) == 1, f"{page} needs the comments {begin.strip()} and {end}"
@@ -32,50 +32,50 @@ def with_table(page: str, name: str) -> str:
 
 
 SEARCH = {
-    "aitken2021": "No search. Settings are those of the paper and its author's code; the learning rate, ε and the norm of the gradients of recurrent "
-    "networks were changed where the code's do not converge here, by convergence on pilots with other seeds. The finding `optimiser` crosses learning "
-    "rates of 0.1, 0.01 and 0.001 with ε of 0.1, 0.01 and 1e-8 on seeds that no pilot had seen.",
+    "aitken2021": "No search. Settings are those of the paper and its author's code. Where the code's learning rate, ε and gradient norm do not converge for recurrent "
+    "networks, we chose others by convergence on pilots with other seeds. The finding `optimiser` crosses learning "
+    "rates of 0.1, 0.01 and 0.001 with ε of 0.1, 0.01 and 1e-8 on seeds that no pilot had used.",
     "baan2019": "No search. Settings are those of the paper. The number of epochs was raised from 25 to the paper's 100 after a first run, which is "
-    "kept in `results/earlier/baan2019`; the seeds of that run are not judged again.",
+    "kept in `results/earlier/baan2019`; the seeds of that run are not used again.",
     "snell2021": "No search. Settings are those of the paper and its author's code.",
-    "transformers": "No search in the profile quick: every model gets one setting. Sizes, steps and learning rates were chosen on pilots with seeds below 10, which are "
-    "not judged. In the profile paper, which has not been run, every model of `faithful` gets three settings.",
-    "tutek2020": "Grid search on the validation split, for each corpus and attention: δ of tying in 1, 10, 20, 30; η of masked language modelling in 0.1, 0.3, 1, 3, 5; "
-    "the best F1 on validation data (finding `ablation`, two seeds that are not used elsewhere). `reduction` repeats it with the cross entropy summed over a batch.",
-}  # how the parameters of a study were chosen; one that is not here was not searched
+    "transformers": "No search in the profile `quick`: every model gets one setting. Sizes, steps and learning rates were chosen on pilots with seeds below 10, which "
+    "do not count in any claim. In the profile `paper`, which has not been run, every model of `faithful` gets three settings.",
+    "tutek2020": "Grid search by F1 on the validation split, for each corpus and attention: δ of tying in 1, 10, 20, 30; η of masked language modelling in 0.1, 0.3, 1, 3, 5 "
+    "(finding `ablation`, two seeds that are not used elsewhere). `reduction` repeats the search with the cross entropy summed over a batch.",
+}  # how the hyperparameters of each study were chosen; studies that are not listed had no search
 SURPRISES = (
     (
         "Two settings of the optimiser decide between two solutions",
-        "With a small learning rate and a small ε together, a recurrent network learns one-to-one translation as well, but its temporal attention no longer "
+        "With both a small learning rate and a small ε, a recurrent network still learns one-to-one translation, but its temporal attention no longer "
         "peaks at the word that it translates.",
-        "Each of the two settings alone leaves the published solution; both were crossed on seeds that no pilot had seen.",
+        "With only one of the two settings, networks find the published solution; both were crossed on seeds that no pilot had used.",
         "aitken2021/optimiser",
         ("", "largest at t = s", "word accuracy"),
     ),
     (
-        "Most of a published difference in units is one of training time",
-        "A guided network needs one or two units to encode the current table, the selected baseline many more. A baseline that has been trained as long needs nearly as few.",
-        "`baseline, converged` is the control: the same baseline at the end of training. For the time step, and in the decoder's gates, the difference stays.",
+        "Training time explains most of a published difference in units",
+        "A guided network needs one or two units to encode the current table; the selected baseline needs many more. A baseline trained for as long needs nearly as few.",
+        "`baseline, converged` is the control: the same baseline at the end of training. For the time step, and in the decoder's gates, the difference remains.",
         "baan2019/matched",
         ("units ranked over all classes", "h_enc"),
     ),
     (
-        "Networks that cannot learn permutations learn them later",
-        "The paper stops at 300 steps, where some networks have failed. Each of 20 seeds learns by step 620.",
-        "`control` sees sampled words, from which attention can be learned early; it learns every time within 300 steps.",
+        "Networks that fail to learn permutations learn them later",
+        "The paper stops at 300 steps, when some networks have failed. All 20 seeds learn by step 620.",
+        "`control` is trained on sampled words, from which attention can be learned early; it always learns within 300 steps.",
         "snell2021/fig3",
         ("have learnt", "within 300", "at the end"),
     ),
     (
         "Bad heads learn to copy when heads are summed",
-        "Eight heads that fail alone converge together if their outputs are summed, as the paper's equation says. The published figure needs a value layer per head, as in the author's script.",
-        "The same heads averaged instead of summed do not converge within 200 steps; `fig6-author` has the author's value layers.",
+        "Eight heads that each fail alone converge together if their outputs are summed, as in the paper's equation. The published figure requires a value layer per head, as in the author's script.",
+        "The same heads, averaged instead of summed, do not converge within 200 steps; `fig6-author` uses the author's value layers.",
         "snell2021/fig6",
         ("all bad", "seeds that converge"),
     ),
     (
         "Fragility does not detect a network that hides what it uses",
-        "Networks trained to keep attention off the telling words are as fragile under permuted attention as base networks, at the same F1. Tests that compare attention with the effect of words do detect them.",
+        "Networks trained to keep attention off the words that determine the class are as fragile under permuted attention as base networks, at the same F1. Tests that compare attention with the effect of words do detect them.",
         "`base` is the control: the same networks, data and seeds without the penalty.",
         "tutek2020/deceptive",
         ("sst", "· F1", "telling words, in", "permuted", "τ of attention with leave-one-out", "sufficiency of"),
@@ -87,7 +87,7 @@ SURPRISES = (
         "tutek2020/plausible",
         ("eraser_movies", "attention: average precision", "chance: average precision"),
     ),
-)  # title, surprise, control, file, and words of the rows that show it: the first in all rows, one of the others in each
+)  # title, surprise, control, file, and words that select its rows: each row has the first and one of the others
 
 
 def surprises() -> str:
@@ -124,11 +124,11 @@ def reports() -> dict[str, str]:
 SHOWN = {
     "sst-hiding": "BiLSTM, trained to hide the words it uses",
     "sst-base": "BiLSTM with additive attention",
-    "sst-tying": "the same, states tied to their words",
-    "sst-distilbert": "DistilBERT's shape, trained from scratch",
+    "sst-tying": "the same, with states tied to their words",
+    "sst-distilbert": "DistilBERT-like, trained from scratch",
     "sst-minilm": "MiniLM, fine-tuned",
     "multi30k-marian": "Marian translator, trained from scratch",
-}  # audits in the table of the README, and what is audited
+}  # audits in the table of the README, with a description of each model
 
 
 def verdicts() -> str:

@@ -5,7 +5,8 @@
 # The paper's answer: **both sides follow the same path in time**. The states of encoder and decoder, averaged over all
 # sentences at each step, trace one curve; the decoder attends to where the encoder was at the same point of it.
 #
-# The task is synthetic (three letters, sentences of 7 to 9), the network small: a quarter of a minute.
+# The task is synthetic (three letters, sentences of 7 to 9), and the network is small. The notebook takes a quarter of
+# a minute.
 
 # %%
 from dataclasses import replace
@@ -49,23 +50,23 @@ formed = decomposed(model, task)
 plot_paths(formed.encoder, formed.decoder)
 
 # %% [markdown]
-# Two curves, one beside the other, in the same direction. The inner product of a decoder step with each encoder step is
-# largest where the two are at the same time. So temporal components alone should select the right letter. What is
-# their share of the attention scores?
+# The two curves run side by side, in the same direction. The inner product of a decoder step with each encoder step is
+# largest at equal times. So the temporal components alone should select the right letter. What is their share of the
+# attention scores?
 
 # %%
 formed  # noqa: B018
 
 # %% [markdown]
-# Most of it (darkest; about 0.9 in larger networks). "Predictability" measures the same in another way: how much of the
-# attention is known from the step without the sentence. The mean attention:
+# They make up most of the scores (darkest; about 0.9 in larger networks). "Predictability" measures the same in another
+# way: how much of the attention can be predicted from the step, without the sentence. The mean attention is:
 
 # %%
 formed.mean_attention  # noqa: B018
 
 # %% [markdown]
-# **And where are the letters?** In the input components, at right angles to the path. Each output token's readout
-# vector aligns with the input component of its own letter, and so decodes the dictionary from the context:
+# **Where are the letters?** In the input components, orthogonal to the path. Each output token's readout vector aligns
+# with the input component of its own letter, and so the readout implements the dictionary:
 
 # %%
 readout = model.output.weight[:, -model.settings.units :]
@@ -85,12 +86,12 @@ plot_paths(formed_backwards.encoder, formed_backwards.decoder)
 formed_backwards.mean_attention  # noqa: B018
 
 # %% [markdown]
-# It does: the light end of one curve lies at the dark end of the other. Sentences end after 7, 8 or 9 letters, so the
-# decoder cannot begin at one fixed step, and temporal components explain less of this attention:
+# It does: the light end of one curve lies at the dark end of the other. Sentences have 7, 8 or 9 letters, so the
+# decoder cannot start at one fixed step, and the temporal components explain less of its attention:
 
 # %%
 pd.concat({"forwards": formed.table(), "backwards": formed_backwards.table()})
 
 # %% [markdown]
-# The whole study, at the size of the paper and with its other tasks: `attnscope.reproduce("aitken2021")`; our
-# results are in docs/results.md.
+# To run the whole study, with the paper's other tasks, call `attnscope.reproduce("aitken2021")`; our results are in
+# docs/results.md.

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # What does attentive guidance build inside a network? (Baan et al. 2019)
 #
-# `000 t1 t2` asks: look up 000 in table t1, and the result in table t2; the answer has every step. A compositional
-# network can do this for pairs of tables that it has never seen together. Ordinary networks learn their training
-# sentences and fail on new pairs. **Attentive guidance** adds supervision of attention to training: at each step, a
-# loss on where to attend. That is enough to change what the network learns.
+# The input `000 t1 t2` means: look up 000 in table t1, and the result in table t2; the output lists every step. A
+# compositional network can do this for pairs of tables that it has never seen together. Ordinary networks learn their
+# training sentences and fail on new pairs. **Attentive guidance** supervises attention in training: at each step, a
+# loss says where to attend. This is enough to change what the network learns.
 #
-# Tables of three bits as in the paper, sampled at random; small networks. Half a minute.
+# The tables have three bits, as in the paper, and are sampled at random; the networks are small. The notebook takes
+# half a minute.
 
 # %%
 from dataclasses import replace
@@ -38,7 +39,7 @@ words = CrossEntropy(total=True)
 models = {"baseline": trained(words), "guided": trained(words + Guidance(1.0, total=True))}
 
 # %% [markdown]
-# The same network, the same initial weights, the same sentences. The fraction of questions answered without a mistake:
+# Both have the same architecture, initial weights and sentences. The fraction of sequences without an error:
 
 # %%
 SPLITS = {
@@ -57,8 +58,8 @@ accuracies = pd.DataFrame(
 accuracies  # noqa: B018
 
 # %% [markdown]
-# Both know their training sentences. Only the guided one generalises to new pairs, most of the time.
-# Where do they attend, on a new pair?
+# Both have learned their training sentences. Only the guided network generalises to most new pairs. Where do they
+# attend on a new pair?
 
 # %%
 batch = next(task.batches("heldout_compositions"))
@@ -74,7 +75,7 @@ attnscope.attention_scores(traces["guided"]).plot(source=question, target=answer
 # %% [markdown]
 # The guided network attends to one table at a time, as it was trained to. **But guidance was only about attention; what
 # has changed inside?** The paper tests whether a linear classifier can decode the current table from the decoder's
-# gates. Here from the reset gate, at every step at which a table is looked up.
+# gates. Here we decode it from the reset gate, at every step that looks up a table.
 
 # %%
 everything = next(task.batches("all", size=1000))
@@ -97,8 +98,8 @@ readings["baseline"]
 readings["guided"]
 
 # %% [markdown]
-# Chance is one in eight. The current table is easier to decode from the gates of the guided network: supervision of
-# attention also makes its parts more specialised.
+# Chance is one in eight. The current table is easier to decode from the gates of the guided network: supervising
+# attention also specialises its components.
 #
-# One seed (three others gave the same result), small networks. The smallest set of units that suffices, which
-# components carry the solution, and whether 5 % of the neurons are enough: `attnscope.reproduce("baan2019")`.
+# This is one seed (three others gave the same result) of small networks. For the smallest set of units that suffices,
+# the components that carry the solution, and whether 5 % of the neurons suffice, run `attnscope.reproduce("baan2019")`.

@@ -2,7 +2,8 @@
 # # A first model
 #
 # A small network learns to translate synthetic sentences of letters into numbers: B A C becomes 2 1 3. Where does it
-# attend, what happens with other attention, and how is its attention formed? A few seconds on a laptop.
+# attend, what happens under a different attention, and how is its attention formed? The notebook takes a few seconds on
+# a laptop.
 
 # %%
 from dataclasses import replace
@@ -20,7 +21,7 @@ attnscope.fit(model, task, settings=settings)
 attnscope.evaluate(model, task.batches("test"))
 
 # %% [markdown]
-# It makes hardly any mistakes. Every forward pass returns a **Trace**: its intermediate values, by name. `encoder` and
+# It makes hardly any errors. Every forward pass returns a **Trace**: its intermediate values, by name. `encoder` and
 # `decoder` hold the hidden states, `layers` the attention.
 
 # %%
@@ -30,8 +31,8 @@ with torch.no_grad():
 trace  # noqa: B018
 
 # %% [markdown]
-# **Where does it attend?** One row per output token, one column per source token of the first sentence: to the letter
-# that it translates next, or right beside it.
+# **Where does it attend?** The plot has one row per output token and one column per source token of the first sentence.
+# The network attends to the letter that it translates next, or right next to it.
 
 # %%
 attention = attnscope.attention_scores(trace)
@@ -50,18 +51,18 @@ without  # noqa: B018
 # %% [markdown]
 # Accuracy drops: this network depends on its attention. (Others do not, see `tutek2020.py`.)
 #
-# **What does each source token predict alone?** The lexical probe puts all attention on one token, and computes the
-# probability of the gold output then (as log-odds: above 0 is more likely than not).
+# **What does each source token predict alone?** The lexical probe puts all attention on one token and computes the
+# probability of the gold output (as log-odds: above 0 is more likely than not).
 
 # %%
 attnscope.lexical(model, batch)
 
 # %% [markdown]
-# Red wherever the right letter is, at whichever position. So the letter determines *what* to output, and attention
-# *which letter is next*.
+# The plot is red wherever the right letter is, at any position. So the letter determines *what* to output, and
+# attention *which letter is next*.
 #
 # **How is its attention formed?** Each state is decomposed into a component of its time step, a component of its token,
-# and a residual. So the attention scores have nine terms. How much do the temporal components alone explain?
+# and a residual. The attention scores then have nine terms. How much do the temporal components alone explain?
 
 # %%
 formed = attnscope.decompose(model, lambda: task.batches("test"), lambda: task.batches("validation"), decoding="greedy")
@@ -69,7 +70,7 @@ formed  # noqa: B018
 
 # %% [markdown]
 # The darkest part is temporal · temporal: encoder and decoder both count steps, and attention goes to the token at the
-# same step. The tokens themselves matter less. `aitken2021.py` shows how it counts.
+# same step. The tokens themselves matter less. `aitken2021.py` shows how they count.
 #
-# From here: `attnscope.audit(...)` runs all of this and more on a model of your own, and writes one page
-# (docs/own-model.md); the other notebooks each show the result of one paper.
+# Next, `attnscope.audit(...)` runs all of this and more on your own model, and writes one page (docs/own-model.md);
+# each of the other notebooks shows the result of one paper.

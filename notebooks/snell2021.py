@@ -1,13 +1,13 @@
 # %% [markdown]
 # # How is attention learned? (Snell et al. 2021)
 #
-# At first attention is uniform. Why does it ever move to the right token? The paper's answer has two stages. **First**
-# the network learns which token translates into which, with attention still uniform, from co-occurrence. **Then**
-# attention moves to the tokens that already help. So: no co-occurrence statistics, no attention.
+# At first attention is uniform. Why does it move to the right token? The paper's answer has two stages. **First**, with
+# attention still uniform, the network learns from co-occurrence which token translates into which. **Then** attention
+# moves to the tokens that already help. So without informative co-occurrence statistics, attention is not learned.
 #
-# The test is simple: copy a sentence of 20 synthetic tokens. Once the tokens are 20 out of 30, so that
-# sentences differ in their tokens ("sampled"); once always the same 20 in another order ("permutations"). The second
-# looks easier, but co-occurrence carries no information: every token occurs with every other.
+# The test is simple: copy a sentence of 20 synthetic tokens. In one task, the tokens are 20 out of 30, so sentences
+# differ in their tokens ("sampled"); in the other, they are always the same 20 in another order ("permutations"). The
+# second task looks easier, but co-occurrence carries no information: every token occurs with every other.
 
 # %%
 from dataclasses import replace
@@ -50,8 +50,8 @@ curves = pd.DataFrame({name: log["word_accuracy"] for name, (_, log) in learned.
 plots.profiles(curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="token accuracy")
 
 # %% [markdown]
-# The same network, the same number of steps. Where sentences differ in their tokens it has learned to copy; where they
-# do not it has not. The final attention of each, in the first sentence:
+# With the same network and number of steps, the network learns to copy if sentences differ in their tokens, and does
+# not otherwise. The final attention of each network on the first sentence:
 
 # %%
 batches = {name: next(task.batches("test")) for name, task in TASKS.items()}
@@ -83,9 +83,9 @@ picture(known["sampled"])
 picture(known["permutations"])
 
 # %% [markdown]
-# In the first figure it is: without ever having attended, the network knows which token to attend to. In the second it
-# does not (later tokens are more likely there, since fewer remain). The fraction of tokens for which the probe is
-# highest at the gold position:
+# In the first figure it is: without ever having used attention, the network knows which token to attend to. In the
+# second it does not (later tokens are more likely there, since fewer remain). The fraction of tokens for which the
+# probe is highest at the gold position:
 
 # %%
 knows = {
@@ -95,8 +95,8 @@ knows = {
 pd.DataFrame({"word accuracy with attention": curves.iloc[-1], "knows where to look, without": knows})
 
 # %% [markdown]
-# Chance is 1 in 21. Attention follows what can be known without it.
+# Chance is 1 in 21. Attention learns to select what the network already knows without it.
 #
-# One seed of a small network; with four others 25 to 57 % of the permuted tokens are right after these steps, and
-# nearly all of the sampled ones. Twenty seeds, real corpora, and how closely attention agrees with the first stage:
-# `attnscope.reproduce("snell2021")`.
+# This is one seed of a small network; with four others, 25 to 57 % of the permuted tokens are correct after these
+# steps, and nearly all of the sampled ones. For twenty seeds, real corpora, and how closely attention agrees with the
+# first stage, run `attnscope.reproduce("snell2021")`.

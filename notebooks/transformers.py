@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Do the papers' answers hold in a Transformer?
 #
-# The four papers are about recurrent networks. The study `transformers` puts their questions to Transformers. Three of
-# them, on synthetic tasks and with small networks: how attention is learned, how it is formed, and whether the heads of
-# a language model follow the same order. About half a minute.
+# The four papers are about recurrent networks. The study `transformers` asks their questions about Transformers. This
+# notebook covers three of them, on synthetic tasks and with small networks: how attention is learned, how it is formed,
+# and whether the heads of a language model develop in the same order. It takes about half a minute.
 
 # %%
 import pandas as pd
@@ -38,9 +38,10 @@ def beta(model, batch):
 # %% [markdown]
 # ## How attention is learned
 #
-# Copying of permutations of the same 12 tokens. Snell et al. 2021: co-occurrence does not say which token belongs to
-# which, so attention is learned late. If the reason is lexical, a network that *starts* with the right lexical weights
-# should learn to attend sooner, and one that starts with scrambled weights of the same size should not.
+# The task is to copy permutations of the same 12 tokens. According to Snell et al. (2021), co-occurrence does not
+# reveal which token translates into which, so attention is learned late. If the reason is lexical, a network that
+# *starts* with the right lexical weights should learn to attend sooner, and one that starts with scrambled weights of
+# the same size should not.
 
 # %%
 task = Copying(test_size=64, distribution="permutations", num_words=12, length=12)
@@ -52,8 +53,9 @@ curves = pd.DataFrame({start: log["word_accuracy"] for start, (_, log) in starts
 plots.profiles(curves.index.to_numpy(), dict(curves.items()), xlabel="training step", ylabel="token accuracy")
 
 # %% [markdown]
-# It does. What each network knows about single tokens at the end, read by the lexical probe; chance is 1 in 12. The
-# network with scrambled weights may copy without it: another part of the network then undoes the scrambling.
+# It does. The lexical probe shows what each network knows about single tokens at the end; chance is 1 in 12. The
+# network with scrambled weights may copy without this knowledge: another part of the network then undoes the
+# scrambling.
 
 # %%
 batch = next(task.batches("test"))
@@ -62,8 +64,8 @@ pd.DataFrame({"β at the gold position": {start: beta(model, batch) for start, (
 # %% [markdown]
 # ## How attention is formed
 #
-# Aitken et al. 2021 decompose states into what the step, what the token, and what neither explains. The same
-# decomposition of the cross-attention of a Transformer that translates letter by letter:
+# Aitken et al. (2021) decompose states into components explained by the step, by the token, and by neither. Here is the
+# same decomposition for the cross-attention of a Transformer that translates letter by letter:
 
 # %%
 letters = OneToOne(min_length=7, max_length=9, test_size=200)
@@ -73,7 +75,7 @@ formed  # noqa: B018
 
 # %% [markdown]
 # Attention can be predicted from the step alone, as in the recurrent networks of the paper. But the product of the two
-# temporal components makes up only about half of the scores; there it was nine tenths. The mean attention:
+# temporal components makes up only about half of the scores, instead of nine tenths. The mean attention:
 
 # %%
 formed.mean_attention  # noqa: B018
@@ -81,8 +83,8 @@ formed.mean_attention  # noqa: B018
 # %% [markdown]
 # ## Induction heads
 #
-# A language model of two layers on repeated sequences. An induction head attends to the token after an earlier
-# occurrence of the current one. Does the network know what an attended token says before such a head exists?
+# We train a language model of two layers on repeated sequences. An induction head attends to the token after an earlier
+# occurrence of the current one. Does the network know what an attended token predicts before such a head exists?
 
 # %%
 sequences = RepeatedSequences(num_words=16, length=16, min_period=4, max_period=8, test_size=100)
@@ -106,6 +108,6 @@ plots.profiles(onset.index.to_numpy(), dict(onset.items()), xlabel="training ste
 onset.iloc[::5].round(2)
 
 # %% [markdown]
-# One seed each, and sizes at which a laptop is enough: illustrations. All six questions over seeds, with controls and
-# verdicts: `attnscope.reproduce("transformers")`; what changes from recurrent networks to Transformers is in
-# docs/transformers.md.
+# These are illustrations with one seed each, at sizes for a laptop. For all six questions over seeds, with controls and
+# verdicts, run `attnscope.reproduce("transformers")`; docs/transformers.md describes what changes from recurrent
+# networks to Transformers.

@@ -5,7 +5,8 @@
 # point: attention does not weigh tokens, it weighs **states**, and every state of a recurrent network encodes the
 # tokens around it. If each state encodes the answer, it does not matter which one is attended to.
 #
-# The texts are synthetic: filler words, and one word of praise or blame at any position. A few seconds.
+# The texts are synthetic: filler words, and one word of praise or blame at any position. The notebook takes a few
+# seconds.
 
 # %%
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ base = trained(CrossEntropy())
 attnscope.evaluate(base, task.batches("test"))
 
 # %% [markdown]
-# It is always right, and its attention looks like an explanation:
+# It is always correct, and its attention looks like an explanation:
 
 # %%
 batch = next(task.batches("test"))
@@ -80,8 +81,8 @@ of_base = attnscope.fragility(base, list(task.batches("test")))
 of_base  # noqa: B018
 
 # %% [markdown]
-# Hardly any does. How can a state of "the" suffice to decide? Put all attention on one state at a time, and compute the
-# probability of "good":
+# Hardly any decision changes. How can the state of "the" suffice to decide? Put all attention on one state at a time,
+# and compute the probability of "good":
 
 # %%
 alone = batch_token_probabilities(base, batch, target_class=1)
@@ -90,8 +91,8 @@ plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decisi
 # %% [markdown]
 # Filler words alone give the answer, because their states encode it from their neighbours.
 #
-# **The paper's remedy** is a regulariser: *tying*, the distance between a token's state and its embedding. The task is
-# as easy as before.
+# **The paper's remedy** is a regulariser: *tying* penalises the distance between a token's state and its embedding. The
+# task is as easy as before.
 
 # %%
 tied = trained(CrossEntropy() + Tying(1.0, per_dimension=True))
@@ -99,8 +100,8 @@ of_tied = attnscope.fragility(tied, list(task.batches("test")))
 of_tied  # noqa: B018
 
 # %% [markdown]
-# The accuracy is the same, and now about as many decisions change as should: this network depends on its attention.
-# Filler words lean to one class, the same in every text (a prior), and the informative word decides:
+# The accuracy is the same, and now about as many decisions change as expected: this network depends on its attention.
+# Filler words favour one class, the same in every text (a prior), and the informative word decides:
 
 # %%
 alone_tied = batch_token_probabilities(tied, batch, target_class=1)
@@ -112,8 +113,9 @@ plot_sentence(
 
 
 # %% [markdown]
-# Over all texts: the probability of the decision from a token alone, and the fraction of tokens that would make it
-# alone ("leakage"). For the tied network it may be up to a half: in so many texts the prior happens to be right.
+# Over all texts, we compute the probability of the decision given a token alone, and the fraction of tokens that
+# suffice for the decision ("leakage"). For the tied network this fraction can reach a half: in that many texts the
+# prior happens to be right.
 
 
 # %%
@@ -127,7 +129,7 @@ def grounded(model):
 pd.concat({"base": grounded(base).table(), "tied": grounded(tied).table()})
 
 # %% [markdown]
-# Two networks of one seed on synthetic texts are an illustration, not a result. With six seeds, shuffling changes at
-# most a tenth of base's decisions in five and a third in one, and of the tied one's 26 to 42 %; with
-# `attention="additive"` above, this small network depends on its attention from the start. On four corpora, with
-# other remedies and over seeds: `attnscope.reproduce("tutek2020")`.
+# Two networks of one seed on synthetic texts are an illustration, not a result. Over six seeds, shuffling changes at
+# most a tenth of the decisions of base in five seeds and a third in one, and 26 to 42 % of those of the tied network;
+# with `attention="additive"` above, this small network depends on its attention from the start. For four corpora, other
+# regularisers and more seeds, run `attnscope.reproduce("tutek2020")`.

@@ -319,7 +319,7 @@ def test_a_curve_that_is_none_is_refused():
         OverTraining((0, 5), (0.1,))
     with pytest.raises(BadSetting, match="not finite"):
         OverTraining((0, 5), (0.1, math.nan))
-    with pytest.raises(BadSetting, match="must be a number"):
+    with pytest.raises(BadSetting, match="must be finite"):
         CURVE.contextualise(math.nan)
 
 

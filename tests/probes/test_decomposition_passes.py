@@ -60,7 +60,7 @@ def test_batches_may_come_from_a_function_but_not_from_an_iterator_that_is_soon_
     from_function = decompose(Tiny(), lambda: iter(batches()))
     from_list = decompose(Tiny(), batches())
     torch.testing.assert_close(from_function.encoder.input, from_list.encoder.input)
-    with pytest.raises(BadSetting, match="spent after one pass"):
+    with pytest.raises(BadSetting, match="exhausted after one pass"):
         decompose(Tiny(), iter(batches()))
 
 

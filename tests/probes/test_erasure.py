@@ -300,7 +300,7 @@ def test_scores_that_do_not_fit_are_refused_with_a_sentence():
         erase_until_flip(model, batch, torch.zeros(6, 3))
     with pytest.raises(AttnscopeError, match="the score is NaN at a word of a text"):
         erase_until_flip(model, batch, torch.full((6, 14), torch.nan))
-    with pytest.raises(AttnscopeError, match="nothing has come by yet"):
+    with pytest.raises(AttnscopeError, match="there is no data yet"):
         FlipAccumulator().result()
     erase = FlipAccumulator(draws=1)
     erase.update(model, texts((1, 1)))

@@ -94,7 +94,7 @@ def test_bad_input_is_refused_in_words():
         SaturationAccumulator().update(encoder_decoder()(BATCH))
     with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):
         SaturationAccumulator(0.9, 0.1)
-    with pytest.raises(BadSetting, match="nothing has come by yet"):
+    with pytest.raises(BadSetting, match="there are no traces yet"):
         SaturationAccumulator().result()
     with pytest.raises(BadSetting, match="different thresholds"):
         SaturationAccumulator().merge(SaturationAccumulator(0.2, 0.8))

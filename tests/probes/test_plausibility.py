@@ -242,7 +242,7 @@ def test_what_cannot_be_asked_is_refused_with_a_sentence():
         text_plausibility(replace(batch, rationale=None), random_score(batch, 0))
     with pytest.raises(BadSetting, match="share must be above 0 and at most 1, not 0"):
         PlausibilityAccumulator(share=0.0)
-    with pytest.raises(BadSetting, match="no score was given"):
+    with pytest.raises(BadSetting, match="there are no scores"):
         PlausibilityAccumulator().update(batch, {})
     empty, asked = texts([[0, 0]]), PlausibilityAccumulator()
     asked.update(empty, {"mine": random_score(empty, 0)})

@@ -443,7 +443,7 @@ def training_course(model: ExploredModel) -> Answer:
 
 @torch.no_grad()
 def temporal_components(model: ExploredModel, step: int) -> tuple[Tensor, Tensor] | None:
-    """Return the mean keys and queries at each time step; None where attention is no inner product."""
+    """Return the mean keys and queries at each time step; None where attention is not an inner product."""
     texts = model.part(slice(TEMPORAL_TEXTS))[1]
     trace = CounterfactualAttention.of(model.at(step), texts.batch, "teacher_forced").trace
     if trace.decoder is None or not has_inner_products(trace):

@@ -218,7 +218,7 @@ def assess_sentences(
     """Return the same from sentences that were read.
 
     Args:
-        model: What gives Traces.
+        model: A model that gives Traces.
         data: Sentences that were read.
         classes: The names of the classes; without, they have numbers.
         seed: Random seed.

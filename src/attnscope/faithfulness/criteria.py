@@ -77,7 +77,7 @@ class Interval:
             labels: The predicted class of each text.
             names: The names of the classes.
             not_judged: Reasons why classes are left out, by their names.
-            within: As of `ratio`.
+            within: See `ratio`.
         """
         known, single = ~(np.isnan(of) | np.isnan(to)), len(names) == 1
         draws, found = dict[str, np.ndarray](), dict[str, Interval]()

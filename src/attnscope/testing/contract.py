@@ -80,7 +80,7 @@ class Case:
         return bool(torch.isclose(one, other, rtol=0, atol=self.tolerance * scale, equal_nan=True).all())
 
     def rows(self, weights: Float[Tensor, "batch heads target source"]) -> Float[Tensor, "rows heads source"]:
-        """Return the rows of target positions that are no padding."""
+        """Return the rows of target positions that are not padding."""
         return weights.transpose(1, 2)[self.trace.target_mask]
 
     def on_one(self, last: bool) -> Float[Tensor, "batch heads target source"]:
@@ -92,7 +92,7 @@ class Case:
 
 
 def logits_of(trace: Trace) -> Float[Tensor, "rows words"]:
-    """Return the logits of target positions that are no padding."""
+    """Return the logits of target positions that are not padding."""
     return trace.logits[trace.target_mask]
 
 
@@ -276,7 +276,7 @@ def padding_changes_nothing(case: Case) -> Iterator[str]:
 
 
 def differences(case: Case, other: Trace, i: int, name: str, row: int = 0) -> Iterator[str]:
-    """Yield what differs between sentence i of the batch and a row of another trace, where it is no padding."""
+    """Yield what differs between sentence i of the batch and a row of another trace, where it is not padding."""
     source, target = int(case.batch.source_mask[i].sum()), int(case.batch.target_mask[i].sum())
     if not case.same(other.logits[row, :target], case.trace.logits[i, :target]):
         yield f"{name} has other logits than in its batch"

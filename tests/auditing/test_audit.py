@@ -236,7 +236,7 @@ class Deaf(OneHead):
 
 
 def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
-    with pytest.raises(AttnscopeError, match="does not keep the contract of an adapter"):
+    with pytest.raises(AttnscopeError, match="violates the contract of an adapter"):
         audit(Deaf(honest=True), told(20), tmp_path, quick=True)
     assert list(tmp_path.iterdir()) == []
 

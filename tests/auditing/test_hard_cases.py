@@ -179,7 +179,7 @@ def test_whole_words_are_deleted_and_special_tokens_stay():
     assert single.words.sum(1).tolist() == texts.batch.word_mask.sum(1).tolist()
     assert single.words.sum() > whole.words.sum()
     row = torch.tensor([0])
-    kept = whole.kept(row, torch.arange(whole.words.shape[1])[None] == 1)[0]
+    kept = whole.keep_mask(row, torch.arange(whole.words.shape[1])[None] == 1)[0]
     gone = [token for token, stays in zip(texts.source.tokens[0], kept, strict=False) if not stays]
     assert "".join(gone).replace("##", "") == SOURCES[0].split()[1]
     assert kept[texts.batch.source_special[0] & texts.batch.source_mask[0]].all()

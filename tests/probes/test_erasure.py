@@ -285,7 +285,7 @@ def test_the_answers_are_drawn(kind):
         (lambda: RemovalGrid(-1, 5), "cannot be negative"),
         (
             lambda: FlipAccumulator().update(classifier(), texts(), {"random": torch.zeros(6, 14)}),
-            "give your score another name",
+            "give yours another one",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_impossible_settings_are_refused_with_a_sentence(make, message):
 
 def test_scores_that_do_not_fit_are_refused_with_a_sentence():
     model, batch = classifier(), texts()
-    with pytest.raises(AttnscopeError, match=r"these texts and their one decision each need \(6, 1, 14\)"):
+    with pytest.raises(AttnscopeError, match=r"with one decision each, need \(6, 1, 14\)"):
         erase_until_flip(model, batch, torch.zeros(6, 3))
     with pytest.raises(AttnscopeError, match="the score is NaN at a word of a text"):
         erase_until_flip(model, batch, torch.full((6, 14), torch.nan))

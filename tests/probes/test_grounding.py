@@ -173,7 +173,7 @@ def test_what_cannot_be_averaged_is_refused():
     wrong.update(per_token([[0.9]], [0.9], [1], [0]))
     with pytest.raises(BadSetting, match="no text was classified correctly"):
         wrong.result()
-    with pytest.raises(BadSetting, match="merge only what is measured alike"):
+    with pytest.raises(BadSetting, match="merge those of equal settings"):
         GroundingAccumulator().merge(GroundingAccumulator(margin=0.2))
     translator, sentences = encoder_decoder(), random_batch(2, seed=0)
     with pytest.raises(BadSetting, match="decisions of a classifier"):

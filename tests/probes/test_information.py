@@ -153,7 +153,7 @@ def test_more_clusters_than_distinct_vectors_leave_some_empty_without_a_warning(
 def test_too_few_vectors_are_refused():
     with pytest.raises(BadSetting, match="600 vectors do not make k=1000 clusters"):
         cluster_vectors(blobs()[1])
-    with pytest.raises(BadSetting, match="no number"):
+    with pytest.raises(BadSetting, match="not finite"):
         cluster_vectors(np.full((3, 2), np.nan, dtype=np.float32), k=2)
 
 

@@ -238,7 +238,7 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
 
 def test_what_cannot_be_asked_is_refused_with_a_sentence():
     batch = texts([[1, 0]])
-    with pytest.raises(AttnscopeError, match="without rationales; add a field `rationale`"):
+    with pytest.raises(AttnscopeError, match="no rationales; add a field `rationale`"):
         text_plausibility(replace(batch, rationale=None), random_score(batch, 0))
     with pytest.raises(BadSetting, match="share must be above 0 and at most 1, not 0"):
         PlausibilityAccumulator(share=0.0)

@@ -174,7 +174,7 @@ def test_a_probe_by_name_gives_what_its_function_gives():
 
 def test_a_probe_whose_answer_cannot_be_shown_is_named(monkeypatch):
     monkeypatch.setitem(PROBES, "movement", Probe("movement", "?", lambda model, data: torch.zeros(3)))
-    message = r"a probe gives an object with .table\(\) and .plot\(ax\); 'movement' gave a Tensor"
+    message = r"a probe returns an object with .table\(\) and .plot\(ax\); 'movement' returned a Tensor"
     with pytest.raises(BadSetting, match=message):
         run_probe("movement", *encoder_decoder())
 
@@ -190,7 +190,7 @@ def test_a_missing_capability_is_named_in_one_sentence():
 
 
 def test_missing_data_are_named_in_one_sentence():
-    with pytest.raises(AttnscopeError, match="without rationales"):
+    with pytest.raises(AttnscopeError, match="have no rationales"):
         run_probe("plausibility", *classifier())
-    with pytest.raises(AttnscopeError, match="without gold word alignments"):
+    with pytest.raises(AttnscopeError, match="no gold word alignments"):
         run_probe("word_alignment", *hugging_face_encoder_decoder())

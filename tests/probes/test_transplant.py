@@ -147,13 +147,13 @@ def test_bad_input_is_refused_in_words():
         transplant_component(network(), network(units=8), "encoder")
     with pytest.raises(BadSetting, match="one-hot tokens have no embedding"):
         transplant_component(encoder_decoder(), encoder_decoder(1), "encoder_embedding")
-    with pytest.raises(BadSetting, match="belongs to encoder and decoder at once"):
+    with pytest.raises(BadSetting, match="belongs to both encoder and decoder"):
         transplant_component(network(shared_inputs=True), network(shared_inputs=True), "encoder")
     with pytest.raises(BadSetting, match=r"there are no neurons \[20\]"):
         keep_neurons(network(), {"encoder": (20,), "decoder": ()})
     with pytest.raises(BadSetting, match="name the neurons"):
         keep_neurons(network(), {"encoder": (1,)})
-    with pytest.raises(BadSetting, match="see the decoder's neurons without weights"):
+    with pytest.raises(BadSetting, match="read the decoder's neurons without weights"):
         prune_to_strongest(encoder_decoder())
     with pytest.raises(BadSetting, match="one layer"):
         prune_to_strongest(network(layers=2))

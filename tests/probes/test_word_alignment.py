@@ -178,5 +178,5 @@ def test_a_malformed_line_is_named(tmp_path):
     path.write_text("0-0 1-1\n\n2-2\n", encoding="utf-8")
     assert [len(gold.sure) for gold in read_pharaoh(path, base=0)] == [2, 0, 1]
     path.write_text("0-0\n1:1\n", encoding="utf-8")
-    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is no alignment point; expected source-target"):
+    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is not an alignment point; expected"):
         read_pharaoh(path, base=0)

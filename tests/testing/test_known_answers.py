@@ -136,7 +136,7 @@ def test_nothing_or_all_of_the_output_is_from_other_words_where_the_share_says_s
 
 def test_exact_shapley_values_of_long_texts_are_refused():
     known = known_answer("mixed", seed=0)
-    with pytest.raises(BadSetting, match="up to 8 words"):
+    with pytest.raises(BadSetting, match="at most 8 words"):
         shapley_contributions(known.model, next(known.batches(5, seed=0)))
 
 

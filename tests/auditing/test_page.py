@@ -312,11 +312,11 @@ def test_an_audit_that_was_edited_is_found(tmp_path):
     content = json.loads(path.read_text(encoding="utf-8"))
     content["verdict"]["answer"] = "yes"
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not match its digest"])
     with pytest.raises(AttnscopeError, match="was changed after the audit"):
         Report.load(path)
     del content["digest"]
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not match its digest"])
     path.write_text(json.dumps({**content, "digest": digest_of(content)}), encoding="utf-8")
     assert verify_audits(tmp_path) == (1, [f"{path}: the answer is 'yes', but the tests give 'undecided'"])

@@ -304,7 +304,7 @@ def test_scores_that_do_not_fit_are_refused_with_a_sentence():
         FlipAccumulator().result()
     erase = FlipAccumulator(draws=1)
     erase.update(model, texts((1, 1)))
-    with pytest.raises(AttnscopeError, match="all 2 texts had to be left out"):
+    with pytest.raises(AttnscopeError, match="all 2 texts were left out"):
         erase.result()
 
 

@@ -246,7 +246,7 @@ def test_what_cannot_be_asked_is_refused_with_a_sentence():
         PlausibilityAccumulator().update(batch, {})
     empty, accumulator = texts([[0, 0]]), PlausibilityAccumulator()
     accumulator.update(empty, {"mine": random_score(empty, 0)})
-    with pytest.raises(AttnscopeError, match="all 1 texts had to be left out"):
+    with pytest.raises(AttnscopeError, match="all 1 texts were left out"):
         accumulator.result()
     accumulator = PlausibilityAccumulator()
     accumulator.update(batch, {"mine": random_score(batch, 0)})

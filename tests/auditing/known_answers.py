@@ -67,13 +67,13 @@ def hiding():
     return OneHead(honest=False)
 
 
-def told(count, seed=0):
+def marked_examples(count, seed=0):
     """Texts of 4 to 8 words, one of which decides; people would mark it."""
     random = np.random.default_rng(seed)
-    return [one_told(random, number) for number in range(count)]
+    return [marked_example(random, number) for number in range(count)]
 
 
-def one_told(random, number):
+def marked_example(random, number):
     words = random.choice(WORDS[2:], random.integers(4, 9)).tolist()
     place = int(random.integers(len(words)))
     words[place] = WORDS[number % 2]

@@ -11,7 +11,7 @@ SOURCE = ["zwei", "Männer", "stehen", "am", "Herd", "und", "kochen", "etwas", "
 TARGET = ["two", "men", "are", "at", "the", "stove", "preparing", "<b>", "food", ".", "</s>"]
 
 
-def asked(name, answer, value, bounds, chance=None, best=None, wide=0.05):
+def record(name, answer, value, bounds, chance=None, best=None, wide=0.05):
     return {
         "name": name, "question": f"Is it so that {name}, and how far does it go?", "answer": answer,
         "sentence": f"Of the decisions that rest on it, the share is {value}; random attention would get {chance}.",
@@ -21,11 +21,11 @@ def asked(name, answer, value, bounds, chance=None, best=None, wide=0.05):
 
 
 TESTS = [
-    asked("decisions depend on it", "yes", 0.31, [0.05, 0.2], chance=0.0),
-    asked("no other attention would do", "partly", 0.3, [0.5, 0.1]),
-    asked("points at what decides", "no", 0.04, [0.1, 0.5], chance=0.0, best=1.0),
-    asked("ranks words as their removal does", "unclear", 0.3, [0.1, 0.5], chance=0.01, best=1.0, wide=0.4),
-    asked("words alone do not decide", "unclear", None, [0.5, 0.2]),
+    record("decisions depend on it", "yes", 0.31, [0.05, 0.2], chance=0.0),
+    record("no other attention would do", "partly", 0.3, [0.5, 0.1]),
+    record("points at what decides", "no", 0.04, [0.1, 0.5], chance=0.0, best=1.0),
+    record("ranks words as their removal does", "unclear", 0.3, [0.1, 0.5], chance=0.01, best=1.0, wide=0.4),
+    record("words alone do not decide", "unclear", None, [0.5, 0.2]),
 ]
 
 
@@ -133,7 +133,7 @@ def evidence(rng):
         "erasure": part | erasure(rng),
         "correlation": part | {"table": taus, "tests": TESTS[3:4]},
         "tokens": {"title": "Words alone", "failed": "the model does not tell what it would say of one word alone"},
-        "between": part | {"tests": [asked("another seed agrees", "partly", 0.3, [0.1, 0.5])]},
+        "between": part | {"tests": [record("another seed agrees", "partly", 0.3, [0.1, 0.5])]},
     }
 
 

@@ -22,7 +22,7 @@ from attnscope.faithfulness.subject import Reading, Subject
 from attnscope.models.inputs import Inputs
 from attnscope.models.loaded import LoadedModel, TaskReader
 from attnscope.tasks import Copying
-from auditing.known_answers import OneHead, hiding, honest, told
+from auditing.known_answers import OneHead, hiding, honest, marked_examples
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
 
 QUICK = Settings(quick=True)
@@ -35,14 +35,14 @@ def answers(found):
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audits")
-    made = {"honest": honest(), "hiding": hiding()}
-    return {name: audit(model, told(60), folder / name, QUICK) for name, model in made.items()}, folder
+    models = {"honest": honest(), "hiding": hiding()}
+    return {name: audit(model, marked_examples(60), folder / name, QUICK) for name, model in models.items()}, folder
 
 
 def test_attention_that_decides_may_be_shown(audited):
-    found, _ = audited
-    assert found["honest"].answer == "yes"
-    assert not {"no", "undecided", "not measurable"} & set(answers(found["honest"]).values())
+    result, _ = audited
+    assert result["honest"].answer == "yes"
+    assert not {"no", "undecided", "not measurable"} & set(answers(result["honest"]).values())
 
 
 def test_the_deciding_word_suffices_alone_whatever_its_token_id(audited):
@@ -52,30 +52,30 @@ def test_the_deciding_word_suffices_alone_whatever_its_token_id(audited):
 
 
 def test_a_model_that_hides_what_it_uses_is_flagged(audited):
-    found, _ = audited
-    assert found["hiding"].answer == "no"
-    assert answers(found["hiding"])["route"] == answers(found["hiding"])["agreement"] == "no"
-    assert "not a reason" in found["hiding"].headline
+    result, _ = audited
+    assert result["hiding"].answer == "no"
+    assert answers(result["hiding"])["route"] == answers(result["hiding"])["agreement"] == "no"
+    assert "not a reason" in result["hiding"].headline
 
 
 def test_what_people_marked_is_found_by_the_honest_one_only(audited):
-    found, _ = audited
+    result, _ = audited
     precision = {
-        name: one.parts["plausibility"].table[0]["average_precision"] for name, one in found.items()
+        name: one.parts["plausibility"].table[0]["average_precision"] for name, one in result.items()
     }  # fmt: skip
     assert precision["honest"] == 1.0
     assert precision["hiding"] < 0.3
 
 
 def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
-    found, folder = audited
-    assert set(found["honest"].parts) == set(runner.PARTS) - {"another_seed", "units", "mixture"}  # it has one head
-    assert not [part for part in found["honest"].parts.values() if part.failed]
+    result, folder = audited
+    assert set(result["honest"].parts) == set(runner.PARTS) - {"another_seed", "units", "mixture"}  # it has one head
+    assert not [part for part in result["honest"].parts.values() if part.failed]
     page = (folder / "honest" / "audit.html").read_text(encoding="utf-8")
-    assert found["honest"].headline in page
+    assert result["honest"].headline in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert json.loads((folder / "honest" / "audit.json").read_text(encoding="utf-8")) == found["honest"].to_dict()
-    assert Report.load(folder / "honest" / "audit.json") == found["honest"]
+    assert json.loads((folder / "honest" / "audit.json").read_text(encoding="utf-8")) == result["honest"].to_dict()
+    assert Report.load(folder / "honest" / "audit.json") == result["honest"]
 
 
 def numbers(found):
@@ -97,34 +97,34 @@ def close(one, other):
 def test_the_size_of_batches_changes_no_result(tmp_path):
     examples = [Example(text, str(label)) for text, label in zip(SOURCES, LABELS, strict=True)] * 2
     model = adapter("bert")
-    found = [numbers(audit(model, examples, tmp_path / str(n), Settings(quick=True, batch_size=n))) for n in (2, 5)]
-    differing = [name for name in found[0] if not close(found[0][name], found[1][name])]
+    result = [numbers(audit(model, examples, tmp_path / str(n), Settings(quick=True, batch_size=n))) for n in (2, 5)]
+    differing = [name for name in result[0] if not close(result[0][name], result[1][name])]
     assert not differing
 
 
 def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    audit(honest(), told(20), tmp_path, QUICK)
+    audit(honest(), marked_examples(20), tmp_path, QUICK)
     (tmp_path / "parts" / "words.json").unlink()
-    asked = []
+    calls = []
     whole = runner.Parts.compute
 
     def counted(self, name, most):
-        asked.append(name)
+        calls.append(name)
         return whole(self, name, most)
 
     monkeypatch.setattr(runner.Parts, "compute", counted)
-    audit(honest(), told(20), tmp_path, QUICK)
-    assert asked == ["words"]
+    audit(honest(), marked_examples(20), tmp_path, QUICK)
+    assert calls == ["words"]
     changed = honest()
     torch.nn.init.constant_(changed.strength, 5.0)
-    audit(changed, told(20), tmp_path, QUICK)
+    audit(changed, marked_examples(20), tmp_path, QUICK)
     # Other weights: all again but `another_seed`, `units`, of language models, and `mixture`, of several heads.
-    assert len(asked) == 1 + len(runner.PARTS) - 3
+    assert len(calls) == 1 + len(runner.PARTS) - 3
 
 
 def test_a_budget_asks_about_fewer_texts(tmp_path):
-    found = audit(honest(), told(60), tmp_path, Settings(budget=1e-6))
-    assert {part.texts for part in found.parts.values()} == {runner.FIRST_TEXTS}
+    result = audit(honest(), marked_examples(60), tmp_path, Settings(budget=1e-6))
+    assert {part.texts for part in result.parts.values()} == {runner.FIRST_TEXTS}
 
 
 def test_the_deciding_part_gets_the_largest_share_of_a_budget(tmp_path, monkeypatch):
@@ -137,26 +137,26 @@ def test_the_deciding_part_gets_the_largest_share_of_a_budget(tmp_path, monkeypa
 
     monkeypatch.setattr(runner.Parts, "compute", compute)
     monkeypatch.setattr(runner.time, "monotonic", lambda: now)
-    found = audit(honest(), told(600), tmp_path, Settings(budget=10))
-    texts = {name: found.parts[name].texts for name in ("quality", "words", "formation")}
+    result = audit(honest(), marked_examples(600), tmp_path, Settings(budget=10))
+    texts = {name: result.parts[name].texts for name in ("quality", "words", "formation")}
     assert texts["words"] > 2 * texts["quality"] == 2 * texts["formation"]  # later parts have what is left over
 
 
 def test_the_first_texts_of_a_sorted_file_are_not_all_of_one_class(tmp_path):
-    by_class = sorted(told(60), key=lambda example: example.target)
-    found = audit(honest(), by_class, tmp_path, Settings(budget=1e-6))
-    assert found.parts["quality"].table[0]["commonest class"] < 1.0
+    by_class = sorted(marked_examples(60), key=lambda example: example.target)
+    result = audit(honest(), by_class, tmp_path, Settings(budget=1e-6))
+    assert result.parts["quality"].table[0]["commonest class"] < 1.0
 
 
 def test_texts_can_be_kept_out_of_the_page(tmp_path):
-    found = audit(honest(), told(20), tmp_path, Settings(quick=True, examples=False))
-    assert "examples" not in found.parts
+    result = audit(honest(), marked_examples(20), tmp_path, Settings(quick=True, examples=False))
+    assert "examples" not in result.parts
     assert "word5" not in (tmp_path / "audit.html").read_text(encoding="utf-8")
 
 
 def test_another_seed_is_compared_with(tmp_path):
-    found = audit(honest(), told(20), tmp_path, QUICK, against=hiding())
-    table = {row["attention"]: row["τ"] for row in found.parts["another_seed"].table}
+    result = audit(honest(), marked_examples(20), tmp_path, QUICK, against=hiding())
+    table = {row["attention"]: row["τ"] for row in result.parts["another_seed"].table}
     assert table["another seed"] == pytest.approx(-1.0)
 
 
@@ -236,8 +236,8 @@ class Deaf(OneHead):
 
 
 def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
-    with pytest.raises(AttnscopeError, match="does not keep the contract of an adapter"):
-        audit(Deaf(honest=True), told(20), tmp_path, quick=True)
+    with pytest.raises(AttnscopeError, match="violates the contract of an adapter"):
+        audit(Deaf(honest=True), marked_examples(20), tmp_path, quick=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,9 +250,9 @@ class DropsSpecialPositions(OneHead):
 
 def test_an_adapter_that_drops_special_positions_is_refused_and_a_reading_restores_them(tmp_path):
     with pytest.raises(AttnscopeError, match=r"Trace\.of"):
-        audit(DropsSpecialPositions(honest=True), told(20), tmp_path, quick=True)
+        audit(DropsSpecialPositions(honest=True), marked_examples(20), tmp_path, quick=True)
     model = attnscope.load(DropsSpecialPositions(honest=True))
-    subject = Subject(model, Inputs.of(model, told(4)))
+    subject = Subject(model, Inputs.of(model, marked_examples(4)))
     reading = Reading.of(subject, subject.inputs.read(slice(4)))
     assert torch.equal(reading.trace.word_mask, reading.batch.word_mask)
     assert torch.equal(reading.words, reading.batch.source_mask)  # every token is a word, those with ids below 3 too
@@ -265,7 +265,7 @@ def command(*words):
 
 
 def test_a_file_with_an_adapter_is_audited_by_one_command(lines, tmp_path):
-    texts = lines([{"tokens": list(one.source), "label": one.target} for one in told(60)])
+    texts = lines([{"tokens": list(one.source), "label": one.target} for one in marked_examples(60)])
     shown = command(f"{Path(__file__).parent / 'known_answers.py'}:honest", texts, "--quick", "--out", tmp_path / "out")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("yes")
@@ -281,11 +281,11 @@ def test_a_run_of_the_store_is_audited_on_its_own_task(tmp_path):
 
     experiment = Experiment(TASKS["keyword"](), MODELS["classifier"], TrainingSettings(steps=3, batch_size=4))
     run = train(experiment, Store(tmp_path / "runs"))
-    found = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, max_texts=12))
-    assert found.model.kind == "classifier"
-    assert not [part.failed for part in found.parts.values() if part.failed]
+    result = attnscope.audit(run.folder, out=tmp_path / "out", settings=Settings(quick=True, max_texts=12))
+    assert result.model.kind == "classifier"
+    assert not [part.failed for part in result.parts.values() if part.failed]
     by_key = attnscope.audit(run.folder.name, store=tmp_path / "runs", quick=True, max_texts=12)
-    assert numbers(by_key) == numbers(found)
+    assert numbers(by_key) == numbers(result)
 
 
 def test_a_translator_is_audited_with_teacher_forcing_whatever_its_own_decoding(tmp_path):
@@ -334,7 +334,7 @@ def test_a_report_is_a_table_a_figure_a_page_and_json(audited, tmp_path):
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert audit(honest(), told(20), quick=True).answer in ANSWERS
+    assert audit(honest(), marked_examples(20), quick=True).answer in ANSWERS
     assert list(tmp_path.iterdir()) == []
 
 
@@ -374,8 +374,8 @@ def test_intervals_are_those_of_the_mean():
     from attnscope.auditing import Interval
 
     values = np.random.default_rng(0).normal(size=400)
-    found = Interval.of(values)
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 20, rel=0.1)
+    result = Interval.of(values)
+    assert (result.high - result.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 20, rel=0.1)
     ratio = Interval.ratio(values + 3, np.full(400, 2.0))
     assert ratio.value == pytest.approx((values.mean() + 3) / 2)
     assert (ratio.high - ratio.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 20 / 2, rel=0.1)

@@ -38,27 +38,27 @@ def folder(request, tmp_path):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """By kind, a model that is saved in a folder, and prompts without answers: one token is predicted."""
-    found = {}
+    result = {}
     for kind in ("gpt2", "llama"):
         place = tmp_path_factory.mktemp(kind)
         foreign(kind).save_pretrained(place / "model")
         tokenizer().save_pretrained(place / "model")
         prompts = [json.dumps({"prompt": one["prompt"]}) for one in (*PROMPTS, *PROMPTS[:6])]
         (place / "prompts.jsonl").write_text("\n".join(prompts))
-        found[kind] = place / "model", place / "prompts.jsonl"
-    return found
+        result[kind] = place / "model", place / "prompts.jsonl"
+    return result
 
 
 def run(*arguments):
-    found = CliRunner().invoke(app, [str(one) for one in arguments])
-    assert found.exit_code == 0, found.output
-    return found.output
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_the_command_audits_explains_and_probes_a_folder(folder):
     model, prompts = folder / "model", folder / "prompts.jsonl"
-    said = run("audit", model, prompts, "--out", folder / "audit", "--quick")
-    assert "page:" in said
+    output = run("audit", model, prompts, "--out", folder / "audit", "--quick")
+    assert "page:" in output
     report = json.loads((folder / "audit" / "audit.json").read_text())
     assert report["model"]["kind"] == "language model"
     assert not {name: part["failed"] for name, part in report["parts"].items() if part.get("failed")}
@@ -66,12 +66,12 @@ def test_the_command_audits_explains_and_probes_a_folder(folder):
     assert {row["unit"] for row in report["parts"]["units"]["table"]} == {"token", "word", "sentence", "named part"}
     page = (folder / "audit" / "audit.html").read_text()
     assert "the next token" in page
-    said = run("explain", model, "the old cat sat on the", "--audit", folder / "audit")
-    assert "probability of" in said
-    assert "audited" in said
+    output = run("explain", model, "the old cat sat on the", "--audit", folder / "audit")
+    assert "probability of" in output
+    assert "audited" in output
     run("explain", model, "the old cat", "--target", "sat on", "--audit", folder / "audit")
-    said = run("probe", model, "head_statistics", prompts)
-    assert "induction" in said
+    output = run("probe", model, "head_statistics", prompts)
+    assert "induction" in output
 
 
 # Probes that need what a language model or its prompts do not have, and a word of the sentence that says so.
@@ -114,10 +114,10 @@ def test_sentences_and_named_parts_are_units():
     assert max(units) == 2
     assert sorted(units) == units
     missing = []
-    (found,) = part_units([["a dog sleeps .", "a dog", "dogs"]], missing)(sentences).tolist()
+    (result,) = part_units([["a dog sleeps .", "a dog", "dogs"]], missing)(sentences).tolist()
     assert missing == ["dogs"]
     first, second = (
-        "".join(token for token, unit in zip(tokens, found, strict=True) if unit == number).replace("Ġ", " ").strip()
+        "".join(token for token, unit in zip(tokens, result, strict=True) if unit == number).replace("Ġ", " ").strip()
         for number in (0, 1)
     )
     assert first.startswith("sleeps")
@@ -128,31 +128,31 @@ def test_sentences_and_named_parts_are_units():
 def test_an_answer_of_several_tokens_is_assessed_token_by_token():
     model = language_model("llama")
     pairs = [("the old cat sat on", "the mat"), ("a dog sees the", "old house"), ("small dogs see", "the cat")] * 2
-    found = assess(model, pairs, quick=True)
-    assert found.texts == 6
+    result = assess(model, pairs, quick=True)
+    assert result.texts == 6
     counts = [len(model.reader.read([prompt], [answer]).target.tokens[0]) for prompt, answer in pairs]
-    assert len(found.decisions) == sum(min(4, count) for count in counts)
+    assert len(result.decisions) == sum(min(4, count) for count in counts)
 
 
 def test_an_explanation_is_about_the_next_token():
     model = language_model("gpt2")
-    found = attnscope.explain(model, "the old cat sat on the")
-    assert len(found.target_tokens) == 1
-    assert found.prediction == found.target
-    assert set(found.scores) == {"attention", "leave-one-out", "gradient × input", "β"}
-    assert found.scores["attention"].sum().item() == pytest.approx(1.0, abs=1e-5)
-    assert not any("longer than the model can read" in sentence for sentence in found.sentences())
+    result = attnscope.explain(model, "the old cat sat on the")
+    assert len(result.target_tokens) == 1
+    assert result.prediction == result.target
+    assert set(result.scores) == {"attention", "leave-one-out", "gradient × input", "β"}
+    assert result.scores["attention"].sum().item() == pytest.approx(1.0, abs=1e-5)
+    assert not any("longer than the model can read" in sentence for sentence in result.sentences())
 
 
 def test_an_explanation_says_that_a_text_was_cut():
-    said = list(attnscope.explain(language_model("gpt2"), "the old cat sat on " * 20).sentences())
-    assert any("longer than the model can read: only 64 tokens" in sentence for sentence in said)
+    sentences = list(attnscope.explain(language_model("gpt2"), "the old cat sat on " * 20).sentences())
+    assert any("longer than the model can read: only 64 tokens" in sentence for sentence in sentences)
 
 
 def test_an_audit_counts_parts_that_do_not_occur_in_the_prompt():
     prompts = [PROMPTS[0] | {"parts": ["the old cat sat .", "a dog sleeps .", "the cat sleeps"]}, *PROMPTS[1:3]] * 2
-    found = attnscope.audit(language_model("gpt2"), prompts, quick=True)
-    assert "are left out: 2." in " ".join(found.parts["units"].sentences)
+    result = attnscope.audit(language_model("gpt2"), prompts, quick=True)
+    assert "are left out: 2." in " ".join(result.parts["units"].sentences)
 
 
 def test_chats_are_read_from_a_file_and_a_last_message_of_the_assistant_is_the_answer(tmp_path):
@@ -196,7 +196,7 @@ def test_the_readmes_example_of_a_language_model_runs(tmp_path, monkeypatch):
     tokenizer().save_pretrained(tmp_path / "my-gpt2")
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
     monkeypatch.chdir(tmp_path)
-    found = {"attnscope": attnscope}
-    exec(compile("\n".join(line.strip() for line in code.splitlines()), "README.md", "exec"), found)
+    result = {"attnscope": attnscope}
+    exec(compile("\n".join(line.strip() for line in code.splitlines()), "README.md", "exec"), result)
     assert '.trace(["The cat sat"])' in code
-    assert found["model"].kind == "language model"
+    assert result["model"].kind == "language model"

@@ -24,7 +24,7 @@ from attnscope.probes.heads.sentences import Sentences
 from attnscope.tasks import TASKS
 from attnscope.testing.known_answers import known_answer
 from attnscope.training import TrainingSettings
-from auditing.known_answers import OneHead, honest, told
+from auditing.known_answers import OneHead, honest, marked_examples
 from models.adapter_examples import LABELS, SOURCES, adapter, foreign, tokenizer_for
 
 
@@ -63,12 +63,12 @@ def imbalanced(count, every, seed=0):
 
 ONE_WORD = [Example(("good",), "positive"), Example(("bad",), "negative")] * 10
 CASES = {
-    "constant attention": (Constant, told(40), "no"),
+    "constant attention": (Constant, marked_examples(40), "no"),
     "one-word texts": (honest, ONE_WORD, "undecided"),
-    "two texts": (honest, told(2), "undecided"),
+    "two texts": (honest, marked_examples(2), "undecided"),
     "300 texts of which 5 % are positive": (honest, imbalanced(300, 20), "undecided"),
     "50 texts of which 5 % are positive": (honest, imbalanced(50, 20), "undecided"),
-    "constant classifier": (constant_classifier, told(40), "undecided"),
+    "constant classifier": (constant_classifier, marked_examples(40), "undecided"),
 }
 
 
@@ -88,7 +88,7 @@ def test_weights_that_are_nan_give_one_sentence(tmp_path):
     model = honest()
     nn.init.constant_(model.strength, math.nan)
     with pytest.raises(AttnscopeError, match="outputs NaN: its weights are damaged"):
-        audit(model, told(20), tmp_path, quick=True)
+        audit(model, marked_examples(20), tmp_path, quick=True)
 
 
 def test_the_same_model_gets_the_same_answer_at_every_class_balance():
@@ -98,10 +98,10 @@ def test_the_same_model_gets_the_same_answer_at_every_class_balance():
 
 
 def test_a_class_decided_by_the_absence_of_words_is_not_judged():
-    found = assess(honest(), imbalanced(100, 2))["route"]
-    assert found.classes["negative"].reason.startswith("deleting half of the words")
-    assert not found.classes["positive"].reason
-    assert found.texts == found.classes["positive"].texts == 50
+    result = assess(honest(), imbalanced(100, 2))["route"]
+    assert result.classes["negative"].reason.startswith("deleting half of the words")
+    assert not result.classes["positive"].reason
+    assert result.texts == result.classes["positive"].texts == 50
 
 
 def test_an_exception_of_one_part_loses_no_other(tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ def test_an_exception_of_one_part_loses_no_other(tmp_path, monkeypatch):
         raise ZeroDivisionError("no cluster")
 
     monkeypatch.setitem(runner.CHECKS, "identity", broken)
-    report = audit(honest(), told(60), tmp_path, quick=True)
+    report = audit(honest(), marked_examples(60), tmp_path, quick=True)
     assert report.parts["identity"].failed == "ZeroDivisionError: no cluster"
     assert report.answer == "yes"
 
@@ -125,11 +125,12 @@ class Redundant(OneHead):
 
 def test_redundant_keywords_are_a_reason_although_no_decision_flips_without_one():
     texts = [
-        Example((*one.source, *[("good", "bad")[number % 2]] * 2), one.target) for number, one in enumerate(told(60))
+        Example((*one.source, *[("good", "bad")[number % 2]] * 2), one.target)
+        for number, one in enumerate(marked_examples(60))
     ]
-    found = assess(Redundant(honest=True), texts)
-    assert found.answer == "yes"
-    assert found["agreement"].value > 0.9
+    result = assess(Redundant(honest=True), texts)
+    assert result.answer == "yes"
+    assert result["agreement"].value > 0.9
 
 
 def test_the_keyword_network_is_not_refused(tmp_path):
@@ -142,9 +143,9 @@ def test_the_keyword_network_is_not_refused(tmp_path):
 
 
 def test_a_collapsed_model_gets_a_warning_first():
-    report = audit(constant_classifier(), told(40), quick=True)
+    report = audit(constant_classifier(), marked_examples(40), quick=True)
     assert report.verdict.paragraphs[0].startswith("Warning: the model is right in 50.0%")
-    assert not audit(honest(), told(40), quick=True).verdict.paragraphs[0].startswith("Warning")
+    assert not audit(honest(), marked_examples(40), quick=True).verdict.paragraphs[0].startswith("Warning")
 
 
 def accuracy(report):
@@ -152,13 +153,13 @@ def accuracy(report):
 
 
 def test_parts_are_measured_again_when_labels_or_rationales_or_heads_change(tmp_path):
-    texts = [replace(one, rationale=None) for one in told(30)]
+    texts = [replace(one, rationale=None) for one in marked_examples(30)]
     first = audit(honest(), texts, tmp_path, quick=True)
     other = {"positive": "negative", "negative": "positive"}
     flipped = audit(honest(), [replace(one, target=other[one.target]) for one in texts], tmp_path, quick=True)
     assert accuracy(flipped) == pytest.approx(1 - accuracy(first))
     assert "plausibility" not in first.parts
-    assert "plausibility" in audit(honest(), told(30), tmp_path, quick=True).parts
+    assert "plausibility" in audit(honest(), marked_examples(30), tmp_path, quick=True).parts
 
 
 def test_the_number_of_heads_is_part_of_the_key():
@@ -181,10 +182,10 @@ def test_whole_words_are_deleted_and_special_tokens_stay():
     assert single.words.sum(1).tolist() == texts.batch.word_mask.sum(1).tolist()
     assert single.words.sum() > whole.words.sum()
     row = torch.tensor([0])
-    kept = whole.kept(row, torch.arange(whole.words.shape[1])[None] == 1)[0]
-    gone = [token for token, stays in zip(texts.source.tokens[0], kept, strict=False) if not stays]
+    keep = whole.keep_mask(row, torch.arange(whole.words.shape[1])[None] == 1)[0]
+    gone = [token for token, stays in zip(texts.source.tokens[0], keep, strict=False) if not stays]
     assert "".join(gone).replace("##", "") == SOURCES[0].split()[1]
-    assert kept[texts.batch.source_special[0] & texts.batch.source_mask[0]].all()
+    assert keep[texts.batch.source_special[0] & texts.batch.source_mask[0]].all()
 
 
 def test_texts_without_spaces_are_assessed_by_token(tmp_path):
@@ -197,8 +198,8 @@ def test_texts_without_spaces_are_assessed_by_token(tmp_path):
 
 
 def test_texts_that_are_all_alike_leave_an_interval():
-    found = Interval.of([1.0] * 30, within=(0.0, 1.0))
-    assert (found.value, found.low, found.high) == (1.0, 0.9, 1.0)
+    result = Interval.of([1.0] * 30, within=(0.0, 1.0))
+    assert (result.value, result.low, result.high) == (1.0, 0.9, 1.0)
     assert Interval.of([1.0] * 30).low == -math.inf
 
 
@@ -207,8 +208,8 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     covered = 0
     for _ in range(200):
         to = random.gamma(2.0, size=60)
-        found = Interval.ratio(0.6 * to + 0.5 * random.normal(size=60) * to, to)
-        covered += found.low <= 0.6 <= found.high
+        result = Interval.ratio(0.6 * to + 0.5 * random.normal(size=60) * to, to)
+        covered += result.low <= 0.6 <= result.high
     assert 0.88 <= covered / 200 <= 0.99
 
 
@@ -217,7 +218,7 @@ def test_a_search_is_a_lower_bound_and_counts_only_what_it_finds(tmp_path):
     names = {test.name for test in report.tests}
     assert "uniqueness, lower bound" in names
     assert "uniqueness" not in names
-    assert "uniqueness" in {test.name for test in audit(honest(), told(20), quick=True).tests}
+    assert "uniqueness" in {test.name for test in audit(honest(), marked_examples(20), quick=True).tests}
 
 
 @pytest.mark.parametrize("count", [30, 200])
@@ -242,7 +243,7 @@ def test_an_audit_of_the_former_rule_is_marked(tmp_path):
     page = report.save(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Judged by a former rule" in page
     assert Report.load(report.save(tmp_path / "again.json")).verdict.former_rule
-    assert not audit(honest(), told(20), quick=True).verdict.former_rule
+    assert not audit(honest(), marked_examples(20), quick=True).verdict.former_rule
 
 
 def assess_positional(kind, seed=0):

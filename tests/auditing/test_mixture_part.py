@@ -11,7 +11,7 @@ from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.inputs import Inputs
 from attnscope.models.loaded import LoadedModel
-from auditing.known_answers import OneHead, honest, told
+from auditing.known_answers import OneHead, honest, marked_examples
 
 
 class ThreeHeads(OneHead):
@@ -29,8 +29,8 @@ class ThreeHeads(OneHead):
 
 
 def test_the_head_that_decides_is_found_and_the_mean_is_not_enough():
-    found = audit(ThreeHeads(honest=True), told(120), settings=Settings(quick=True)).parts["mixture"]
-    mean, best, mixture = found.table
+    result = audit(ThreeHeads(honest=True), marked_examples(120), settings=Settings(quick=True)).parts["mixture"]
+    mean, best, mixture = result.table
     assert best["score"] == "best of 3 heads (layer 0, head 0)"
     assert best["agreement"] > 0.95
     assert mixture["agreement"] > 0.95
@@ -38,18 +38,19 @@ def test_the_head_that_decides_is_found_and_the_mean_is_not_enough():
     assert mean["agreement"] < 0
     assert mean["agreement would be"] == "no"
     assert mean["texts"] == best["texts"] <= 60  # the half that nothing was learned from
-    assert "layer 0, head 0" in found.sentences[0]
+    assert "layer 0, head 0" in result.sentences[0]
 
 
 def test_agreement_of_the_last_layer_is_that_of_the_verdict_on_the_same_texts():
     module = ThreeHeads(honest=True)
     model = LoadedModel(module, module.reader, "three heads")
-    subject = Subject(model, Inputs.of(model, told(60), needs_targets=True))
+    subject = Subject(model, Inputs.of(model, marked_examples(60), needs_targets=True))
     sample = Sample(subject, 60, quick=True)
-    found = evidence.head_mixture(model, sample)
-    everything = replace(found, test_keys=all_keys(sample))
+    result = evidence.head_mixture(model, sample)
+    everything = replace(result, test_keys=all_keys(sample))
     agreement = evidence.mixture_agreements(subject, sample, everything)["mean of the last layer"]
-    test = {one.name: one for one in audit(model, told(60), settings=Settings(quick=True)).tests}["agreement"]
+    tests = audit(model, marked_examples(60), settings=Settings(quick=True)).tests
+    test = next(test for test in tests if test.name == "agreement")
     assert agreement.value == pytest.approx(test.value, abs=1e-6)
 
 
@@ -58,4 +59,4 @@ def all_keys(sample):
 
 
 def test_one_head_is_not_mixed():
-    assert "mixture" not in audit(honest(), told(20), settings=Settings(quick=True)).parts
+    assert "mixture" not in audit(honest(), marked_examples(20), settings=Settings(quick=True)).parts

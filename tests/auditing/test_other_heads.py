@@ -16,7 +16,7 @@ from attnscope.models.adapters import NoModel, adapt
 from attnscope.models.adapters.readers import ClassOutputs
 from attnscope.probes.divergences import tvd
 from attnscope.tasks import SPECIALS
-from auditing.known_answers import OneHead, told
+from auditing.known_answers import OneHead, marked_examples
 from models.adapter_examples import FLAT, wordpiece
 
 WORDS = ["the", "old", "film", "dog", "sees", "a", "house", "were", "small"]
@@ -68,13 +68,13 @@ def test_a_regression_model_is_judged_whatever_its_unit():
         other.classifier.weight *= 100
         other.classifier.bias += 1000
     rows = [{"text": text, "label": 3.7} for text in texts()]  # which are not read
-    found, same = (audit(model, rows, settings=QUICK, tokenizer=wordpiece()) for model in (one, other))
-    assert not [part.failed for part in found.parts.values() if part.failed]
-    assert found.model.classes == ("below the mean", "above the mean")
-    assert "quality" not in found.parts
-    assert "one standard deviation of the model's output" in found.parts["words"].sentences[0]
-    assert values(found) == pytest.approx(values(same), abs=2e-3)
-    assert found.answer == same.answer
+    result, same = (audit(model, rows, settings=QUICK, tokenizer=wordpiece()) for model in (one, other))
+    assert not [part.failed for part in result.parts.values() if part.failed]
+    assert result.model.classes == ("below the mean", "above the mean")
+    assert "quality" not in result.parts
+    assert "one standard deviation of the model's output" in result.parts["words"].sentences[0]
+    assert values(result) == pytest.approx(values(same), abs=2e-3)
+    assert result.answer == same.answer
 
 
 class Number(OneHead):
@@ -91,7 +91,7 @@ class Number(OneHead):
 
 @pytest.mark.parametrize(("honest", "answer"), [(True, "yes"), (False, "no")])
 def test_a_number_that_is_read_from_attended_words_is_explained_by_attention(honest, answer):
-    assert audit(Number(honest), told(120), settings=QUICK).answer == answer
+    assert audit(Number(honest), marked_examples(120), settings=QUICK).answer == answer
 
 
 def test_every_label_of_a_multi_label_model_is_audited_by_itself(tmp_path):
@@ -104,14 +104,14 @@ def test_every_label_of_a_multi_label_model_is_audited_by_itself(tmp_path):
         rows = csv.writer(file)
         rows.writerow(["text", "toxic", "rude"])
         rows.writerows([text, i % 2, i % 3 == 0] for i, text in enumerate(texts()))
-    found = audit(multi_label(), path, settings=QUICK, tokenizer=wordpiece(), label="toxic")
-    assert found.model.classes == ("not toxic", "toxic")
-    assert "quality" in found.parts
-    assert not [part.failed for part in found.parts.values() if part.failed]
+    result = audit(multi_label(), path, settings=QUICK, tokenizer=wordpiece(), label="toxic")
+    assert result.model.classes == ("not toxic", "toxic")
+    assert "quality" in result.parts
+    assert not [part.failed for part in result.parts.values() if part.failed]
     unlabelled = audit(multi_label(), path, settings=QUICK, tokenizer=wordpiece(), label="spam")
     assert unlabelled.model.classes == ("not spam", "spam")
     assert "quality" not in unlabelled.parts  # there is no such column
-    assert values(unlabelled) != values(found)
+    assert values(unlabelled) != values(result)
 
 
 @torch.no_grad()

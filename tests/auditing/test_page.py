@@ -110,12 +110,12 @@ def test_a_part_that_failed_says_why(transformer):
 
 def test_model_data_and_run_are_named(transformer):
     text = words(transformer)
-    for said in (
+    for sentence in (
         "distil-sst (DistilBertForSequenceClassification)", "6 layers of 4 heads", "3 truncated",
         "500 of 1,821 from sst.jsonl.gz (test)",
         "1 min 23 s", "A processor, 2 cores", "torch 2.13 · transformers 5.22", "batch size 32",
     ):  # fmt: skip
-        assert said in text
+        assert sentence in text
 
 
 def test_heads_are_drawn_and_described_and_one_head_is_a_table(texts):
@@ -312,11 +312,11 @@ def test_an_audit_that_was_edited_is_found(tmp_path):
     content = json.loads(path.read_text(encoding="utf-8"))
     content["verdict"]["answer"] = "yes"
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not match its digest"])
     with pytest.raises(AttnscopeError, match="was changed after the audit"):
         Report.load(path)
     del content["digest"]
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not fit its digest"])
+    assert verify_audits(tmp_path) == (1, [f"{path}: the content does not match its digest"])
     path.write_text(json.dumps({**content, "digest": digest_of(content)}), encoding="utf-8")
     assert verify_audits(tmp_path) == (1, [f"{path}: the answer is 'yes', but the tests give 'undecided'"])

@@ -29,7 +29,7 @@ def asked_of(found):
 
 
 def test_both_decide_rightly(audited):
-    assert all(found.parts["quality"].table[0]["accuracy"] > 0.9 for found in audited.values())
+    assert all(result.parts["quality"].table[0]["accuracy"] > 0.9 for result in audited.values())
 
 
 def test_the_one_that_hides_is_flagged(audited):
@@ -39,5 +39,5 @@ def test_the_one_that_hides_is_flagged(audited):
 
 
 def test_the_other_one_fares_better(audited):
-    points = {make: asked_of(found)["comprehensiveness"] for make, found in audited.items()}
+    points = {make: asked_of(result)["comprehensiveness"] for make, result in audited.items()}
     assert points[base_experiment].low > points[deceptive_experiment].high

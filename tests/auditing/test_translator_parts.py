@@ -119,7 +119,7 @@ def recurrent(**settings):
 SUBJECTS = {"marian": marian, "recurrent": recurrent, "copier": lambda: copying(Copier())}
 
 
-def asked(name, subject, size=4, **sample):
+def run_check(name, subject, size=4, **sample):
     return CHECKS[name](subject, Sample(subject, 100, size, quick=True, **sample))
 
 
@@ -129,22 +129,22 @@ def named(part):
 
 def test_a_model_that_says_what_it_looks_at_passes_every_test():
     subject = copying(Copier(), count=12)
-    tests = named(asked("words", subject))
+    tests = named(run_check("words", subject))
     assert tests["route"].value == pytest.approx(1, abs=0.01)
     assert tests["agreement"].value == pytest.approx(1)
     assert tests["route"].answer == tests["agreement"].answer == "yes"
-    single, adversary = (asked(name, subject).tests[0] for name in ("single_tokens", "adversary"))
+    single, adversary = (run_check(name, subject).tests[0] for name in ("single_tokens", "adversary"))
     assert single.value == pytest.approx(1 / LENGTH)  # the word itself, and no other
     assert adversary.value < 0.1
-    assert asked("quality", subject).table[0]["mean"] == 1
+    assert run_check("quality", subject).table[0]["mean"] == 1
 
 
 def test_a_model_that_looks_but_does_not_use_what_it_sees_passes_none():
     subject = copying(Copier(blind=True), count=12)
-    tests = named(asked("words", subject))
+    tests = named(run_check("words", subject))
     assert tests["route"].value == tests["flips with shuffled attention"].value == 0
     assert tests["route"].answer == "no"
-    single, adversary = (asked(name, subject).tests[0] for name in ("single_tokens", "adversary"))
+    single, adversary = (run_check(name, subject).tests[0] for name in ("single_tokens", "adversary"))
     assert single.value == 1
     assert adversary.value > 0.9
 
@@ -166,17 +166,17 @@ def interventions(subject, rows=None):
 
 def test_what_changes_without_a_word_is_what_loops_say():
     subject = marian()
-    found = interventions(subject)
-    for sentence, step, effects in zip(found.sentence, found.step, found.leave_one_out, strict=True):
+    result = interventions(subject)
+    for sentence, step, effects in zip(result.sentence, result.step, result.leave_one_out, strict=True):
         one = subject.inputs.read(slice(int(sentence), int(sentence) + 1))
         with torch.no_grad():
             whole = subject.model(one.batch).logits.softmax(-1)[0, step]
-            for word in range(int(found.words[sentence].sum())):
-                kept = [i for i, unit in enumerate(one.source.unit[0].tolist()) if unit != word]
+            for word in range(int(result.words[sentence].sum())):
+                keep = [i for i, unit in enumerate(one.source.unit[0].tolist()) if unit != word]
                 names = ("source", "source_mask", "source_special")
-                rest = replace(one.batch, **{name: getattr(one.batch, name)[:, kept] for name in names})
+                rest = replace(one.batch, **{name: getattr(one.batch, name)[:, keep] for name in names})
                 output = subject.model(rest).logits.softmax(-1)[0, step]
-                expected = tvd(output, whole) if found.words[sentence].sum() > 1 else 0.0
+                expected = tvd(output, whole) if result.words[sentence].sum() > 1 else 0.0
                 assert float(effects[word]) == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -196,9 +196,9 @@ def test_rank_correlations_are_those_of_scipy_with_ties_of_effects():
     effects = (5 * torch.rand(5, 9, generator=generator)).round() / 5
     noise = 1e-6 * torch.rand(5, 9, generator=generator)
     everywhere = torch.ones(5, 9, dtype=torch.bool)
-    found = concordance(scores, effects + noise, everywhere)
+    result = concordance(scores, effects + noise, everywhere)
     expected = [somersd(e, s).statistic for s, e in zip(scores.numpy(), effects.numpy(), strict=True)]
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(result, expected)
     assert concordance(scores, noise, everywhere).isnan().all()
 
 
@@ -213,7 +213,7 @@ def same(one, other):
 @pytest.mark.parametrize("kind", SUBJECTS)
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "adversary"])
 def test_batches_do_not_matter(kind, name):
-    first, *others = (to_json(asked(name, SUBJECTS[kind](), size)) for size in (1, 3, 7))
+    first, *others = (to_json(run_check(name, SUBJECTS[kind](), size)) for size in (1, 3, 7))
     assert all(same(first, other) for other in others)
 
 
@@ -222,22 +222,22 @@ def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch
     monkeypatch.setattr(checks, "translator_search", lambda sample: FEW)
     subject = SUBJECTS[kind]()
     subject.model.float()
-    first, *others = (to_json(asked("adversary", subject, size)) for size in (1, 3, 7))
+    first, *others = (to_json(run_check("adversary", subject, size)) for size in (1, 3, 7))
     assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("kind", ["marian", "readout", "input"])
 def test_padding_does_not_matter_to_adversaries(kind):
     subject = marian() if kind == "marian" else recurrent(context=kind)
-    found = []
+    result = []
     for size in (1, 3, 7):
         parts = [
             search_token_adversaries(subject.model, one.batch, one.batch.target_mask, FEW)
             for one in subject.inputs.texts(size)
         ]
-        found.append(torch.cat([part.jsd for part in parts]))
-    torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
-    torch.testing.assert_close(found[2], found[0], atol=1e-6, rtol=0)
+        result.append(torch.cat([part.jsd for part in parts]))
+    torch.testing.assert_close(result[1], result[0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(result[2], result[0], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
@@ -246,7 +246,7 @@ def test_the_model_is_left_as_it_was(kind):
     with half_in_training(subject.model):
         before = state_of(subject.model)
         for name in PARTS:
-            asked(name, subject)
+            run_check(name, subject)
         evidence.another_seed(subject)(subject, Sample(subject, 3))
         assert list(state_changes(before, state_of(subject.model), "an audit")) == []
 
@@ -256,20 +256,20 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
     model, batch = subject.model, subject.inputs.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
-    found = search_token_adversaries(
+    result = search_token_adversaries(
         Closed(model) if kind == "closed" else model, batch, words, FEW, max_probabilities=1
     )
     sentence, step = words.nonzero().unbind(1)
     with torch.no_grad():
         own = model(batch)
         weights = own.attention.clone()
-        weights[sentence, :, step] = found.weights
+        weights[sentence, :, step] = result.weights
         other = model(batch, attention=weights)
     moved = tvd(other.logits.softmax(-1), own.logits.softmax(-1))[sentence, step]
     assert (moved <= 0.01).all()
-    torch.testing.assert_close(moved, found.tvd, atol=1e-9, rtol=0)
-    assert found.jsd.max() > 0.01
-    assert (found.weights[~batch.source_mask[sentence][:, None].expand_as(found.weights)] == 0).all()
+    torch.testing.assert_close(moved, result.tvd, atol=1e-9, rtol=0)
+    assert result.jsd.max() > 0.01
+    assert (result.weights[~batch.source_mask[sentence][:, None].expand_as(result.weights)] == 0).all()
 
 
 def test_words_hang_together_only_where_attention_reaches_later_ones():
@@ -312,11 +312,11 @@ def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
 
 
 def test_links_on_the_diagonal_are_found_by_a_copier():
-    part = asked("plausibility", copying(Copier()))
+    part = run_check("plausibility", copying(Copier()))
     rates = {row["word alignment by"]: row["error rate"] for row in part.table}
     assert rates["attention shown"] == rates["best head (layer 0, head 0)"] == 0
     assert 0 <= rates["IBM Model 1"] < 1
-    assert asked("plausibility", copying(Copier(), links=False)) is None
+    assert run_check("plausibility", copying(Copier(), links=False)) is None
 
 
 def test_another_seed_is_compared_with_shuffled_attention():
@@ -331,27 +331,27 @@ def test_another_seed_is_compared_with_shuffled_attention():
 
 
 def test_a_model_without_a_second_door_is_not_asked_about_words_alone():
-    part = asked("single_tokens", copying(Closed(Copier())))
+    part = run_check("single_tokens", copying(Closed(Copier())))
     assert part.table == ()
     assert part.tests[0].answer == "not measurable"
     assert "needs a model" in part.sentences[0]
-    example = asked("examples", copying(Closed(Copier()))).examples[0]
+    example = run_check("examples", copying(Closed(Copier()))).examples[0]
     assert list(example.scores) == ["attention", "leave-one-out"]
 
 
 def test_examples_are_whole_sentences_by_word():
     for subject in (marian(), copying(Copier())):
-        found = asked("examples", subject).examples
-        assert 4 <= len(found) <= 8
-        for example in found:
+        result = run_check("examples", subject).examples
+        assert 4 <= len(result) <= 8
+        for example in result:
             assert len(example.special) == len(example.source)
             assert len(example.predicted) == len(example.target)
             for values in example.scores.values():
                 assert np.shape(values) == (len(example.target), len(example.source))
             np.testing.assert_allclose(np.sum(example.scores["attention"], 1), 1, atol=5e-3)
             assert np.max(example.scores["each token alone"]) <= 1
-    assert all(example.predicted == example.target for example in found)
-    assert {example.reason.split(":")[0] for example in found} == {"typical", "extreme", "wrong"}
+    assert all(example.predicted == example.target for example in result)
+    assert {example.reason.split(":")[0] for example in result} == {"typical", "extreme", "wrong"}
 
 
 def test_leave_one_out_is_computed_once_for_a_reading():
@@ -364,8 +364,8 @@ def test_sentences_without_a_choice_of_words_count_for_nothing():
     model = attnscope.load(adapter("marian").double())
     subject = Subject(model, Inputs.of(model, [("a", "ein hund")]))
     assert subject.inputs.read(slice(1)).batch.source.shape[1] == 2
-    assert {test.answer for test in asked("words", subject).tests} == {"not measurable"}
-    assert asked("examples", subject).examples == []
+    assert {test.answer for test in run_check("words", subject).tests} == {"not measurable"}
+    assert run_check("examples", subject).examples == []
 
 
 def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
@@ -376,5 +376,5 @@ def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
     with torch.no_grad():
         each = gold_log_probability(subject.model(batch.rows(slice(2))))
     words = batch.rows(slice(2)).target_mask & (batch.rows(slice(2)).target > 2)
-    expected = np.mean([row[kept].mean() for row, kept in zip(each, words, strict=True)])
+    expected = np.mean([row[keep].mean() for row, keep in zip(each, words, strict=True)])
     assert few == pytest.approx(expected)

@@ -12,7 +12,7 @@ from attnscope.explorer.server import Server
 from attnscope.faithfulness.criteria import VERDICT
 from attnscope.faithfulness.records import Answer, Test, Verdict
 from attnscope.models.adapters import WordReader
-from auditing.known_answers import WORDS, OneHead, told
+from auditing.known_answers import WORDS, OneHead, marked_examples
 
 EDIT = "#%7B%22view%22%3A%22edit%22%7D"  # the state of the page: one model
 SCRIPT = "<script>alert(1)</script>"  # a word of the models' vocabulary
@@ -76,8 +76,8 @@ def network(honest):
 
 
 def texts():
-    given = [(" ".join(one.source).replace(WORDS[-1], SCRIPT), one.target) for one in told(12)]
-    return [(f"{SCRIPT} good word1", "positive"), *given]
+    examples = [(" ".join(one.source).replace(WORDS[-1], SCRIPT), one.target) for one in marked_examples(12)]
+    return [(f"{SCRIPT} good word1", "positive"), *examples]
 
 
 def report(answer: Answer):

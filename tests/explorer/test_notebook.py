@@ -111,8 +111,8 @@ def test_a_bar_is_dragged_in_jupyterlab(browser, tmp_path):
         shown = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))[0]
         context.close()
     assert not away
-    given = torch.tensor(shown["weights"])
-    trace = network(honest=True).trace([texts()[0][0]], attention=given[None, None, None])
+    weights = torch.tensor(shown["weights"])
+    trace = network(honest=True).trace([texts()[0][0]], attention=weights[None, None, None])
     assert [after for _, _, after in shown["outputs"]] == pytest.approx(
         trace.logits[0, 0, 3:].double().softmax(-1).tolist(), abs=1e-5
     )

@@ -169,8 +169,8 @@ def connect(server, token=None, origin=True, message=None):
     """Open a WebSocket, send a message if there is one, and return the answer."""
 
     async def talk():
-        given = server.token if token is None else token
-        address = f"ws://127.0.0.1:{server.port}/ws?token={given}"
+        value = server.token if token is None else token
+        address = f"ws://127.0.0.1:{server.port}/ws?token={value}"
         named = f"http://{server.authority}" if origin is True else origin
         async with websockets.connect(address, origin=named, max_size=None) as socket:
             await socket.send(pack({"kind": "overview", "id": 1}) if message is None else message)
@@ -290,12 +290,12 @@ def test_the_command_ends_at_ctrl_c_while_a_page_is_open(visit, tmp_path):
         page = visit(address)
         process.send_signal(signal.SIGINT)
         page.get_by_role("alert").wait_for()  # the page says that the server has stopped
-        said, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 0
-    assert said.endswith("explorer: ended\n")
+    assert output.endswith("explorer: ended\n")
     assert errors == ""
 
 

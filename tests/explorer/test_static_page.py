@@ -103,17 +103,17 @@ def test_a_link_reproduces_the_view(visit, static_page):
 def test_the_view_is_exported(visit, static_page):
     page = visit(static_page)
     drag(page, 1, 50)
-    found = {}
+    result = {}
     for kind in ("png", "svg", "csv", "json"):
         with page.expect_download() as download:
             page.get_by_label("Export the view").select_option(kind)
         with open(download.value.path(), "rb") as file:
-            found[kind] = file.read()
-    assert found["png"].startswith(b"\x89PNG")
-    assert b"&lt;script&gt;" in found["svg"]
-    assert b"<script" not in found["svg"]
-    rows = list(csv.DictReader(io.StringIO(found["csv"].decode())))
-    content = json.loads(found["json"])[0]
+            result[kind] = file.read()
+    assert result["png"].startswith(b"\x89PNG")
+    assert b"&lt;script&gt;" in result["svg"]
+    assert b"<script" not in result["svg"]
+    rows = list(csv.DictReader(io.StringIO(result["csv"].decode())))
+    content = json.loads(result["json"])[0]
     assert [float(row["weight"]) for row in rows] == pytest.approx(content["weights"], abs=1e-7)
     assert content["outputs"][1][2] == pytest.approx(outputs_of(page)[1], abs=1e-9)
 

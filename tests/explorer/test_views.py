@@ -27,17 +27,17 @@ def hugging_face(kind, **changed):
 def pages(tmp_path_factory, static_page):
     """Static pages: one head; layers and heads; two tokenizers; a run with checkpoints."""
     folder = tmp_path_factory.mktemp("views")
-    given = list(zip(SOURCES, LABELS, strict=True))[:2]
-    layers = attnscope.explore(hugging_face("bert"), given, audit=None)
-    words = attnscope.explore(hugging_face("bert"), given, against=hugging_face("roberta"), names=("one", "other"))
+    examples = list(zip(SOURCES, LABELS, strict=True))[:2]
+    layers = attnscope.explore(hugging_face("bert"), examples, audit=None)
+    words = attnscope.explore(hugging_face("bert"), examples, against=hugging_face("roberta"), names=("one", "other"))
     task = attnscope.TASKS["one_to_one"](num_words=3, min_length=4, max_length=6, test_size=20)
     settings = attnscope.TrainingSettings(steps=4, batch_size=16, evaluate_every=2, checkpoints=(1, 2, 4))
     run = train(Experiment(task, attnscope.MODELS["aed"], settings), Store(folder / "runs"))
-    made = {
+    models = {
         name: explorer.save(folder / f"{name}.html", texts=1).as_uri()
         for name, explorer in {"layers": layers, "words": words, "run": attnscope.explore(run)}.items()
     }
-    return {"static": static_page, **made}, run
+    return {"static": static_page, **models}, run
 
 
 VIEWS = [

@@ -326,27 +326,27 @@ class Fails(Adapted):
         (Doubled, "attention of layer 0 does not sum to one"),
         (OtherAlignment, "attention of layer 0 is not the softmax of its scores"),
         (OtherKeys, "scores of layer 0 are not queries · keys"),
-        (SeesPadding, "the mask given to an intervention is true on padding"),
-        (Ignores, "all attention on the first or on the last token: the same logits"),
-        (Deaf, "a function given as attention= was never called"),
-        (Sharpens, "with the model's own weights, given as a tensor, other logits come out"),
-        (TellsFunctionsOfPadding, "the mask given to an intervention is true on padding"),
+        (SeesPadding, "the mask passed to an intervention is true on padding"),
+        (Ignores, "all attention on the first or on the last token gives the same logits"),
+        (Deaf, "a function passed as attention= was never called"),
+        (Sharpens, "passing the model's own weights as a tensor changes the logits"),
+        (TellsFunctionsOfPadding, "the mask passed to an intervention is true on padding"),
         (HalfWay, "attention=uniform is not one over the number of tokens"),
         (HalfWay, "attention=uniform, and the same weights as a tensor, give different logits"),
-        (Doubled, "the trace does not show the weights that were given"),
+        (Doubled, "the trace does not hold the weights passed"),
         (OtherContext, "context_of.weights @ values. is not trace.context"),
         (OtherDoor, "readout.trace.context, trace.decoder. is not trace.logits"),
-        (MixesSentences, "sentence 1 alone has other logits than in its batch"),
+        (MixesSentences, "the logits of sentence 1 alone differ from those in its batch"),
         (ReadsMaskedWords, "another token at a masked position in the middle of a text changes the logits"),
-        (ReadsBackwards, "with more padding, sentence 1 has other encoder states"),
+        (ReadsBackwards, "the encoder states of sentence 1 with more padding differ"),
         (AroundSourceInputs, "did not call source_inputs"),
-        (WithoutGradient, "no gradient goes from the output to the embeddings"),
+        (WithoutGradient, "the output has no gradient with respect to the source embeddings"),
         (StaysInEvaluation, "a pass changes the model: training or evaluation modes"),
         (Learns, "a pass changes the model: parameters"),
         (LeavesAHook, "a pass changes the model: hooks"),
         (ForgetsAfterAnException, "an exception in a pass changes the model: training or evaluation modes"),
-        (SwallowsExceptions, "an exception raised in a function .* does not come out"),
-        (GivesLogits, "a pass gives a Tensor, not a Trace"),
+        (SwallowsExceptions, "an exception raised in a function .* does not propagate"),
+        (GivesLogits, "a pass returns a Tensor, not a Trace"),
         (Fails, "a batch is its sentences: IndexError: one is too few"),
     ],
 )
@@ -403,7 +403,7 @@ def test_a_model_of_several_layers_must_know_where_attention_is_changed():
         return plain(batch, {0: next(iter(attention.values()))} if isinstance(attention, dict) else attention)
 
     model, batch = wrong_in_layers(always_the_first)
-    with pytest.raises(AssertionError, match=r"\{\(0, 0\): uniform\} does not make that head uniform, and no other"):
+    with pytest.raises(AssertionError, match=r"\{\(0, 0\): uniform\} does not make exactly that head uniform"):
         check_adapter(model, [batch])
 
     def never(plain, batch, attention):
@@ -428,7 +428,7 @@ def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(AssertionError) as caught:
         check_adapter(build_model(SeesPadding, Theirs()), [sentences()])
     lines = str(caught.value).splitlines()
-    assert lines[0] == "SeesPadding does not keep the contract of an adapter:"
+    assert lines[0] == "SeesPadding violates the contract of an adapter:"
     assert len(lines) > 3
     assert all(line.split(":")[0] in CLAUSES for line in lines[1:])
 
@@ -436,14 +436,14 @@ def test_all_that_is_wrong_is_said_at_once():
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (Ignores, "all attention on the first or on the last token: the same logits come out"),
-        (Deaf, "a function given as attention= was never called"),
+        (Ignores, "all attention on the first or on the last token gives the same logits"),
+        (Deaf, "a function passed as attention= was never called"),
         (Misshapen, "trace.encoder is"),
-        (GivesLogits, "a pass gives a Tensor, not a Trace"),
+        (GivesLogits, "a pass returns a Tensor, not a Trace"),
     ],
 )
 def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(broken, sentence):
-    with pytest.raises(BrokenContract, match=f"{broken.__name__} does not keep .*{sentence}") as caught:
+    with pytest.raises(BrokenContract, match=f"{broken.__name__} violates .*{sentence}") as caught:
         quick_check(build_model(broken, Theirs()), sentences())
     assert "\n" not in str(caught.value)
 

@@ -19,9 +19,9 @@ def example():
 
 
 def test_a_constant_unit_is_all_in_one_place_and_an_even_one_in_a_tenth_of_it():
-    found = activations(*example(), num_sampled=None)
-    np.testing.assert_allclose(found.concentration, [1, 0.1, 0.5], atol=1e-3)
-    np.testing.assert_allclose(found.covered, [0, 1, 1])
+    result = activations(*example(), num_sampled=None)
+    np.testing.assert_allclose(result.concentration, [1, 0.1, 0.5], atol=1e-3)
+    np.testing.assert_allclose(result.covered, [0, 1, 1])
 
 
 def test_the_concentration_is_that_of_a_slow_search():
@@ -48,10 +48,10 @@ def test_the_same_units_are_drawn_for_every_model_of_a_size():
 
 
 def test_its_table_and_picture_have_a_place_for_each_unit():
-    found = activations(*example(), num_sampled=None)
-    assert list(found.table()["unit"]) == [0, 1, 2]
+    result = activations(*example(), num_sampled=None)
+    assert list(result.table()["unit"]) == [0, 1, 2]
     _, (ax,) = plots.panels()
-    assert len(found.plot(ax).get_xticks()) == 3
+    assert len(result.plot(ax).get_xticks()) == 3
 
 
 def test_bad_input_is_refused_in_words():

@@ -40,9 +40,9 @@ LN2 = math.log(2)
 def distributions(rows=50, positions=6, seed=0):
     """Some entries are exactly zero."""
     random = np.random.default_rng(seed)
-    made = random.dirichlet(np.full(positions, 0.5), rows) * (random.random((rows, positions)) < 0.6)
-    made[:, 0] += 1e-3
-    return torch.from_numpy(made / made.sum(1, keepdims=True))
+    weights = random.dirichlet(np.full(positions, 0.5), rows) * (random.random((rows, positions)) < 0.6)
+    weights[:, 0] += 1e-3
+    return torch.from_numpy(weights / weights.sum(1, keepdims=True))
 
 
 def one_by_one(batch):
@@ -107,15 +107,15 @@ def test_what_is_outside_of_the_mask_counts_for_nothing(divergence):
 def test_what_is_called_feasible_is_so_by_a_forward_pass(classes, grounding, precision):
     model = classifier(classes=classes, grounding=grounding, attention="dot").to(precision)
     batch = texts(20, classes=classes)
-    found = search_adversaries_in_batch(model, batch, SHORT)
-    assert found.feasible.any()
-    assert (moved(model, batch, found.weights) <= 0.01).all()
-    torch.testing.assert_close(moved(model, batch, found.weights), found.tvd, atol=1e-6, rtol=0)
+    result = search_adversaries_in_batch(model, batch, SHORT)
+    assert result.feasible.any()
+    assert (moved(model, batch, result.weights) <= 0.01).all()
+    torch.testing.assert_close(moved(model, batch, result.weights), result.tvd, atol=1e-6, rtol=0)
     own = model(batch).attention[:, :, 0].detach()
-    torch.testing.assert_close(jsd(found.weights.double(), own.double())[:, 0], found.jsd)
-    torch.testing.assert_close(found.weights.sum(-1), torch.ones_like(found.weights[..., 0]))
-    assert (found.weights[:, 0][~(batch.source_mask & (batch.source > 2))] == 0).all()
-    torch.testing.assert_close(found.highest.to(own), own.amax(-1)[:, 0])
+    torch.testing.assert_close(jsd(result.weights.double(), own.double())[:, 0], result.jsd)
+    torch.testing.assert_close(result.weights.sum(-1), torch.ones_like(result.weights[..., 0]))
+    assert (result.weights[:, 0][~(batch.source_mask & (batch.source > 2))] == 0).all()
+    torch.testing.assert_close(result.highest.to(own), own.amax(-1)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -130,20 +130,20 @@ def test_what_is_called_feasible_is_so_by_a_forward_pass(classes, grounding, pre
     ids=["no second door", "bent readout", "two heads"],
 )
 def test_any_classifier_can_be_searched(model):
-    found = search_adversaries_in_batch(model, BATCH, SHORT)
-    assert found.feasible.any()
-    assert (found.jsd[found.feasible] > 0.05).any()
-    assert (moved(model, BATCH, found.weights) <= 0.01).all()
+    result = search_adversaries_in_batch(model, BATCH, SHORT)
+    assert result.feasible.any()
+    assert (result.jsd[result.feasible] > 0.05).any()
+    assert (moved(model, BATCH, result.weights) <= 0.01).all()
 
 
 def test_without_its_second_door_a_model_gives_the_same_answer():
     model = classifier()
-    found, slow = (
+    result, slow = (
         search_adversaries_in_batch(model, BATCH, SHORT),
         search_adversaries_in_batch(Closed(model), BATCH, SHORT),
     )
-    assert torch.equal(found.feasible, slow.feasible)
-    torch.testing.assert_close(found.jsd, slow.jsd, atol=1e-6, rtol=0)
+    assert torch.equal(result.feasible, slow.feasible)
+    torch.testing.assert_close(result.jsd, slow.jsd, atol=1e-6, rtol=0)
 
 
 def test_where_the_output_does_not_depend_on_attention_it_goes_almost_all_the_way():
@@ -157,17 +157,17 @@ def test_where_the_output_depends_on_nothing_else_it_cannot_move():
     """Two words, one for each class: any shift of attention is one of the output."""
     model = ByHand([1.0, 0.0], [[2.0], [-2.0]], [[-1.0], [1.0]])
     batch = by_hand([0, 1])
-    for found in (search_adversaries_in_batch(model, batch), exact_adversaries_in_batch(model, batch)):
-        assert found.jsd.item() < 1e-4
-        assert found.tvd.item() <= 0.01
+    for result in (search_adversaries_in_batch(model, batch), exact_adversaries_in_batch(model, batch)):
+        assert result.jsd.item() < 1e-4
+        assert result.tvd.item() <= 0.01
 
 
 def test_where_nothing_feasible_is_met_its_own_attention_stands():
     model = ByHand([40.0, 0.0, 0.0], [[9.0], [-9.0], [-9.0]], [[-1.0], [1.0]])
-    found = search_adversaries_in_batch(model, by_hand([0, 1, 2]), SearchSettings(steps=1, noise=0, epsilon=1e-4))
-    assert not found.feasible.any()
-    assert found.jsd.item() == found.tvd.item() == 0
-    torch.testing.assert_close(found.weights[0, 0], torch.tensor([1.0, 0, 0]).double())
+    result = search_adversaries_in_batch(model, by_hand([0, 1, 2]), SearchSettings(steps=1, noise=0, epsilon=1e-4))
+    assert not result.feasible.any()
+    assert result.jsd.item() == result.tvd.item() == 0
+    torch.testing.assert_close(result.weights[0, 0], torch.tensor([1.0, 0, 0]).double())
 
 
 def test_of_two_words_the_farthest_attention_is_known():
@@ -203,9 +203,9 @@ def test_no_attention_on_a_fine_grid_is_farther_and_some_is_almost_as_far(seed):
 @pytest.mark.parametrize("sharp", [1.0, 4.0])
 def test_no_search_gets_beyond_the_farthest(sharp):
     model, batch = classifier(sharp=sharp), texts(30, seed=5)
-    found, limit = search_adversaries(model, [batch], SHORT), exact_adversaries(model, [batch])
+    result, limit = search_adversaries(model, [batch], SHORT), exact_adversaries(model, [batch])
     assert limit.feasible.all()
-    assert (found.jsd <= limit.jsd + 1e-4).all()
+    assert (result.jsd <= limit.jsd + 1e-4).all()
     assert (moved(model, batch, exact_adversaries_in_batch(model, batch).weights) <= 0.01).all()
 
 
@@ -245,17 +245,17 @@ def test_more_restarts_are_never_worse():
 
 def test_adversaries_can_be_drawn_and_summed_up():
     random = np.random.default_rng(0)
-    made = Adversaries(
+    adversaries = Adversaries(
         random.random(40) * LN2, random.random(40) / 100, random.random(40) > 0.1, random.random(40), 0.01
     )
-    assert made.summary()["jsd"] == pytest.approx(made.jsd.mean())
+    assert adversaries.summary()["jsd"] == pytest.approx(adversaries.jsd.mean())
     _, (left, middle, right) = plots.panels(1, 3)
-    assert len(made.plot(left).get_xticks()) == 4
-    assert sum(bar.get_height() for bar in made.plot(middle, by="texts").patches) == 40
+    assert len(adversaries.plot(left).get_xticks()) == 4
+    assert sum(bar.get_height() for bar in adversaries.plot(middle, by="texts").patches) == 40
     alike = Adversaries(np.zeros(2), np.zeros(2), np.zeros(2) > 0, np.array([0.1, 1.0]), 0.01)
     assert alike.plot(right) is right
     with pytest.raises(BadSetting, match="highest, texts"):
-        made.plot(left, by="words")
+        adversaries.plot(left, by="words")
 
 
 def test_what_cannot_be_searched_is_refused():
@@ -273,25 +273,25 @@ def test_a_model_imitates_itself_perfectly_and_another_as_loops_say():
     base, other = classifier(seed=0), classifier(seed=1)
     same = imitation(base, base, [BATCH])
     assert same.summary() == pytest.approx({"jsd": 0, "kl": 0, "tvd": 0, "changed": 0}, abs=1e-12)
-    made = imitation(base, other, one_by_one(BATCH))
+    comparison = imitation(base, other, one_by_one(BATCH))
     for i, text in enumerate(one_by_one(BATCH)):
         a, b = (model(text).attention[0, 0, 0].detach() for model in (other, base))
         p, q = (class_probabilities(model(text).logits)[0].detach() for model in (other, base))
-        assert made.jsd[i] == pytest.approx(jensenshannon(a, b) ** 2)
-        assert made.tvd[i] == pytest.approx((p[1] - q[1]).abs().item())
-        assert made.changed[i] == float(p.argmax() != q.argmax())
+        assert comparison.jsd[i] == pytest.approx(jensenshannon(a, b) ** 2)
+        assert comparison.tvd[i] == pytest.approx((p[1] - q[1]).abs().item())
+        assert comparison.changed[i] == float(p.argmax() != q.argmax())
         inner = b > 0
-        assert made.kl[i] == pytest.approx(rel_entr(a[inner], b[inner]).sum())
-    assert made.by_text().shape == (len(BATCH), 4)
-    assert made.plot(plots.panels()[1][0]).get_xlabel().startswith("JSD")
+        assert comparison.kl[i] == pytest.approx(rel_entr(a[inner], b[inner]).sum())
+    assert comparison.by_text().shape == (len(BATCH), 4)
+    assert comparison.plot(plots.panels()[1][0]).get_xlabel().startswith("JSD")
 
 
 @pytest.mark.parametrize("divergence", ["jsd", "kl"])
 def test_the_price_is_equation_6_and_has_gradients_that_are_numbers_on_padded_texts(divergence):
     base, fresh = classifier(seed=0), classifier(seed=1)
     price = ImitationLoss(base, 0.3, divergence)(fresh, BATCH, fresh(BATCH))
-    made = imitation(base, fresh, [BATCH])
-    assert price.item() == pytest.approx((made.tvd - 0.3 * getattr(made, divergence)).mean())
+    comparison = imitation(base, fresh, [BATCH])
+    assert price.item() == pytest.approx((comparison.tvd - 0.3 * getattr(comparison, divergence)).mean())
     price.backward()
     slopes = [parameter.grad for parameter in fresh.parameters() if parameter.grad is not None]
     assert slopes
@@ -342,8 +342,8 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
     chosen = TrainingSettings(steps=40, batch_size=8, learning_rate=5e-2, evaluate_every=5, keep_weights="best")
     log = train_adversary(base, fresh, task, 2.0, "kl", chosen).log
     prices = [row["imitation.tvd"] - 2 * row["imitation.kl"] for row in log]
-    made = imitation(base, fresh, task.batches("validation")).summary()
-    assert made["tvd"] - 2 * made["kl"] == pytest.approx(min(prices))
+    summary = imitation(base, fresh, task.batches("validation")).summary()
+    assert summary["tvd"] - 2 * summary["kl"] == pytest.approx(min(prices))
 
 
 def test_an_adversary_that_makes_no_sense_is_refused():

@@ -59,10 +59,10 @@ def scored(rows: int, places: int, seed: int, levels: int = 6) -> tuple[torch.Te
 @pytest.mark.parametrize("places", [1, 5, 19, 20, 21, 40, 41, 130])
 def test_it_is_equation_10_with_ties_and_masks(places):
     u, v, mask = scored(50, places, seed=places, levels=max(2, places // 2))
-    found, by_chance = top_agreement(u, v, mask), chance_agreement(v, mask)
+    result, by_chance = top_agreement(u, v, mask), chance_agreement(v, mask)
     for i in range(50):
         kept_u, kept_v = u[i, mask[i]].tolist(), v[i, mask[i]].tolist()
-        assert found[i].item() == pytest.approx(slow_agreement(kept_u, kept_v))
+        assert result[i].item() == pytest.approx(slow_agreement(kept_u, kept_v))
         assert by_chance[i].item() == pytest.approx(slow_chance(kept_v))
 
 
@@ -109,9 +109,9 @@ def test_a_score_with_one_highest_position_agrees_with_itself(values):
 @given(st.integers(1, 45), st.integers(0, 10_000))
 def test_agreement_lies_between_0_and_1_and_only_the_order_counts(places, seed):
     u, v, mask = scored(5, places, seed)
-    found = top_agreement(u, v, mask)
-    assert ((found >= 0) & (found <= 1)).all()
-    torch.testing.assert_close(top_agreement(u.exp(), v**3 - 7, mask), found)
+    result = top_agreement(u, v, mask)
+    assert ((result >= 0) & (result <= 1)).all()
+    torch.testing.assert_close(top_agreement(u.exp(), v**3 - 7, mask), result)
 
 
 # Kendall's τ-b
@@ -120,20 +120,20 @@ def test_agreement_lies_between_0_and_1_and_only_the_order_counts(places, seed):
 @pytest.mark.parametrize(("places", "levels"), [(2, 2), (7, 3), (40, 5), (40, 1000), (300, 20)])
 def test_tau_is_that_of_scipy(places, levels):
     u, v, mask = scored(40, places, seed=places, levels=levels)
-    found = kendall(u, v, mask)
+    result = kendall(u, v, mask)
     for i in range(len(u)):
         expected = scipy_tau(u[i, mask[i]].tolist(), v[i, mask[i]].tolist())
-        assert found[i].item() == pytest.approx(expected, abs=1e-15, nan_ok=True)
+        assert result[i].item() == pytest.approx(expected, abs=1e-15, nan_ok=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_tau_needs_no_more_precision_than_the_scores_have(dtype):
     u, v = torch.randn(3, 2, 30).to(dtype), torch.randn(3, 2, 30).to(dtype)
-    found = kendall(u, v)
-    assert found.shape == (3, 2)
-    assert found.dtype == torch.float64
+    result = kendall(u, v)
+    assert result.shape == (3, 2)
+    assert result.dtype == torch.float64
     for i, j in np.ndindex(3, 2):
-        assert found[i, j].item() == pytest.approx(kendalltau(u[i, j].double(), v[i, j].double()).statistic, abs=1e-15)
+        assert result[i, j].item() == pytest.approx(kendalltau(u[i, j].double(), v[i, j].double()).statistic, abs=1e-15)
 
 
 def test_tau_of_blocks_equals_tau_of_the_whole(monkeypatch):
@@ -153,10 +153,10 @@ def test_tau_has_no_meaning_for_a_constant_score_or_a_single_position():
 @given(st.integers(2, 45), st.integers(0, 10_000))
 def test_tau_lies_between_minus_1_and_1_and_is_symmetric(places, seed):
     u, v, mask = scored(5, places, seed)
-    found = kendall(u, v, mask)
-    assert ((found.abs() <= 1) | found.isnan()).all()
-    torch.testing.assert_close(kendall(v, u, mask), found, equal_nan=True, rtol=0, atol=1e-15)
-    torch.testing.assert_close(kendall(u, -v, mask), -found, equal_nan=True, rtol=0, atol=1e-15)
+    result = kendall(u, v, mask)
+    assert ((result.abs() <= 1) | result.isnan()).all()
+    torch.testing.assert_close(kendall(v, u, mask), result, equal_nan=True, rtol=0, atol=1e-15)
+    torch.testing.assert_close(kendall(u, -v, mask), -result, equal_nan=True, rtol=0, atol=1e-15)
 
 
 # means over a stream
@@ -183,25 +183,25 @@ BATCHES = [random_batch(6, seed=i, longest=2 + 3 * i) for i in range(3)]
 @pytest.mark.parametrize("source_specials", [True, False])
 @pytest.mark.parametrize("target_specials", [True, False])
 def test_means_are_over_output_words_and_say_whether_start_and_end_took_part(source_specials, target_specials):
-    found = gathered(BATCHES, source_specials=source_specials, target_specials=target_specials)
+    result = gathered(BATCHES, source_specials=source_specials, target_specials=target_specials)
     tops, chances, taus = [], [], []
     for i, batch in enumerate(BATCHES):
         u, v = random_scores(batch, i)
         for b, t in batch.target_mask.nonzero().tolist():
-            kept = batch.source_mask[b] & ((batch.source[b] != END) | source_specials)
+            keep = batch.source_mask[b] & ((batch.source[b] != END) | source_specials)
             if batch.target[b, t] == END and not target_specials:
                 continue
-            rows = u[b, t, kept].tolist(), v[b, t, kept].tolist()
+            rows = u[b, t, keep].tolist(), v[b, t, keep].tolist()
             tops.append(slow_agreement(*rows))
             chances.append(slow_chance(rows[1]))
             taus.append(scipy_tau(*rows))
-    assert found.words == len(tops)
-    assert found.ranked == np.isfinite(taus).sum()
-    assert found.top == pytest.approx(np.mean(tops))
-    assert found.chance == pytest.approx(np.mean(chances))
-    assert found.kendall == pytest.approx(np.nanmean(taus))
-    assert (found.source_specials, found.target_specials) == (source_specials, target_specials)
-    assert ("without those of the source" in found.tokens) is not source_specials
+    assert result.words == len(tops)
+    assert result.ranked == np.isfinite(taus).sum()
+    assert result.top == pytest.approx(np.mean(tops))
+    assert result.chance == pytest.approx(np.mean(chances))
+    assert result.kendall == pytest.approx(np.nanmean(taus))
+    assert (result.source_specials, result.target_specials) == (source_specials, target_specials)
+    assert ("without those of the source" in result.tokens) is not source_specials
 
 
 def test_two_halves_merged_equal_the_whole():
@@ -270,8 +270,8 @@ CURVE = LearningCurve((0, 10, 50, 100), (0.05, 0.2, 0.4, 0.5), (0.5, 0.6, 0.8, 0
 
 
 def test_xi_is_the_performance_at_the_first_step_that_agrees_strictly_more():
-    found = CURVE.contextualise(0.3)
-    assert (found.value, found.step, str(found)) == (0.8, 50, "0.8")
+    result = CURVE.contextualise(0.3)
+    assert (result.value, result.step, str(result)) == (0.8, 50, "0.8")
     assert CURVE.contextualise(0.4).step == 100
     assert CURVE.contextualise(0.0).step == 0
 
@@ -319,16 +319,16 @@ def test_a_curve_that_is_none_is_refused():
         OverTraining((0, 5), (0.1,))
     with pytest.raises(BadSetting, match="not finite"):
         OverTraining((0, 5), (0.1, math.nan))
-    with pytest.raises(BadSetting, match="must be a number"):
+    with pytest.raises(BadSetting, match="must be finite"):
         CURVE.contextualise(math.nan)
 
 
 def test_answers_have_tables_and_pictures():
-    found = gathered(BATCHES)
-    assert found.table()["top"].tolist() == [found.top]
+    result = gathered(BATCHES)
+    assert result.table()["top"].tolist() == [result.top]
     assert CURVE.table().loc[50, "performance"] == 0.8
     _, axes = plots.panels(columns=4)
-    found.plot(axes[0])
+    result.plot(axes[0])
     CURVE.plot(axes[1], agreements={"A(α, β)": 0.3, "A(β^uf, β^px)": 0.9})
     OverTraining((0, 10), (0.1, 0.2)).plot(axes[2])
     attention_scores(encoder_decoder()(BATCHES[0])).plot(axes[3])

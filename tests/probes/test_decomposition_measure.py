@@ -110,7 +110,7 @@ def test_single_precision_gives_the_same_numbers_to_rounding() -> None:
     torch.testing.assert_close(
         in_double.attention.shares.absolute, in_single.attention.shares.absolute, atol=1e-5, rtol=0
     )
-    ratios = (found.encoder.variance.ratio[:, 3:] for found in (in_double, in_single))
+    ratios = (result.encoder.variance.ratio[:, 3:] for result in (in_double, in_single))
     torch.testing.assert_close(*ratios, atol=1e-4, rtol=0)
 
 
@@ -149,9 +149,9 @@ def test_special_tokens_are_those_the_batch_marks_where_token_ids_are_a_models_o
 
 def test_word_variance_of_held_out_states_is_numpys_around_their_own_mean() -> None:
     model = Tiny().eval()
-    seen, other = model(random_batch(30, seed=5)), model(random_batch(30, seed=6))
-    variance = measured(fitted(seen), other).encoder.variance
-    temporal, _ = slow_components(states_of(seen, "encoder", 0))
+    trace, other = model(random_batch(30, seed=5)), model(random_batch(30, seed=6))
+    variance = measured(fitted(trace), other).encoder.variance
+    temporal, _ = slow_components(states_of(trace, "encoder", 0))
     states = [(t, h) for w, t, h in states_of(other, "encoder", 0) if w == 4]
     after = np.array([h - temporal[t] for t, h in states])
     assert variance.after[0, 4].item() == pytest.approx(after.var(axis=0).sum(), rel=1e-9)
@@ -254,20 +254,20 @@ def test_principal_axes_of_a_stream_are_scikit_learns_on_all_its_vectors() -> No
         ]
     )
     reference = PCA(3).fit(vectors)
-    found = measured(components, *traces).encoder.principal[1]
-    np.testing.assert_allclose(found.explained, reference.explained_variance_ratio_, atol=1e-9)
-    np.testing.assert_allclose(np.abs((found.axes.numpy() * reference.components_).sum(1)), 1, atol=1e-6)
+    result = measured(components, *traces).encoder.principal[1]
+    np.testing.assert_allclose(result.explained, reference.explained_variance_ratio_, atol=1e-9)
+    np.testing.assert_allclose(np.abs((result.axes.numpy() * reference.components_).sum(1)), 1, atol=1e-6)
     np.testing.assert_allclose(
-        np.abs(found.project(torch.tensor(vectors)).numpy()), np.abs(reference.transform(vectors)), atol=1e-6
+        np.abs(result.project(torch.tensor(vectors)).numpy()), np.abs(reference.transform(vectors)), atol=1e-6
     )
 
 
 def test_principal_axes_of_a_set_at_hand_are_scikit_learns_and_never_more_than_its_vectors() -> None:
     vectors = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    found = principal_axes(vectors, 10)
-    assert len(found.axes) == 4
-    np.testing.assert_allclose(found.explained, PCA().fit(vectors.numpy()).explained_variance_ratio_, atol=1e-6)
-    assert (found.axes.gather(1, found.axes.abs().argmax(1, keepdim=True)) > 0).all()
+    result = principal_axes(vectors, 10)
+    assert len(result.axes) == 4
+    np.testing.assert_allclose(result.explained, PCA().fit(vectors.numpy()).explained_variance_ratio_, atol=1e-6)
+    assert (result.axes.gather(1, result.axes.abs().argmax(1, keepdim=True)) > 0).all()
 
 
 def test_the_cloud_holds_the_first_input_delta_vectors_of_the_stream() -> None:
@@ -288,10 +288,10 @@ def test_cosines_between_sets_are_pairwise_and_leave_out_what_is_zero() -> None:
 
 def test_states_are_measured_without_attention() -> None:
     trace = Tiny().eval()(random_batch(12, seed=11))
-    found = measured(fitted(trace, of="states"), trace)
-    assert found.attention is None
-    assert found.encoder.geometry.lengths.shape == (1, 4)
-    assert "temporal share" not in found.table()
+    result = measured(fitted(trace, of="states"), trace)
+    assert result.attention is None
+    assert result.encoder.geometry.lengths.shape == (1, 4)
+    assert "temporal share" not in result.table()
 
 
 def test_no_position_at_all_is_refused() -> None:

@@ -37,30 +37,30 @@ def task_model(settings: EncoderDecoderSettings) -> tuple[OneToOne, EncoderDecod
 
 def test_it_runs_both_passes_in_sample_and_held_out() -> None:
     model = Tiny().eval()
-    found = decompose(model, batches(0), batches(1))
+    decomposition = decompose(model, batches(0), batches(1))
     fit = ComponentAccumulator()
     for batch in batches(0):
         fit.update(model(batch))
-    for sample, stream in ((found.in_sample, batches(0)), (found.held_out, batches(1))):
+    for sample, stream in ((decomposition.in_sample, batches(0)), (decomposition.held_out, batches(1))):
         measure = MeasureAccumulator(fit.result())
         for batch in stream:
             measure.update(model(batch))
         torch.testing.assert_close(sample.attention.shares.absolute, measure.result().attention.shares.absolute)
-    assert found.offsets.expected[0] == 1  # the guide of these batches points one ahead
-    assert list(found.table().index) == [(s, f"head {h}") for s in ("in-sample", "held out") for h in (0, 1)]
+    assert decomposition.offsets.expected[0] == 1  # the guide of these batches points one ahead
+    assert list(decomposition.table().index) == [(s, f"head {h}") for s in ("in-sample", "held out") for h in (0, 1)]
 
 
 def test_without_a_held_out_stream_there_is_no_held_out_answer() -> None:
-    found = decompose(Tiny(), batches())
-    assert found.held_out is None
-    assert found.bars().index.tolist() == ["in-sample, head 0", "in-sample, head 1"]
+    decomposition = decompose(Tiny(), batches())
+    assert decomposition.held_out is None
+    assert decomposition.bars().index.tolist() == ["in-sample, head 0", "in-sample, head 1"]
 
 
 def test_batches_may_come_from_a_function_but_not_from_an_iterator_that_is_soon_spent() -> None:
     from_function = decompose(Tiny(), lambda: iter(batches()))
     from_list = decompose(Tiny(), batches())
     torch.testing.assert_close(from_function.encoder.input, from_list.encoder.input)
-    with pytest.raises(BadSetting, match="spent after one pass"):
+    with pytest.raises(BadSetting, match="exhausted after one pass"):
         decompose(Tiny(), iter(batches()))
 
 
@@ -104,18 +104,18 @@ def test_any_function_that_gives_a_trace_will_do() -> None:
 @pytest.mark.parametrize("preset", ["aed", "ao"])
 def test_the_papers_networks_can_be_taken_apart(preset: str) -> None:
     task, model = task_model(replace(PRESETS[preset], units=12))
-    found = decompose(model, partial(task.batches, size=16), decoding="greedy")
-    assert found.in_sample.attention.shares.absolute.sum().item() == pytest.approx(1)
-    assert 0 <= found.in_sample.attention.predictability.overall.item() <= 1
-    assert found.readout(model.context_readout).dictionary().keys() == {3, 4, 5}
+    decomposition = decompose(model, partial(task.batches, size=16), decoding="greedy")
+    assert decomposition.in_sample.attention.shares.absolute.sum().item() == pytest.approx(1)
+    assert 0 <= decomposition.in_sample.attention.predictability.overall.item() <= 1
+    assert decomposition.readout(model.context_readout).dictionary().keys() == {3, 4, 5}
 
 
 def test_states_of_a_network_without_attention_can_be_taken_apart_and_its_attention_cannot() -> None:
     task, model = task_model(replace(PRESETS["ved"], units=12))
-    found = decompose(model, partial(task.batches, size=16), of="states")
-    assert found.offsets is None
-    assert found.decoder.temporal.shape == (1, 7, 12)
-    assert found.bars().empty
+    decomposition = decompose(model, partial(task.batches, size=16), of="states")
+    assert decomposition.offsets is None
+    assert decomposition.decoder.temporal.shape == (1, 7, 12)
+    assert decomposition.bars().empty
     with pytest.raises(AttnscopeError, match="no attention"):
         decompose(model, task.batches, of="attention")
 
@@ -123,9 +123,9 @@ def test_states_of_a_network_without_attention_can_be_taken_apart_and_its_attent
 def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> None:
     settings = EncoderDecoderSettings(units=12, attention="query_key_value", heads=3, key_size=5)
     task, model = task_model(settings)
-    found = decompose(model, partial(task.batches, size=16))
-    assert found.encoder.temporal.shape == (3, 7, 5)
-    torch.testing.assert_close(found.in_sample.attention.shares.absolute.sum((1, 2)), torch.ones(3).double())
+    decomposition = decompose(model, partial(task.batches, size=16))
+    assert decomposition.encoder.temporal.shape == (3, 7, 5)
+    torch.testing.assert_close(decomposition.in_sample.attention.shares.absolute.sum((1, 2)), torch.ones(3).double())
 
 
 @pytest.mark.parametrize("attention", ["additive", "mlp"])
@@ -151,9 +151,9 @@ def test_a_classifier_has_one_decoder_class_and_its_states_no_decoder_at_all() -
         )
         return replace(trace, decoder_input=None, decoder=None)
 
-    found = decompose(classify, batches())
-    assert found.decoder.counts.shape == (3, 1)
-    assert found.in_sample.decoder.geometry.length("delta").max() < 1e-12
+    decomposition = decompose(classify, batches())
+    assert decomposition.decoder.counts.shape == (3, 1)
+    assert decomposition.in_sample.decoder.geometry.length("delta").max() < 1e-12
     states = decompose(classify, batches(), of="states")
     assert states.decoder is None
     assert states.in_sample.decoder is None
@@ -161,16 +161,17 @@ def test_a_classifier_has_one_decoder_class_and_its_states_no_decoder_at_all() -
 
 
 @pytest.fixture
-def found() -> Decomposition:
+def decomposition() -> Decomposition:
     return decompose(Tiny(), batches(0), batches(1))
 
 
-def test_every_answer_draws_itself(found: Decomposition) -> None:
-    measured = found.in_sample
+def test_every_answer_draws_itself(decomposition: Decomposition) -> None:
+    measured = decomposition.in_sample
     answers = [
-        found, found.offsets, found.mean_attention, measured.attention.shares, measured.attention.predictability,
+        decomposition, decomposition.offsets, decomposition.mean_attention, measured.attention.shares,
+        measured.attention.predictability,
         measured.encoder.variance, measured.encoder.geometry, measured.encoder.principal[0],
-        readout_alignment(torch.randn(7, 4).double(), found.encoder),
+        readout_alignment(torch.randn(7, 4).double(), decomposition.encoder),
     ]  # fmt: skip
     for answer in answers:
         assert answer.plot() is not None
@@ -178,9 +179,9 @@ def test_every_answer_draws_itself(found: Decomposition) -> None:
     mpl.pyplot.close("all")
 
 
-def test_paths_are_drawn(found: Decomposition) -> None:
-    paths = temporal_paths(found.encoder, found.decoder)
-    assert paths["encoder"].shape == (found.encoder.temporal.shape[1], 2)
-    assert plot_paths(found.encoder, found.decoder) is not None
+def test_paths_are_drawn(decomposition: Decomposition) -> None:
+    paths = temporal_paths(decomposition.encoder, decomposition.decoder)
+    assert paths["encoder"].shape == (decomposition.encoder.temporal.shape[1], 2)
+    assert plot_paths(decomposition.encoder, decomposition.decoder) is not None
     assert decompose(Tiny(), batches(), of="states").plot() is not None
     mpl.pyplot.close("all")

@@ -111,21 +111,21 @@ def three(vector: torch.Tensor, components: tuple[dict, dict], time: int, word: 
 def test_shares_are_those_of_the_slow_loop_also_where_sources_are_shorter_than_the_top(head: int, top: int) -> None:
     trace = Tiny().eval()(random_batch(8, seed=2))
     absolute, signed = slow_shares(trace, head, top)
-    found = shares(trace, top)
-    np.testing.assert_allclose(found.absolute[head].numpy(), absolute, atol=1e-12)
-    np.testing.assert_allclose(found.signed[head].numpy(), signed, atol=1e-9)
+    result = shares(trace, top)
+    np.testing.assert_allclose(result.absolute[head].numpy(), absolute, atol=1e-12)
+    np.testing.assert_allclose(result.signed[head].numpy(), signed, atol=1e-9)
 
 
 def test_shares_sum_to_one_overall_and_at_every_step() -> None:
-    found = shares(Tiny().eval()(random_batch(8, seed=2)))
-    for values in (found.absolute, found.signed, found.absolute_by_step, found.signed_by_step):
+    result = shares(Tiny().eval()(random_batch(8, seed=2)))
+    for values in (result.absolute, result.signed, result.absolute_by_step, result.signed_by_step):
         torch.testing.assert_close(values.sum((-1, -2)), torch.ones_like(values[..., 0, 0]))
 
 
 def test_shares_by_step_average_to_the_whole_when_weighted_by_their_sequences() -> None:
-    found = shares(Tiny().eval()(random_batch(8, seed=2)))
-    weights = found.steps / found.steps.sum(0)
-    torch.testing.assert_close(torch.einsum("th,thij->hij", weights.double(), found.absolute_by_step), found.absolute)
+    result = shares(Tiny().eval()(random_batch(8, seed=2)))
+    weights = result.steps / result.steps.sum(0)
+    torch.testing.assert_close(torch.einsum("th,thij->hij", weights.double(), result.absolute_by_step), result.absolute)
 
 
 def time_and_words(time_size: float, word_size: float, query_word_size: float) -> Table:
@@ -146,9 +146,9 @@ def balanced_batch() -> Batch:
 
 
 def test_an_alignment_of_time_alone_gives_a_temporal_share_of_one() -> None:
-    found = shares(time_and_words(1.0, 0.0, 0.0)(balanced_batch()), top_k=1)
-    torch.testing.assert_close(found.temporal, torch.ones_like(found.temporal))
-    torch.testing.assert_close(found.signed[:, 0, 0], torch.ones_like(found.temporal))
+    result = shares(time_and_words(1.0, 0.0, 0.0)(balanced_batch()), top_k=1)
+    torch.testing.assert_close(result.temporal, torch.ones_like(result.temporal))
+    torch.testing.assert_close(result.signed[:, 0, 0], torch.ones_like(result.temporal))
 
 
 def test_an_alignment_of_words_alone_gives_a_temporal_share_of_zero() -> None:
@@ -156,15 +156,15 @@ def test_an_alignment_of_words_alone_gives_a_temporal_share_of_zero() -> None:
     model.word[3:] -= model.word[3:].mean(0)  # or their mean would be a temporal component
     model.query_word[3:] -= model.query_word[3:].mean(0)
     model.query_word[:3] = 0
-    found = shares(model(balanced_batch()))
-    torch.testing.assert_close(found.temporal, torch.zeros_like(found.temporal), atol=1e-12, rtol=0)
-    torch.testing.assert_close(found.absolute[:, 1, 1], torch.ones_like(found.temporal))
+    result = shares(model(balanced_batch()))
+    torch.testing.assert_close(result.temporal, torch.zeros_like(result.temporal), atol=1e-12, rtol=0)
+    torch.testing.assert_close(result.absolute[:, 1, 1], torch.ones_like(result.temporal))
 
 
 def test_tables_name_the_terms() -> None:
-    found = shares(Tiny().eval()(random_batch(4, seed=3)))
-    assert list(found.table().columns) == ["·".join(term) for term in TERMS]
-    assert list(found.table().index) == ["head 0", "head 1"]
-    np.testing.assert_allclose(found.bars().sum(axis=1), 1)
-    assert found.by_step(head=1, signed=True).shape == (len(found.steps), 9)
-    assert found.bars().loc["head 1", "temporal·temporal"] == pytest.approx(float(found.temporal[1]))
+    result = shares(Tiny().eval()(random_batch(4, seed=3)))
+    assert list(result.table().columns) == ["·".join(term) for term in TERMS]
+    assert list(result.table().index) == ["head 0", "head 1"]
+    np.testing.assert_allclose(result.bars().sum(axis=1), 1)
+    assert result.by_step(head=1, signed=True).shape == (len(result.steps), 9)
+    assert result.bars().loc["head 1", "temporal·temporal"] == pytest.approx(float(result.temporal[1]))

@@ -26,8 +26,8 @@ def test_walked_backwards_the_peaks_run_backwards():
 
 
 def test_steps_that_few_sentences_have_do_not_count():
-    found = TemporalTrajectories(circle(6), circle(6), steps=3)
-    assert len(found.peaks) == len(found.attention_near_diagonal) == len(found.table()) == 3
+    result = TemporalTrajectories(circle(6), circle(6), steps=3)
+    assert len(result.peaks) == len(result.attention_near_diagonal) == len(result.table()) == 3
 
 
 def test_nearness_to_the_diagonal_counts_three_positions():
@@ -37,18 +37,18 @@ def test_nearness_to_the_diagonal_counts_three_positions():
 
 def test_one_walk_after_the_other_meets_at_its_end():
     line = torch.arange(12, dtype=torch.float64)[:, None] ** 1.1  # ever longer steps
-    found = TemporalTrajectories(line[:7], line[7:], steps=5)
-    assert found.meeting_step == 6
-    assert found.adjacent == pytest.approx(11 / 12)  # the decoder's first is nearest to the encoder's last
-    assert found.variance_explained(1) == pytest.approx(1)
+    result = TemporalTrajectories(line[:7], line[7:], steps=5)
+    assert result.meeting_step == 6
+    assert result.adjacent == pytest.approx(11 / 12)  # the decoder's first is nearest to the encoder's last
+    assert result.variance_explained(1) == pytest.approx(1)
 
 
 def test_decoder_steps_of_half_of_the_sentences_count():
     components = Components(torch.randn(2, 4, 3), torch.randn(2, 1, 3), torch.tensor([[8, 8, 4, 3]]))
-    found = temporal_trajectories(components, components, head=1)
-    assert found.steps == 3
-    assert torch.equal(found.encoder, components.temporal[1])
-    assert found.plot().get_xlim()
+    result = temporal_trajectories(components, components, head=1)
+    assert result.steps == 3
+    assert torch.equal(result.encoder, components.temporal[1])
+    assert result.plot().get_xlim()
 
 
 def test_the_vertices_of_a_simplex_are_at_no_distance_from_one():

@@ -41,7 +41,7 @@ def said(batch):
 
 
 def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
-    found = states_by_preceding_word(stream, TWICE, {"run": RUN, "walk": WALK})
+    result = states_by_preceding_word(stream, TWICE, {"run": RUN, "walk": WALK})
     for name, number in (("run", RUN), ("walk", WALK)):
         expected = [
             batch.keys.input_delta[b, 0, t].numpy()
@@ -50,7 +50,7 @@ def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
             for t in range(1, 8)
             if batch.source_mask[b, t] and batch.source[b, t] == TWICE and batch.source[b, t - 1] == number
         ]
-        np.testing.assert_allclose(found[name], expected)
+        np.testing.assert_allclose(result[name], expected)
 
 
 def test_variance_between_groups_is_all_or_nothing():
@@ -69,11 +69,11 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
             if batch.source[b, s] == TWICE and 1 <= s < length - 1:
                 windows.append(whole[b, s, s - 1 : s + 2].numpy())
                 hits.append(int(whole[b, s, :length].argmax()) == s - 1)
-    found = scores_around_word(stream, TWICE, OFFSETS)
-    np.testing.assert_allclose(found.curves["score"], np.mean(windows, 0))
-    np.testing.assert_allclose(found.curves["score"], found.table().drop(columns="score").sum(axis=1))
-    assert found.share == pytest.approx(np.mean(hits))
-    assert len(found.plot().lines) >= 4
+    result = scores_around_word(stream, TWICE, OFFSETS)
+    np.testing.assert_allclose(result.curves["score"], np.mean(windows, 0))
+    np.testing.assert_allclose(result.curves["score"], result.table().drop(columns="score").sum(axis=1))
+    assert result.share == pytest.approx(np.mean(hits))
+    assert len(result.plot().lines) >= 4
 
 
 @pytest.mark.parametrize("temporal", [True, False])
@@ -93,7 +93,7 @@ def test_a_word_leans_by_the_mean_of_its_dot_products(stream, temporal, offset):
 
 
 def test_the_gain_of_a_word_is_its_slope_over_offsets(stream):
-    found = word_time_products(stream, {"twice": TWICE, "run": RUN}, OFFSETS)
-    assert found.gain("run") == pytest.approx((found.at("run", 1) - found.at("run", -1)) / 2)
-    assert found.largest("run") == max(found.table()["run"])
-    assert len(found.plot().lines) >= 2
+    result = word_time_products(stream, {"twice": TWICE, "run": RUN}, OFFSETS)
+    assert result.gain("run") == pytest.approx((result.at("run", 1) - result.at("run", -1)) / 2)
+    assert result.largest("run") == max(result.table()["run"])
+    assert len(result.plot().lines) >= 2

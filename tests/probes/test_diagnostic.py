@@ -72,8 +72,8 @@ def test_masking_equals_putting_the_other_units_to_zero():
     (split,), (classifier,) = reading.splits, reading.classifiers
     for size, (accuracy,) in group.accuracies.items():
         masked = np.zeros_like(SAMPLES.states[split.test])
-        kept = rank_units(reading)[:size]
-        masked[:, kept] = SAMPLES.states[split.test][:, kept]
+        units = rank_units(reading)[:size]
+        masked[:, units] = SAMPLES.states[split.test][:, units]
         assert accuracy == classifier.accuracy(masked, SAMPLES.labels[split.test])
 
 
@@ -123,8 +123,8 @@ def mean_loss(weights, biases, states, labels):
 def test_the_l1_fit_is_at_least_as_good_as_scikit_learns():
     states, labels = SAMPLES.states, SAMPLES.labels
     mine = fit_linear(states, labels, "l1", 0.5)
-    asked = {"penalty": "l1"} if SCIKIT < (1, 8) else {"l1_ratio": 1.0}
-    saga = LogisticRegression(C=0.5, solver="saga", tol=1e-6, max_iter=20_000, random_state=0, **asked)
+    options = {"penalty": "l1"} if SCIKIT < (1, 8) else {"l1_ratio": 1.0}
+    saga = LogisticRegression(C=0.5, solver="saga", tol=1e-6, max_iter=20_000, random_state=0, **options)
     saga.fit(states, labels)
 
     def price(weights, biases):
@@ -151,8 +151,8 @@ def test_shapley_values_sum_to_the_score_less_that_of_the_background():
 
 def test_the_ranking_by_shapley_values_is_that_of_their_mean_size():
     reading = fit_diagnostic(SAMPLES, DiagnosticSettings(penalty="l2", repeats=1))
-    seen = SAMPLES.states[reading.splits[0].train]
-    sizes = np.abs(shapley_values(reading.classifiers[0].weights, seen, seen)).mean((0, 1))
+    states = SAMPLES.states[reading.splits[0].train]
+    sizes = np.abs(shapley_values(reading.classifiers[0].weights, states, states)).mean((0, 1))
     np.testing.assert_allclose(RANKINGS["shapley"](reading), sizes)
 
 
@@ -212,10 +212,10 @@ def test_the_last_words_tell_sentences_apart_that_end_alike_only_by_a_longer_spa
 
 def test_the_overlap_is_the_share_of_the_group_among_the_strongest():
     strengths = np.arange(40.0)
-    found = overlap((39, 0), strengths, share=0.05)
-    assert found.strongest == (39, 38)
-    assert (found.share, found.chance) == (0.5, 0.05)
-    assert found.table()["group"].item() == 2
+    result = overlap((39, 0), strengths, share=0.05)
+    assert result.strongest == (39, 38)
+    assert (result.share, result.chance) == (0.5, 0.05)
+    assert result.table()["group"].item() == 2
 
 
 def test_tables_have_a_row_and_pictures_are_drawn():

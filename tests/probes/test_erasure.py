@@ -58,11 +58,11 @@ def row(batch, i):
 
 
 @torch.no_grad()
-def said(model, one, gone=(), way="text"):
+def probabilities_without(model, one, gone=(), way="text"):
     """The probabilities of the classes of one text without some of its positions, in the plainest way."""
     if way == "text":
-        kept = [i for i in range(one.source.shape[1]) if i not in gone]
-        logits = model(replace(one, source=one.source[:, kept], source_mask=one.source_mask[:, kept])).logits
+        keep = [i for i in range(one.source.shape[1]) if i not in gone]
+        logits = model(replace(one, source=one.source[:, keep], source_mask=one.source_mask[:, keep])).logits
     else:
         weights = model(one).attention.clone()
         weights[..., list(gone)] = 0
@@ -78,10 +78,10 @@ def order_of(score, one):
 
 def slow_flip(model, one, score, way):
     """(fraction, mass, whether) of one text."""
-    order, decision = order_of(score, one), said(model, one).argmax()
+    order, decision = order_of(score, one), probabilities_without(model, one).argmax()
     attention = model(one).attention[0, 0, 0].detach()
     for count in range(1, len(order)):
-        if said(model, one, order[:count], way).argmax() != decision:
+        if probabilities_without(model, one, order[:count], way).argmax() != decision:
             return count / len(order), float(attention[order[:count]].sum()), True
     return 1.0, 1.0, False
 
@@ -90,33 +90,33 @@ def slow_flip(model, one, score, way):
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("specials_attended", [True, False])
 def test_flips_are_those_of_texts_that_lose_their_words_one_by_one(way, classes, specials_attended):
-    seen = set()
+    results = set()
     for seed in range(3):
         model, batch = classifier(classes, seed, specials_attended=specials_attended), texts(classes=classes, seed=seed)
         for score in (attention_scores(model(batch)).values[:, 0], random_score(batch, 7)):
-            found = erase_until_flip(model, batch, score, way)
+            result = erase_until_flip(model, batch, score, way)
             long = [i for i, n in enumerate(LENGTHS) if n >= 2]
             expected = [slow_flip(model, row(batch, i), score[i], way) for i in long]
             for name, values in zip(("fraction", "mass", "flipped"), zip(*expected, strict=True), strict=True):
-                torch.testing.assert_close(getattr(found, name)[:, 0], torch.tensor(values), check_dtype=False)
-            seen |= set(found.flipped.flatten().tolist())
-    assert seen == {True, False}
+                torch.testing.assert_close(getattr(result, name)[:, 0], torch.tensor(values), check_dtype=False)
+            results |= set(result.flipped.flatten().tolist())
+    assert results == {True, False}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_drops_are_those_of_texts_without_their_top_words_and_with_these_alone(way):
     model, batch = classifier(), texts()
     score = gradient_times_input(model, batch)
-    found = probability_drops(model, batch, score, way)
+    result = probability_drops(model, batch, score, way)
     for number, i in enumerate(i for i, n in enumerate(LENGTHS) if n >= 2):
         one = row(batch, i)
-        order, whole = order_of(score.values[i, 0], one), said(model, one)
+        order, whole = order_of(score.values[i, 0], one), probabilities_without(model, one)
         for place, share in enumerate(SHARES):
             top = math.ceil(round(share * len(order), 9))
-            without, alone = said(model, one, order[:top], way), said(model, one, order[top:], way)
+            without, alone = (probabilities_without(model, one, part, way) for part in (order[:top], order[top:]))
             decision = whole.argmax()
             expected = torch.stack([whole[decision] - without[decision], whole[decision] - alone[decision]])
-            both = torch.stack([found.comprehensiveness[number, 0, place], found.sufficiency[number, 0, place]])
+            both = torch.stack([result.comprehensiveness[number, 0, place], result.sufficiency[number, 0, place]])
             torch.testing.assert_close(both, expected)
 
 
@@ -262,16 +262,16 @@ def test_weightless_words_that_are_left_are_attended_to_alike():
     """All attention on one word: without it, nothing is left to renormalise."""
     model, batch = keyword_classifier(), with_one_keyword()
     model.attend.query.weight.data.mul_(1e5)
-    found = erase_until_flip(model, batch, attention_scores(model(batch)).values[:, 0], "attention")
-    assert found.fraction.tolist() == [[1 / 20]] * 8
-    assert found.mass.tolist() == [[1.0]] * 8
+    result = erase_until_flip(model, batch, attention_scores(model(batch)).values[:, 0], "attention")
+    assert result.fraction.tolist() == [[1 / 20]] * 8
+    assert result.mass.tolist() == [[1.0]] * 8
 
 
 @pytest.mark.parametrize("kind", [FlipAccumulator, ComprehensivenessAccumulator])
 def test_the_answers_are_drawn(kind):
-    asked = kind(draws=2)
-    asked.update(classifier(), texts())
-    ax = asked.result().plot()
+    accumulator = kind(draws=2)
+    accumulator.update(classifier(), texts())
+    ax = accumulator.result().plot()
     assert ax.get_ylabel()
     plt.close(ax.figure)
 
@@ -285,7 +285,7 @@ def test_the_answers_are_drawn(kind):
         (lambda: RemovalGrid(-1, 5), "cannot be negative"),
         (
             lambda: FlipAccumulator().update(classifier(), texts(), {"random": torch.zeros(6, 14)}),
-            "give your score another name",
+            "give yours another one",
         ),
     ],
 )
@@ -296,23 +296,23 @@ def test_impossible_settings_are_refused_with_a_sentence(make, message):
 
 def test_scores_that_do_not_fit_are_refused_with_a_sentence():
     model, batch = classifier(), texts()
-    with pytest.raises(AttnscopeError, match=r"these texts and their one decision each need \(6, 1, 14\)"):
+    with pytest.raises(AttnscopeError, match=r"with one decision each, need \(6, 1, 14\)"):
         erase_until_flip(model, batch, torch.zeros(6, 3))
     with pytest.raises(AttnscopeError, match="the score is NaN at a word of a text"):
         erase_until_flip(model, batch, torch.full((6, 14), torch.nan))
-    with pytest.raises(AttnscopeError, match="nothing has come by yet"):
+    with pytest.raises(AttnscopeError, match="there is no data yet"):
         FlipAccumulator().result()
     erase = FlipAccumulator(draws=1)
     erase.update(model, texts((1, 1)))
-    with pytest.raises(AttnscopeError, match="all 2 texts had to be left out"):
+    with pytest.raises(AttnscopeError, match="all 2 texts were left out"):
         erase.result()
 
 
 def test_without_a_positive_score_the_values_are_ferrets():
     model, batch = classifier(), texts()
-    found = probability_drops(model, batch, -1 - random_score(batch, 1), "text", PRESETS["ferret"])
-    assert (found.comprehensiveness.nanmean(2) == 0).all()
-    assert (found.sufficiency.nanmean(2) == 1).all()
+    result = probability_drops(model, batch, -1 - random_score(batch, 1), "text", PRESETS["ferret"])
+    assert (result.comprehensiveness.nanmean(2) == 0).all()
+    assert (result.sufficiency.nanmean(2) == 1).all()
 
 
 def test_of_a_model_without_a_tokenizer_tokens_are_deleted():

@@ -53,11 +53,11 @@ def test_other_weights_say_what_a_forward_pass_with_them_says(name):
     counterfactual = CounterfactualAttention.of(model, batch)
     weights = any_weights(counterfactual.trace)
     for cells in (1, 1000, 1 << 24):
-        said = counterfactual.logits(weights, max_elements=cells)
-        for one, given in zip(said, weights, strict=True):
-            torch.testing.assert_close(one, model(batch, attention=given).logits)
-    torch.testing.assert_close(counterfactual.logits(weights[0]), said[0])
-    torch.testing.assert_close(counterfactual.logits(weights[None]), said[None])
+        logits = counterfactual.logits(weights, max_elements=cells)
+        for one, sample in zip(logits, weights, strict=True):
+            torch.testing.assert_close(one, model(batch, attention=sample).logits)
+    torch.testing.assert_close(counterfactual.logits(weights[0]), logits[0])
+    torch.testing.assert_close(counterfactual.logits(weights[None]), logits[None])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -65,8 +65,8 @@ def test_its_gradients_are_those_of_a_forward_pass(name):
     model, batch = MODELS[name]
     counterfactual = CounterfactualAttention.of(model, batch)
     weights = any_weights(counterfactual.trace, draws=1)[0].requires_grad_()
-    for said in (counterfactual.logits(weights), model(batch, attention=weights).logits):
-        part = said[..., FIRST:].log_softmax(-1)[..., 0].sum()
+    for logits in (counterfactual.logits(weights), model(batch, attention=weights).logits):
+        part = logits[..., FIRST:].log_softmax(-1)[..., 0].sum()
         weights.grad, before = torch.autograd.grad(part, weights)[0], weights.grad
     torch.testing.assert_close(weights.grad, before)
     assert not counterfactual.logits(weights.detach()).requires_grad
@@ -76,7 +76,7 @@ def test_the_encoder_runs_once():
     model, passes = classifier(), []
     model.encoder.register_forward_hook(lambda *_: passes.append(1))
     read = model.encoder.read
-    model.encoder.read = lambda *given, **more: (passes.append(1), read(*given, **more))[1]
+    model.encoder.read = lambda *args, **more: (passes.append(1), read(*args, **more))[1]
     fragility(model, [BATCH], draws=7)
     assert len(passes) == 1
 
@@ -100,12 +100,12 @@ def test_weights_of_another_shape_are_refused():
 @pytest.mark.parametrize("specials", [True, False])
 def test_a_shuffle_moves_weights_among_attended_words_only(specials):
     model = classifier(specials_attended=specials)
-    asked = CounterfactualAttention.of_classifier(model, BATCH)
+    counterfactual = CounterfactualAttention.of_classifier(model, BATCH)
     attended = BATCH.source_mask if specials else BATCH.source_mask & (BATCH.source >= FIRST)
-    assert torch.equal(asked.attended, attended)
-    made = permute_attention(asked, range(20), seed=0)[:, :, 0]
-    assert (made[:, ~attended] == 0).all()
-    for row, own, mask in zip(made.transpose(0, 1), asked.own[:, 0], attended, strict=True):
+    assert torch.equal(counterfactual.attended, attended)
+    permuted = permute_attention(counterfactual, range(20), seed=0)[:, :, 0]
+    assert (permuted[:, ~attended] == 0).all()
+    for row, own, mask in zip(permuted.transpose(0, 1), counterfactual.own[:, 0], attended, strict=True):
         expected = own[mask].sort().values.expand(20, -1)
         assert torch.equal(row[:, mask].sort(-1).values, expected)
         assert len(row.unique(dim=0)) > 1
@@ -113,10 +113,10 @@ def test_a_shuffle_moves_weights_among_attended_words_only(specials):
 
 def test_every_order_is_as_likely():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]])
-    made = permute_attention(CounterfactualAttention.of_classifier(model, by_hand([0, 1, 2])), range(6000), seed=1)[
+    permuted = permute_attention(CounterfactualAttention.of_classifier(model, by_hand([0, 1, 2])), range(6000), seed=1)[
         :, 0, 0
     ]
-    orders = made.argsort(-1).tolist()
+    orders = permuted.argsort(-1).tolist()
     counts = np.array([orders.count(list(order)) for order in permutations(range(3))])
     assert counts.sum() == 6000
     assert ((counts - 1000) ** 2 / 1000).sum() < 20.5  # χ² of five degrees of freedom, 0.1 %
@@ -141,16 +141,16 @@ def test_it_is_what_slow_passes_with_shuffled_attention_measure(name):
         decide(model, [batch], attention=one)
         for one in permute_attention(CounterfactualAttention.of_classifier(model, batch), range(4), 3)[:, :, :, None]
     ]
-    np.testing.assert_allclose(result.permuted, [made.probabilities for made in slow], atol=1e-12)
-    losses = np.array([result.own.f1 - made.f1 for made in slow])
+    np.testing.assert_allclose(result.permuted, [decisions.probabilities for decisions in slow], atol=1e-12)
+    losses = np.array([result.own.f1 - decisions.f1 for decisions in slow])
     assert result.losses() == pytest.approx((result.own.f1 - even.f1, losses.mean(), losses.std(ddof=1)))
     table = result.table()
     assert table.loc["permuted", "f1 loss"] == pytest.approx(losses.mean())
     assert table.loc["permuted", "f1 loss sd"] == pytest.approx(losses.std(ddof=1))
-    assert table.loc["permuted", "macro f1"] == pytest.approx(np.mean([made.macro_f1 for made in slow]))
-    changed = np.mean([made.chosen != result.own.chosen for made in slow])
+    assert table.loc["permuted", "macro f1"] == pytest.approx(np.mean([decisions.macro_f1 for decisions in slow]))
+    changed = np.mean([decisions.chosen != result.own.chosen for decisions in slow])
     assert table.loc["permuted", "changed"] == pytest.approx(changed)
-    assert result.losses(lambda made: made.accuracy)[0] == pytest.approx(result.own.accuracy - even.accuracy)
+    assert result.losses(lambda decisions: decisions.accuracy)[0] == pytest.approx(result.own.accuracy - even.accuracy)
 
 
 def test_by_hand_a_swap_of_two_words_turns_the_decision_round():
@@ -194,11 +194,11 @@ def test_batches_padding_and_order_change_nothing(classes):
 
 def test_how_many_shuffles_are_made_at_a_time_changes_nothing():
     model = classifier()
-    made = [FragilityAccumulator(model, draws=7, max_weights=cells) for cells in (1, 300, 1 << 20)]
-    for perturb in made:
+    accumulators = [FragilityAccumulator(model, draws=7, max_weights=cells) for cells in (1, 300, 1 << 20)]
+    for perturb in accumulators:
         perturb.update(BATCH)
-    for perturb in made[1:]:
-        np.testing.assert_allclose(perturb.result().permuted, made[0].result().permuted, atol=1e-12)
+    for perturb in accumulators[1:]:
+        np.testing.assert_allclose(perturb.result().permuted, accumulators[0].result().permuted, atol=1e-12)
 
 
 def test_the_model_is_left_as_it_was():

@@ -17,26 +17,26 @@ def everywhere(gate):
 
 def test_a_constant_gate_is_saturated_on_its_side_or_not_at_all():
     gate = torch.tensor([0.0, 0.05, 0.5, 0.95, 1.0]).expand(2, 3, 5)
-    found = saturation(gate, everywhere(gate))
-    assert found.closed.tolist() == [1, 1, 0, 0, 0]
-    assert found.open.tolist() == [0, 0, 0, 1, 1]
-    assert found.steps == 6
-    assert (found.from_axes, found.one_sided) == (0, 1)
-    assert found.from_diagonal == pytest.approx(0.2)
+    result = saturation(gate, everywhere(gate))
+    assert result.closed.tolist() == [1, 1, 0, 0, 0]
+    assert result.open.tolist() == [0, 0, 0, 1, 1]
+    assert result.steps == 6
+    assert (result.from_axes, result.one_sided) == (0, 1)
+    assert result.from_diagonal == pytest.approx(0.2)
 
 
 def test_the_thresholds_themselves_are_not_saturated():
     gate = torch.tensor([[[0.1, 0.9]]], dtype=torch.float64)
-    found = saturation(gate, everywhere(gate))
-    assert found.closed.tolist() == found.open.tolist() == [0, 0]
-    assert found.from_diagonal == 1
-    assert found.one_sided != found.one_sided  # never saturated: there is no side
+    result = saturation(gate, everywhere(gate))
+    assert result.closed.tolist() == result.open.tolist() == [0, 0]
+    assert result.from_diagonal == 1
+    assert result.one_sided != result.one_sided  # never saturated: there is no side
 
 
 def test_a_gate_as_often_open_as_closed_lies_on_the_diagonal_far_from_the_axes():
     gate = torch.tensor([0.0, 1.0, 0.0, 1.0]).view(1, 4, 1)
-    found = saturation(gate, everywhere(gate))
-    assert (found.from_axes, found.from_diagonal, found.one_sided) == (0.5, 0, 0)
+    result = saturation(gate, everywhere(gate))
+    assert (result.from_axes, result.from_diagonal, result.one_sided) == (0.5, 0, 0)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm", "ugrnn"])
@@ -62,9 +62,9 @@ def test_a_stream_equals_its_sentences_one_by_one_and_padding_changes_nothing(ce
 def test_steps_are_those_of_their_own_side():
     gates = SaturationAccumulator()
     gates.update(encoder_decoder()(BATCH, gates=True))
-    found = gates.result().gates
-    assert found["encoder.keep"].steps == int(BATCH.source_mask.sum())
-    assert found["decoder.keep"].steps == int(BATCH.target_mask.sum())
+    result = gates.result().gates
+    assert result["encoder.keep"].steps == int(BATCH.source_mask.sum())
+    assert result["decoder.keep"].steps == int(BATCH.target_mask.sum())
 
 
 def test_in_a_gru_to_keep_is_not_to_write():
@@ -94,7 +94,7 @@ def test_bad_input_is_refused_in_words():
         SaturationAccumulator().update(encoder_decoder()(BATCH))
     with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):
         SaturationAccumulator(0.9, 0.1)
-    with pytest.raises(BadSetting, match="nothing has come by yet"):
+    with pytest.raises(BadSetting, match="there are no traces yet"):
         SaturationAccumulator().result()
     with pytest.raises(BadSetting, match="different thresholds"):
         SaturationAccumulator().merge(SaturationAccumulator(0.2, 0.8))

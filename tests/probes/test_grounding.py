@@ -55,33 +55,33 @@ def same(one, other):
 @pytest.mark.parametrize("specials_attended", [True, False])
 def test_it_is_what_the_classifier_says_with_its_whole_attention_on_the_token(classes, specials_attended):
     model, batch = made(classes, specials_attended=specials_attended), texts(classes=classes)
-    found = batch_token_probabilities(model, batch)
+    result = batch_token_probabilities(model, batch)
     own = model(batch)
-    for row, place in (~found.tokens.isnan()).nonzero().tolist():
+    for row, place in (~result.tokens.isnan()).nonzero().tolist():
         alone = torch.zeros_like(own.attention)
         alone[:, :, :, place] = 1
-        said = model(batch, attention=alone).logits[row, 0].softmax(-1)
-        torch.testing.assert_close(found.tokens[row, place], said[own.predictions[row, 0]])
-    torch.testing.assert_close(found.decision, own.logits[:, 0].softmax(-1).amax(-1))
+        probabilities = model(batch, attention=alone).logits[row, 0].softmax(-1)
+        torch.testing.assert_close(result.tokens[row, place], probabilities[own.predictions[row, 0]])
+    torch.testing.assert_close(result.decision, own.logits[:, 0].softmax(-1).amax(-1))
 
 
 def test_attention_mixes_the_logits_of_the_tokens_into_that_of_the_decision():  # eq. 9
     model, batch = made(specials_attended=False), texts()
     trace = model(batch)
-    found = token_probabilities(model, trace, target_class=1)
-    mixed = (trace.attention[:, 0, 0] * found.tokens.logit().nan_to_num()).sum(1)
-    torch.testing.assert_close(mixed.sigmoid(), found.decision)
+    result = token_probabilities(model, trace, target_class=1)
+    mixed = (trace.attention[:, 0, 0] * result.tokens.logit().nan_to_num()).sum(1)
+    torch.testing.assert_close(mixed.sigmoid(), result.decision)
 
 
 def test_special_tokens_and_padding_are_left_out():
-    found, batch = batch_token_probabilities(made(), texts()), texts()
-    torch.testing.assert_close(~found.tokens.isnan(), batch.source_mask & (batch.source >= len(SPECIALS)))
-    assert [len(found.of_text(row)) for row in range(3)] == [5, 2, 7]
+    result, batch = batch_token_probabilities(made(), texts()), texts()
+    torch.testing.assert_close(~result.tokens.isnan(), batch.source_mask & (batch.source >= len(SPECIALS)))
+    assert [len(result.of_text(row)) for row in range(3)] == [5, 2, 7]
 
 
 def test_a_text_without_words_keeps_its_special_tokens():
-    found = batch_token_probabilities(made(), texts((3, 0)))
-    assert (~found.tokens[1].isnan()).sum() == 2
+    result = batch_token_probabilities(made(), texts((3, 0)))
+    assert (~result.tokens[1].isnan()).sum() == 2
 
 
 def test_of_a_class_that_is_asked_for():
@@ -117,9 +117,9 @@ def test_table_3_averages_over_tokens_first_and_over_correct_texts_then():
 
 
 def test_leakage_counts_tokens_above_chance_that_are_nearly_as_sure_as_the_decision():
-    found = per_token([[0.95, 0.81, 0.79, 0.2], [0.56, 0.51, 0.5, 0.49]], [0.9, 0.55])
-    assert found.leakage().tolist() == [0.5, 0.5]
-    assert found.leakage(margin=0.0).tolist() == [0.25, 0.25]
+    result = per_token([[0.95, 0.81, 0.79, 0.2], [0.56, 0.51, 0.5, 0.49]], [0.9, 0.55])
+    assert result.leakage().tolist() == [0.5, 0.5]
+    assert result.leakage(margin=0.0).tolist() == [0.25, 0.25]
 
 
 def test_chance_is_one_of_so_many_classes():
@@ -133,9 +133,9 @@ def test_a_model_whose_tokens_are_all_alike_leaks_everything():
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.fill_(2.0)
-    found = batch_token_probabilities(model, batch)
-    assert found.leakage().tolist() == [1.0] * 3
-    torch.testing.assert_close(found.mean, found.decision)
+    result = batch_token_probabilities(model, batch)
+    assert result.leakage().tolist() == [1.0] * 3
+    torch.testing.assert_close(result.mean, result.decision)
 
 
 def test_means_by_confidence_put_together_are_the_whole():
@@ -173,7 +173,7 @@ def test_what_cannot_be_averaged_is_refused():
     wrong.update(per_token([[0.9]], [0.9], [1], [0]))
     with pytest.raises(BadSetting, match="no text was classified correctly"):
         wrong.result()
-    with pytest.raises(BadSetting, match="merge only what is measured alike"):
+    with pytest.raises(BadSetting, match="merge those of equal settings"):
         GroundingAccumulator().merge(GroundingAccumulator(margin=0.2))
     translator, sentences = encoder_decoder(), random_batch(2, seed=0)
     with pytest.raises(BadSetting, match="decisions of a classifier"):

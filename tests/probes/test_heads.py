@@ -125,17 +125,17 @@ def labelled(batch):
 
 def test_a_head_that_decides_everything_is_first_by_every_criterion():
     batch = copying(6)
-    found = head_ranking(Planted(), [batch], gold=diagonal_links(batch))
-    assert found.alignment_error[ALIGNS] == 0
-    assert (found.ranks().loc[ALIGNS] == 1).all()
-    assert not (found.ranks().drop([ALIGNS]) <= 1).any(axis=None)  # uniform attention has no τ, and no rank by it
-    assert found.reference == "gold alignments"
-    assert (found.sentences, found.tokens) == (6, int(batch.target_mask.sum()))
+    result = head_ranking(Planted(), [batch], gold=diagonal_links(batch))
+    assert result.alignment_error[ALIGNS] == 0
+    assert (result.ranks().loc[ALIGNS] == 1).all()
+    assert not (result.ranks().drop([ALIGNS]) <= 1).any(axis=None)  # uniform attention has no τ, and no rank by it
+    assert result.reference == "gold alignments"
+    assert (result.sentences, result.tokens) == (6, int(batch.target_mask.sum()))
 
 
 def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
-    found = head_ranking(Planted(), [copying(6)])
-    for effect in (found.ablated, found.uniform):
+    result = head_ranking(Planted(), [copying(6)])
+    for effect in (result.ablated, result.uniform):
         others = torch.ones(2, 2, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(False))
         assert (effect.loss[others] == 0).all()
         assert (effect.changed[others] == 0).all()
@@ -143,41 +143,41 @@ def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
 
 
 def test_without_the_head_that_decides_every_word_is_as_likely_as_any_other():
-    found = head_ranking(Planted(), [copying(5)])
+    result = head_ranking(Planted(), [copying(5)])
     own = 6 - math.log(math.exp(6) + WORDS - 1)
-    assert found.ablated.loss[ALIGNS].item() == pytest.approx(own + math.log(WORDS))
-    assert found.ablated.error[ALIGNS].item() == pytest.approx(0, abs=1e-6)
-    assert found.ablated.changed[ALIGNS].item() == 1.0  # what is said is then the first of equals, padding
+    assert result.ablated.loss[ALIGNS].item() == pytest.approx(own + math.log(WORDS))
+    assert result.ablated.error[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert result.ablated.changed[ALIGNS].item() == 1.0  # what is said is then the first of equals, padding
 
 
 def test_without_gold_links_heads_are_held_against_ibm_model_1():
     batch = copying(60)
-    found = head_ranking(Planted(), [batch], saliency=None)
-    assert found.reference == "IBM Model 1"
-    assert found.alignment_error[ALIGNS] < 0.05
-    assert found.ranks()["alignment"].idxmin() == ALIGNS
-    assert "saliency" not in found.ranks()
+    result = head_ranking(Planted(), [batch], saliency=None)
+    assert result.reference == "IBM Model 1"
+    assert result.alignment_error[ALIGNS] < 0.05
+    assert result.ranks()["alignment"].idxmin() == ALIGNS
+    assert "saliency" not in result.ranks()
 
 
 def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
     batch, model = copying(6), Planted()
-    found = head_ranking(model, [batch])
+    result = head_ranking(model, [batch])
     agree, trace = AgreementAccumulator(), model(batch)
     words = replace(batch, source_mask=batch.source_mask & (batch.source != END))
     agree.update(trace.layers[0].weights[:, 0].detach(), influence(model, batch).values, words)
-    assert found.saliency.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
-    assert found.saliency.top[0, 0].item() == pytest.approx(agree.result().top)
-    assert found.saliency.chance == pytest.approx(agree.result().chance)
-    assert found.saliency.top[ALIGNS] > found.saliency.top[0, 0]
+    assert result.saliency.kendall[0, 0].item() == pytest.approx(agree.result().kendall)
+    assert result.saliency.top[0, 0].item() == pytest.approx(agree.result().top)
+    assert result.saliency.chance == pytest.approx(agree.result().chance)
+    assert result.saliency.top[ALIGNS] > result.saliency.top[0, 0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
 def test_effects_are_those_of_a_pass_with_that_head_changed(kind):
     model = adapter(kind)
-    given = texts(model)
-    found, batch = head_ranking(model, [given], saliency=None), given.batch
+    sentences = texts(model)
+    result, batch = head_ranking(model, [sentences], saliency=None), sentences.batch
     for name, change in {"ablated": ablated, "uniform": uniform}.items():
-        effect = getattr(found, name)
+        effect = getattr(result, name)
         for layer, head in [(0, 1), (1, 0)]:
             lost, flips, words = [], 0, batch.target_mask.sum(1).double().numpy()
             with torch.no_grad():
@@ -197,20 +197,20 @@ def test_effects_are_those_of_a_pass_with_that_head_changed(kind):
 
 def test_links_of_texts_are_between_words_and_not_their_pieces():
     model = adapter("marian")
-    given = texts(model)
+    sentences = texts(model)
     with torch.no_grad():
-        weights = by_word(model(given.batch).layers[1].weights[:, 1], given.source, given.target)
+        weights = by_word(model(sentences.batch).layers[1].weights[:, 1], sentences.source, sentences.target)
     gold = []
     for i in range(len(SOURCES)):
-        found = set()
+        result = set()
         for j in range(len(TARGETS[i].split())):
             best = int(weights[i, j].nan_to_num(-1).argmax())
             if best < len(SOURCES[i].split()):  # and not the end token, which comes last
-                found.add((best, j))
-        gold.append(GoldAlignment.of(found))
-    found = head_ranking(model, [given], gold=gold, saliency=None)
-    assert found.alignment_error[1, 1] == 0
-    assert found.ranks()["alignment"].loc[1, 1] == 1
+                result.add((best, j))
+        gold.append(GoldAlignment.of(result))
+    result = head_ranking(model, [sentences], gold=gold, saliency=None)
+    assert result.alignment_error[1, 1] == 0
+    assert result.ranks()["alignment"].loc[1, 1] == 1
 
 
 @pytest.mark.parametrize("kind", ["bart", "distilbert", "roberta"])
@@ -226,13 +226,13 @@ def test_a_batch_of_many_is_as_many_batches_of_one(kind, of):
 
 def test_what_a_model_says_itself_is_asked_about_again():
     model = adapter("bert")
-    given = texts(model)
-    said = with_predicted_target(model, given.batch)
-    same(head_ranking(model, [given], of="own").table(), head_ranking(model, [said]).table())
+    sentences = texts(model)
+    predicted = with_predicted_target(model, sentences.batch)
+    same(head_ranking(model, [sentences], of="own").table(), head_ranking(model, [predicted]).table())
     ours = translation()
-    found = head_ranking(ours, [copying(3)], of="own", saliency=None)
-    assert found.of == "own"
-    assert found.tokens != int(copying(3).target_mask.sum())
+    result = head_ranking(ours, [copying(3)], of="own", saliency=None)
+    assert result.of == "own"
+    assert result.tokens != int(copying(3).target_mask.sum())
 
 
 @pytest.mark.parametrize("model", [translation(), translation(heads=2, attention="query_key_value")])
@@ -257,9 +257,9 @@ def test_only_the_first_sentences_are_used_however_they_come():
     model = adapter("marian")
     whole = [*model.reader.batches(SOURCES, TARGETS, 4)]
     few = [*model.reader.batches(SOURCES[:3], TARGETS[:3], 2)]
-    found = head_ranking(model, whole, max_sentences=3)
-    assert found.sentences == 3
-    same(found.table(), head_ranking(model, few).table())
+    result = head_ranking(model, whole, max_sentences=3)
+    assert result.sentences == 3
+    same(result.table(), head_ranking(model, few).table())
     same(head_formation(model, whole, max_sentences=3).table(), head_formation(model, few).table())
 
 
@@ -278,10 +278,10 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
     from scipy.stats import kendalltau, spearmanr
 
     model = adapter("marian", decoder_layers=3)
-    found = head_ranking(model, [texts(model)])
-    ranks = found.ranks()
+    result = head_ranking(model, [texts(model)])
+    ranks = result.ranks()
     for name, reference in {"kendall": kendalltau, "spearman": spearmanr}.items():
-        table = found.agreement_between(name)
+        table = result.agreement_between(name)
         assert np.allclose(np.diag(table), 1)
         expected = reference(ranks["ablation"], ranks["saliency"]).statistic
         assert table.loc["ablation", "saliency"] == pytest.approx(expected)
@@ -291,31 +291,31 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
 
 
 def test_attention_by_place_is_all_time():
-    found = head_formation(Planted(), [copying(30)])
-    assert found.shares.of == "nine terms"
-    torch.testing.assert_close(found.shares.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
+    result = head_formation(Planted(), [copying(30)])
+    assert result.shares.of == "nine terms"
+    torch.testing.assert_close(result.shares.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
 
 
 def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attention():
-    found = head_formation(Planted(), [copying(8)]).profile
-    assert found.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
-    assert found.special[LOOKS_NOWHERE].item() == pytest.approx(found.special_if_uniform)
-    assert found.entropy[ALIGNS].item() == pytest.approx(0, abs=1e-6)
-    assert found.offset[ALIGNS].item() == pytest.approx(0, abs=1e-6)
-    assert found.spread[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    result = head_formation(Planted(), [copying(8)]).profile
+    assert result.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
+    assert result.special[LOOKS_NOWHERE].item() == pytest.approx(result.special_if_uniform)
+    assert result.entropy[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert result.offset[ALIGNS].item() == pytest.approx(0, abs=1e-6)
+    assert result.spread[ALIGNS].item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["bart", "bert"])
 def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
     model = adapter(kind)
-    given = texts(model)
-    found, batch = head_formation(model, [given]).profile, given.batch
+    sentences = texts(model)
+    result, batch = head_formation(model, [sentences]).profile, sentences.batch
     with torch.no_grad():
         weights = model(batch).layers[1].weights[:, 1].double()
     entropies, offsets, masses, on_specials = [], [], [], []
     for i in range(len(batch)):
         source, target = int(batch.source_mask[i].sum()), int(batch.target_mask[i].sum())
-        names = given.source.tokens[i]
+        names = sentences.source.tokens[i]
         for t in range(target):
             row = weights[i, t, :source]
             entropies.append(-(row * row.log()).sum().item() / math.log(source))
@@ -326,35 +326,35 @@ def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
                 offsets.append(s - ((t + 0.5) * source / target - 0.5))
                 masses.append(row[s].item())
     mean = np.average(offsets, weights=masses)
-    assert found.entropy[1, 1].item() == pytest.approx(np.mean(entropies), abs=1e-5)
-    assert found.offset[1, 1].item() == pytest.approx(mean, abs=1e-5)
-    assert found.spread[1, 1].item() == pytest.approx(
+    assert result.entropy[1, 1].item() == pytest.approx(np.mean(entropies), abs=1e-5)
+    assert result.offset[1, 1].item() == pytest.approx(mean, abs=1e-5)
+    assert result.spread[1, 1].item() == pytest.approx(
         math.sqrt(np.average((np.array(offsets) - mean) ** 2, weights=masses)), abs=1e-4
     )
-    assert found.special[1, 1].item() == pytest.approx(np.mean(on_specials), abs=1e-5)
+    assert result.special[1, 1].item() == pytest.approx(np.mean(on_specials), abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "bert"])
 def test_the_nine_terms_of_each_layer_are_those_of_a_model_that_ends_there(kind):
     model = adapter(kind)
     batch = texts(model).batch
-    found = head_formation(model, [batch], min_count=2)
+    result = head_formation(model, [batch], min_count=2)
     for layer in range(2):
         reference = decompose(lambda b, layer=layer: up_to(model(b), layer), [batch], min_count=2).in_sample.attention
-        torch.testing.assert_close(found.shares.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
-        time, common = reference.common.absolute[:, 0, 0], found.shares.common[layer, :, 0]
+        torch.testing.assert_close(result.shares.terms[layer], reference.shares.absolute, rtol=1e-4, atol=1e-5)
+        time, common = reference.common.absolute[:, 0, 0], result.shares.common[layer, :, 0]
         torch.testing.assert_close(common, time, rtol=1e-4, atol=1e-5, equal_nan=True)
-    torch.testing.assert_close(found.shares.groups.sum(-1), torch.ones(2, 2).double())
+    torch.testing.assert_close(result.shares.groups.sum(-1), torch.ones(2, 2).double())
 
 
 def test_without_an_inner_product_the_shares_are_those_of_states():
     model, batch = classifier(attention="additive"), labelled(copying(6))
-    found = head_formation(model, [batch])
-    assert found.shares.of == "encoder states"
+    result = head_formation(model, [batch])
+    assert result.shares.of == "encoder states"
     lengths = decompose(model, [batch], of="states").in_sample.encoder.geometry
     parts = torch.stack([lengths.length(name)[0] for name in ("temporal", "input", "delta")])
-    torch.testing.assert_close(found.shares.groups[0, 0], parts / parts.sum())
-    assert "time, common words" not in found.table()
+    torch.testing.assert_close(result.shares.groups[0, 0], parts / parts.sum())
+    assert "time, common words" not in result.table()
 
 
 def test_positions_that_may_not_be_attended_to_are_no_choice():
@@ -383,18 +383,18 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
 @torch.no_grad()
 def test_layers_before_a_changed_head_are_not_asked_again(kind):
     model = adapter(kind)
-    batch, asked = texts(model).batch, []
+    batch, calls = texts(model).batch, []
     again = CounterfactualAttention.of(model, batch)
     again.change_head(1, 0, ablated)  # a plain pass comes first
-    handles = [part.register_forward_pre_hook(lambda part, _: asked.append(part)) for part in model.model.modules()]
-    found = again.change_head(1, 0, uniform).logits[batch.target_mask]
+    handles = [part.register_forward_pre_hook(lambda part, _: calls.append(part)) for part in model.model.modules()]
+    result = again.change_head(1, 0, uniform).logits[batch.target_mask]
     for handle in handles:
         handle.remove()
     first, second = model.family.attentions(model.model)
-    assert first not in asked
-    assert second in asked
+    assert first not in calls
+    assert second in calls
     expected = model(batch, attention={(1, 0): uniform}).logits[batch.target_mask]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_pass_that_fails_leaves_all_layers_as_they_were():
@@ -413,12 +413,12 @@ def test_a_pass_that_fails_leaves_all_layers_as_they_were():
 @pytest.mark.parametrize("kind", ["marian", "bert", "ours"])
 def test_nothing_about_the_model_changes(kind):
     model = translation() if kind == "ours" else adapter(kind)
-    given = copying(4) if kind == "ours" else texts(model)
+    data = copying(4) if kind == "ours" else texts(model)
     of = "gold" if kind == "ours" else "own"
-    calm = head_ranking(model, [given], of=of).table(), head_formation(model, [given]).table()
+    calm = head_ranking(model, [data], of=of).table(), head_formation(model, [data]).table()
     with half_in_training(model), torch.enable_grad():
         before = state_of(model)
-        excited = head_ranking(model, [given], of=of).table(), head_formation(model, [given]).table()
+        excited = head_ranking(model, [data], of=of).table(), head_formation(model, [data]).table()
         assert not [*state_changes(before, state_of(model), "a probe of heads")]
     for one, other in zip(calm, excited, strict=True):
         same(one, other)
@@ -426,15 +426,15 @@ def test_nothing_about_the_model_changes(kind):
 
 def test_each_answer_is_drawn_as_layers_and_heads():
     model = adapter("marian")
-    given = texts(model)
-    for found, panels in ((head_formation(model, [given]), 7), (head_ranking(model, [given]), 4)):
-        ax = found.plot()
+    sentences = texts(model)
+    for result, panels in ((head_formation(model, [sentences]), 7), (head_ranking(model, [sentences]), 4)):
+        ax = result.plot()
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("head", "layer")
-        figure = found.plot_all()
+        figure = result.plot_all()
         assert len([ax for ax in figure.axes if ax.get_title()]) == panels
-        assert len(found.table()) == 4
+        assert len(result.table()) == 4
     with pytest.raises(BadSetting, match="there is no column 'noise'"):
-        head_formation(model, [given]).plot(column="noise")
+        head_formation(model, [sentences]).plot(column="noise")
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def agreed(batch):
 
 
 def collected(batch):
-    found = gather_occurrences(CLASSIFIER, [batch], most_frequent_words(word_counts([batch]), 4))
-    return np.concatenate([found.states.sum(0), found.embedded.sum(0), [found.total, found.words.sum()]])
+    result = gather_occurrences(CLASSIFIER, [batch], most_frequent_words(word_counts([batch]), 4))
+    return np.concatenate([result.states.sum(0), result.embedded.sum(0), [result.total, result.words.sum()]])
 
 
 def read_off(batch):
@@ -75,8 +75,8 @@ def read_off(batch):
     kinds = last_tokens(batch.source, batch.source_mask, WORDS)
     samples = Samples.of(TRANSLATOR(batch).encoder, batch.source, batch.source_mask, kinds)
     order = np.lexsort(samples.states.T)
-    kept = Samples(samples.states[order], samples.labels[order] % 2, np.arange(len(samples)), samples.types[order])
-    return fit_diagnostic(kept, DiagnosticSettings(penalty="l2", repeats=2)).weights.ravel()
+    reordered = Samples(samples.states[order], samples.labels[order] % 2, np.arange(len(samples)), samples.types[order])
+    return fit_diagnostic(reordered, DiagnosticSettings(penalty="l2", repeats=2)).weights.ravel()
 
 
 def plausible(batch):

@@ -43,17 +43,17 @@ BATCH = texts(6)
 def distributions(seed, rows=8, positions=6):
     """Some entries are exactly zero."""
     random = np.random.default_rng(seed)
-    made = random.dirichlet(np.full(positions, 0.5), rows) * (random.random((rows, positions)) < 0.6)
-    made[:, 0] += 1e-3
-    return torch.from_numpy(made / made.sum(1, keepdims=True))
+    weights = random.dirichlet(np.full(positions, 0.5), rows) * (random.random((rows, positions)) < 0.6)
+    weights[:, 0] += 1e-3
+    return torch.from_numpy(weights / weights.sum(1, keepdims=True))
 
 
 def exchanged(model):
     """The same classifier with its two classes exchanged: they have one logit between them."""
-    made = copy.deepcopy(model)
-    for parameter in made.output.parameters():
+    changed = copy.deepcopy(model)
+    for parameter in changed.output.parameters():
         parameter.data.neg_()
-    return made
+    return changed
 
 
 def as_other_class(batch):
@@ -65,13 +65,13 @@ def as_other_class(batch):
 
 def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_was():
     model = classifier().train()
-    seen = []
-    model.register_forward_pre_hook(lambda module, _: seen.append((module.training, torch.is_grad_enabled())))
+    calls = []
+    model.register_forward_pre_hook(lambda module, _: calls.append((module.training, torch.is_grad_enabled())))
     for _, trace in traces(model, [BATCH, BATCH]):
         assert model.training
         assert torch.is_grad_enabled()
         assert not trace.logits.requires_grad
-    assert seen == [(False, False)] * 2
+    assert calls == [(False, False)] * 2
     assert device_of(lambda batch: batch) == device_of(torch.nn.ReLU()) == torch.device("cpu")
 
 
@@ -79,9 +79,9 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
 
 
 def test_with_its_own_attention_a_model_says_what_it_said():
-    asked = CounterfactualAttention.of_classifier(classifier(), BATCH)
-    assert_close(asked.probabilities(asked.own[None])[0], asked.own_probabilities)
-    assert_close(asked.verified_probabilities(asked.own), asked.own_probabilities)
+    counterfactual = CounterfactualAttention.of_classifier(classifier(), BATCH)
+    assert_close(counterfactual.probabilities(counterfactual.own[None])[0], counterfactual.own_probabilities)
+    assert_close(counterfactual.verified_probabilities(counterfactual.own), counterfactual.own_probabilities)
     for model in (encoder_decoder(), encoder_decoder(context="input")):
         batch = random_batch(3, seed=2, longest=4)
         words = CounterfactualAttention.of(model, batch, tokens=batch.target_mask)
@@ -98,28 +98,28 @@ def test_a_shuffle_that_keeps_the_order_changes_nothing_and_any_other_keeps_the_
     assert torch.equal(
         permute_weights(weights, mask, torch.arange(7).expand(4, 3, 2, 7)), weights.expand(4, -1, -1, -1)
     )
-    drawn = permute_weights(weights, mask, torch.randint(1 << 40, (4, 3, 2, 7), generator=random))
-    assert torch.equal(drawn.sort().values, weights.sort().values.expand(4, -1, -1, -1))
-    assert torch.equal(drawn * ~mask[:, None], (weights * ~mask[:, None]).expand(4, -1, -1, -1))
+    permuted = permute_weights(weights, mask, torch.randint(1 << 40, (4, 3, 2, 7), generator=random))
+    assert torch.equal(permuted.sort().values, weights.sort().values.expand(4, -1, -1, -1))
+    assert torch.equal(permuted * ~mask[:, None], (weights * ~mask[:, None]).expand(4, -1, -1, -1))
 
 
 @fewer
 @given(SEEDS)
 def test_outputs_move_by_a_share_and_names_of_classes_do_not_matter(seed):
     model, batch = classifier(seed=seed), texts(6, seed=seed)
-    found, other = fragility(model, [batch], draws=5), fragility(exchanged(model), [as_other_class(batch)], draws=5)
-    assert ((found.changes >= 0) & (found.changes <= 1)).all()
-    assert np.allclose(other.changes, found.changes)
+    result, other = fragility(model, [batch], draws=5), fragility(exchanged(model), [as_other_class(batch)], draws=5)
+    assert ((result.changes >= 0) & (result.changes <= 1)).all()
+    assert np.allclose(other.changes, result.changes)
     assert other.table()[["accuracy", "macro f1", "change"]].to_numpy() == pytest.approx(
-        found.table()[["accuracy", "macro f1", "change"]].to_numpy()
+        result.table()[["accuracy", "macro f1", "change"]].to_numpy()
     )
-    assert found.losses(lambda made: 1.0) == (0, 0, 0)
+    assert result.losses(lambda decisions: 1.0) == (0, 0, 0)
 
 
 def test_a_text_of_one_word_has_nothing_to_shuffle():
-    found = fragility(classifier(words=30), [by_hand([2], [5])], draws=4)
-    assert np.allclose(found.changes, 0)
-    assert found.highest.tolist() == [1, 1]
+    result = fragility(classifier(words=30), [by_hand([2], [5])], draws=4)
+    assert np.allclose(result.changes, 0)
+    assert result.highest.tolist() == [1, 1]
 
 
 # Adversaries
@@ -171,16 +171,16 @@ def test_the_classes_that_a_token_could_speak_for_share_a_probability_of_one(cla
 @few
 @given(SEEDS, st.floats(0, 0.9), st.floats(0, 0.9))
 def test_leakage_is_a_share_that_grows_with_what_counts_as_near(seed, one, other):
-    found = batch_token_probabilities(classifier(seed=seed), BATCH)
-    near, far = (found.leakage(distance) for distance in sorted((one, other)))
+    result = batch_token_probabilities(classifier(seed=seed), BATCH)
+    near, far = (result.leakage(distance) for distance in sorted((one, other)))
     assert ((near >= 0) & (near <= far) & (far <= 1)).all()
 
 
 def test_the_only_word_of_a_text_speaks_for_the_decision_as_the_text_does():
     model, batch = classifier(), texts(8, shortest=1, longest=1)
-    found, ground = batch_token_probabilities(model, batch), GroundingAccumulator()
-    assert_close(found.tokens.nansum(1), found.decision)
-    ground.update(replace(found, gold=found.predicted))
+    result, ground = batch_token_probabilities(model, batch), GroundingAccumulator()
+    assert_close(result.tokens.nansum(1), result.decision)
+    ground.update(replace(result, gold=result.predicted))
     assert ground.result().probability == pytest.approx(ground.result().decision)
     assert ground.result().leakage == 1
 
@@ -193,11 +193,11 @@ def test_the_only_word_of_a_text_speaks_for_the_decision_as_the_text_does():
 def test_the_optimum_follows_its_words_and_no_mixture_costs_more_than_its_parts(seed):
     model, batch = Added(seed=seed), random_batch(3, seed=seed, longest=4)
     trace = model(batch)
-    found, problem = solve_optimal_attention(model, trace, tolerance=1e-9), as_problem(model, trace)
-    assert_close(found.weights.sum(-1)[:, 0][batch.target_mask], torch.ones(int(batch.target_mask.sum())).double())
-    assert not found.weights[(~batch.source_mask)[:, None, None].expand_as(found.weights)].any()
-    assert (found.loss <= found.own_loss + 1e-9)[batch.target_mask].all()
-    one, other = (torch.randn(*found.loss.shape, batch.source.shape[1]).double().softmax(-1) for _ in range(2))
+    result, problem = solve_optimal_attention(model, trace, tolerance=1e-9), as_problem(model, trace)
+    assert_close(result.weights.sum(-1)[:, 0][batch.target_mask], torch.ones(int(batch.target_mask.sum())).double())
+    assert not result.weights[(~batch.source_mask)[:, None, None].expand_as(result.weights)].any()
+    assert (result.loss <= result.own_loss + 1e-9)[batch.target_mask].all()
+    one, other = (torch.randn(*result.loss.shape, batch.source.shape[1]).double().softmax(-1) for _ in range(2))
     mixed = problem.loss((one + other) / 2)
     assert (mixed <= (problem.loss(one) + problem.loss(other)) / 2 + 1e-12).all()
     raised = replace(problem, fixed=problem.fixed + 5)
@@ -210,10 +210,10 @@ def test_the_optimum_follows_its_words_and_no_mixture_costs_more_than_its_parts(
 @pytest.mark.parametrize("way", ["attention", "text"])
 def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(way):
     score = random_score(BATCH, 1)
-    found = ErasedTexts.of(classifier(), BATCH, score, way)
-    rows = torch.arange(len(found.texts))
-    assert_close(found.without(rows, torch.zeros_like(rows)[:, None])[:, 0], found.whole)
-    assert_close(found.without_and_alone(found.lengths[:, None])[1][:, 0], found.whole)
+    result = ErasedTexts.of(classifier(), BATCH, score, way)
+    rows = torch.arange(len(result.texts))
+    assert_close(result.without(rows, torch.zeros_like(rows)[:, None])[:, 0], result.whole)
+    assert_close(result.without_and_alone(result.lengths[:, None])[1][:, 0], result.whole)
 
 
 @pytest.mark.parametrize("way", ["attention", "text"])
@@ -234,8 +234,8 @@ def test_erasure_sees_the_order_of_a_score_alone_and_its_answers_are_shares(way)
 
 def test_more_words_gone_flip_no_fewer_decisions_and_a_score_wins_as_often_as_it_loses_against_itself():
     erase, comprehend = FlipAccumulator(draws=2), ComprehensivenessAccumulator(draws=2)
-    for made in (erase, comprehend):
-        made.update(classifier(), BATCH, {"again": attention_scores(classifier()(BATCH))})
+    for accumulator in (erase, comprehend):
+        accumulator.update(classifier(), BATCH, {"again": attention_scores(classifier()(BATCH))})
     curves = erase.result().curves()
     assert (curves.diff().iloc[1:] >= 0).all(axis=None)
     assert erase.result().table().loc["random", "earlier"] == pytest.approx(0.5)

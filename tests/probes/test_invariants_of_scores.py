@@ -69,9 +69,9 @@ def shuffled(seed, places=12):
 @given(SEEDS)
 def test_tau_of_a_score_with_itself_is_one_and_only_the_order_of_the_scores_counts(seed):
     u, v, mask = scored(seed)
-    own, found = kendall(u, u, mask), kendall(u, v, mask)
+    own, result = kendall(u, u, mask), kendall(u, v, mask)
     assert_close(own[~own.isnan()], torch.ones_like(own[~own.isnan()]))
-    assert_close(kendall(u.exp(), v**3 - 7, mask), found, equal_nan=True, rtol=0, atol=0)
+    assert_close(kendall(u.exp(), v**3 - 7, mask), result, equal_nan=True, rtol=0, atol=0)
 
 
 @few
@@ -81,9 +81,9 @@ def test_where_the_words_stand_does_not_matter_nor_what_is_outside_of_the_mask(s
     order = shuffled(seed)
     noise = v + torch.where(mask, 0.0, 100.0)
     for probe in (kendall, top_agreement):
-        found = probe(u, v, mask)
-        assert_close(probe(u[:, order], v[:, order], mask[:, order]), found, equal_nan=True)
-        assert_close(probe(u, noise, mask), found, equal_nan=True)
+        result = probe(u, v, mask)
+        assert_close(probe(u[:, order], v[:, order], mask[:, order]), result, equal_nan=True)
+        assert_close(probe(u, noise, mask), result, equal_nan=True)
     assert torch.equal(in_top(v[:, order], mask[:, order]), in_top(v, mask)[:, order])
 
 
@@ -102,14 +102,14 @@ def test_a_wider_top_holds_the_narrower_one_and_chance_grows_with_it(seed, one_i
 def test_the_order_of_the_sentences_does_not_matter_and_tau_does_not_mind_which_score_comes_first(seed):
     batch = random_batch(6, seed=seed, longest=5)
     u, v = torch.randn(2, *batch.target.shape, batch.source.shape[1], generator=torch.Generator().manual_seed(seed))
-    made = [AgreementAccumulator() for _ in range(3)]
+    accumulators = [AgreementAccumulator() for _ in range(3)]
     for i in reversed(range(6)):
         fields = {name: value for name, value in vars(batch).items() if value is not None}
         row = replace(batch, **{name: value[i : i + 1] for name, value in fields.items()})
-        made[0].update(u[i : i + 1], v[i : i + 1], row)
-    made[1].update(u, v, batch)
-    made[2].update(v, u, batch)
-    backwards, whole, exchanged = (one.result() for one in made)
+        accumulators[0].update(u[i : i + 1], v[i : i + 1], row)
+    accumulators[1].update(u, v, batch)
+    accumulators[2].update(v, u, batch)
+    backwards, whole, exchanged = (one.result() for one in accumulators)
     assert backwards.table().iloc[0].to_dict() == pytest.approx(whole.table().iloc[0].to_dict(), nan_ok=True)
     assert exchanged.kendall == pytest.approx(whole.kendall, nan_ok=True)
 
@@ -226,11 +226,11 @@ def test_plausibility_sees_the_order_of_scores_alone_and_not_where_words_stand(s
     values, other, words = scored(seed)
     marked, order = (other > 2) & words, shuffled(seed)
     for measure in (average_precision, precision_recall_auc):
-        found = measure(values, marked, words)
-        real = found[marked.any(1)]
+        result = measure(values, marked, words)
+        real = result[marked.any(1)]
         assert ((real > 0) & (real <= 1 + 1e-12)).all()
-        assert_close(measure(values.exp() * 3, marked, words), found, equal_nan=True)
-        assert_close(measure(values[:, order], marked[:, order], words[:, order]), found, equal_nan=True)
+        assert_close(measure(values.exp() * 3, marked, words), result, equal_nan=True)
+        assert_close(measure(values[:, order], marked[:, order], words[:, order]), result, equal_nan=True)
     perfect = average_precision(marked.double(), marked, words), precision_recall_auc(marked.double(), marked, words)
     assert all((one[marked.any(1)] == 1).all() for one in perfect)
 
@@ -242,9 +242,9 @@ def test_f1_does_not_mind_which_of_two_rationales_is_the_chosen_one_and_mass_is_
     one, two = (values > 2) & words, (other > 2) & words
     one[:, 0] = two[:, 1] = True
     for measure in (token_f1, iou_f1):
-        found = measure(one, two)
-        assert ((found >= 0) & (found <= 1)).all()
-        assert_close(measure(two, one), found)
+        result = measure(one, two)
+        assert ((result >= 0) & (result <= 1)).all()
+        assert_close(measure(two, one), result)
         assert (measure(one, one) == 1).all()
     parts = [rationale_mass(values + 1, marked, words) for marked in (two, ~two & words)]
     assert_close(sum(parts), torch.ones(5).double())

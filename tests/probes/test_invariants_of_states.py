@@ -124,18 +124,18 @@ def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_mat
 
 
 def test_answers_lie_where_they_must():
-    found = decompose(Tiny(), BATCHES, BATCHES[:1])
-    for measured in found.measures.values():
+    result = decompose(Tiny(), BATCHES, BATCHES[:1])
+    for measured in result.measures.values():
         between, principal = measured.attention, (*measured.encoder.principal, *measured.decoder.principal)
         for share in (between.predictability.overall, between.shares.temporal_query, between.cosine):
             assert ((share >= 0) & (share <= 1)).all()
         assert all((axes.explained.diff() <= 1e-12).all() and axes.explained.sum() <= 1 + 1e-12 for axes in principal)
         assert all(torch.allclose(axes.axes @ axes.axes.T, torch.eye(3).double()) for axes in principal)
-    ratio = found.in_sample.encoder.variance
+    ratio = result.in_sample.encoder.variance
     assert (ratio.after[:, ratio.counts > 1] >= 0).all()
-    near, far = (offset_profile(found.decoder, found.encoder, max_offset=reach).values for reach in (2, 5))
+    near, far = (offset_profile(result.decoder, result.encoder, max_offset=reach).values for reach in (2, 5))
     assert_close(far[..., 3:-3], near, equal_nan=True)
-    assert_close(found.mean_attention.weights.sum(-1), torch.ones(2, len(found.mean_attention.steps)).double())
+    assert_close(result.mean_attention.weights.sum(-1), torch.ones(2, len(result.mean_attention.steps)).double())
 
 
 @fewer
@@ -156,10 +156,10 @@ def translator():
 
 def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are_only_names():
     model, names = translator(), torch.tensor([0, 1, 2, 6, 3, 5, 4])
-    found, rank = head_formation(model, BATCHES), HeadRankingAccumulator(model)
+    result, rank = head_formation(model, BATCHES), HeadRankingAccumulator(model)
     for batch in BATCHES:
         rank.update(Sentences(batch))
-    table = found.table()
+    table = result.table()
     assert np.allclose(table[["time", "word", "rest"]].sum(axis=1), 1)
     assert (
         table[["entropy", "on specials", "time", "word", "rest"]]
@@ -198,16 +198,16 @@ def test_a_gate_is_closed_open_or_undecided_and_the_other_way_round_when_reverse
     random = torch.Generator().manual_seed(seed)
     gate, mask = torch.rand(4, 6, 5, generator=random), torch.rand(4, 6, generator=random) < 0.8
     mask[0, 0] = True
-    found, reversed_ = saturation(gate, mask, low, high), saturation(1 - gate.double(), mask, 1 - high, 1 - low)
-    assert ((found.closed >= 0) & (found.open >= 0) & (found.closed + found.open <= 1)).all()
+    result, reversed_ = saturation(gate, mask, low, high), saturation(1 - gate.double(), mask, 1 - high, 1 - low)
+    assert ((result.closed >= 0) & (result.open >= 0) & (result.closed + result.open <= 1)).all()
     undecided = ((gate >= low) & (gate <= high))[mask].double().mean(0)
-    assert_close(found.closed + undecided + found.open, torch.ones(5).double())
-    assert_close(reversed_.closed, found.open, atol=1e-6, rtol=0)
-    assert 0 <= found.from_axes <= 0.5
+    assert_close(result.closed + undecided + result.open, torch.ones(5).double())
+    assert_close(reversed_.closed, result.open, atol=1e-6, rtol=0)
+    assert 0 <= result.from_axes <= 0.5
     wider = saturation(gate, mask, low + 0.05, high - 0.05)
-    assert (wider.closed >= found.closed).all()
-    assert (wider.open >= found.open).all()
-    assert np.isnan(found.one_sided) or 0 <= found.one_sided <= 1 + 1e-12
+    assert (wider.closed >= result.closed).all()
+    assert (wider.open >= result.open).all()
+    assert np.isnan(result.one_sided) or 0 <= result.one_sided <= 1 + 1e-12
 
 
 @few
@@ -215,11 +215,11 @@ def test_a_gate_is_closed_open_or_undecided_and_the_other_way_round_when_reverse
 def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_order_of_its_steps(seed, by):
     random = torch.Generator().manual_seed(seed)
     states, mask = torch.rand(3, 7, 4, generator=random).double() / 2 - 0.25, torch.ones(3, 7).bool()
-    found, moved = activations(states, mask, None), activations((states + by).flip(0, 1), mask, None)
-    assert np.allclose(moved.concentration, found.concentration)
-    assert np.allclose(moved.covered, found.covered)
-    assert ((found.concentration > 0) & (found.concentration <= 1)).all()
-    assert (found.covered <= 0.25).all()
+    result, moved = activations(states, mask, None), activations((states + by).flip(0, 1), mask, None)
+    assert np.allclose(moved.concentration, result.concentration)
+    assert np.allclose(moved.covered, result.covered)
+    assert ((result.concentration > 0) & (result.concentration <= 1)).all()
+    assert (result.covered <= 0.25).all()
 
 
 # The lexical probe
@@ -228,9 +228,10 @@ def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_
 @pytest.mark.parametrize("model", [encoder_decoder(), encoder_decoder(cell="lstm", heads=2), Added()])
 def test_the_words_that_could_be_said_share_a_probability_of_one_at_every_position(model):
     trace = model(BATCHES[0])
-    said = [lexical_scores(model, replace(trace, target=torch.full_like(trace.target, word))) for word in range(WORDS)]
-    total = sum(one.probability for one in said)
-    assert_close(total, torch.ones_like(total).masked_fill(said[0].values.isnan(), torch.nan), equal_nan=True)
+    targets = [torch.full_like(trace.target, word) for word in range(WORDS)]
+    scores = [lexical_scores(model, replace(trace, target=target)) for target in targets]
+    total = sum(one.probability for one in scores)
+    assert_close(total, torch.ones_like(total).masked_fill(scores[0].values.isnan(), torch.nan), equal_nan=True)
 
 
 def test_of_the_only_word_of_a_sentence_it_is_what_the_model_says():

@@ -65,10 +65,10 @@ def test_two_labels_together_are_as_uncertain_as_both_apart_less_what_they_share
 @given(SEEDS)
 def test_equal_vectors_are_in_one_cluster_and_no_more_clusters_are_used_than_there_are(seed):
     vectors = np.random.default_rng(seed).normal(size=(30, 3)).astype(np.float32)
-    found = cluster_vectors(np.concatenate([vectors, vectors]), k=7, batch_size=10)
-    assert (found.labels[:30] == found.labels[30:]).all()
-    assert found.occupied <= 7
-    assert ((found.labels >= 0) & (found.labels < 7)).all()
+    result = cluster_vectors(np.concatenate([vectors, vectors]), k=7, batch_size=10)
+    assert (result.labels[:30] == result.labels[30:]).all()
+    assert result.occupied <= 7
+    assert ((result.labels >= 0) & (result.labels < 7)).all()
 
 
 @few
@@ -79,9 +79,9 @@ def test_counts_of_two_batches_add_up_and_no_more_words_are_drawn_than_there_are
     width = len(both)
     assert (both == sum(np.pad(counts, (0, width - len(counts))) for counts in apart)).all()
     assert (both == word_counts(reversed(batches))).all()
-    drawn = sample_words(both, number, seed)
-    assert len(drawn) == min(number, np.count_nonzero(both))
-    assert (both[drawn] > 0).all()
+    sampled = sample_words(both, number, seed)
+    assert len(sampled) == min(number, np.count_nonzero(both))
+    assert (both[sampled] > 0).all()
 
 
 # Diagnostics
@@ -170,12 +170,12 @@ def test_a_higher_threshold_leaves_fewer_edges_and_every_edge_ends_in_both_layer
 def test_strength_follows_its_unit_and_does_not_mind_signs(seed, one, other):
     random = np.random.default_rng(seed)
     incoming, outgoing, order = random.normal(size=(6, 4)), random.normal(size=(5, 6)), random.permutation(6)
-    found = strengths({"in": incoming}, {"out": outgoing})
-    assert np.allclose(strengths({"in": -3 * incoming[order]}, {"out": 3 * outgoing[:, order]}), 3 * found[order])
-    few_, many = (strongest_units(found, share) for share in sorted((one, other)))
+    result = strengths({"in": incoming}, {"out": outgoing})
+    assert np.allclose(strengths({"in": -3 * incoming[order]}, {"out": 3 * outgoing[:, order]}), 3 * result[order])
+    few_, many = (strongest_units(result, share) for share in sorted((one, other)))
     assert many[: len(few_)] == few_
-    assert overlap(many, found, share=1.0).share == 1
-    assert overlap(few_, found, share=max(one, other)).share == 1
+    assert overlap(many, result, share=1.0).share == 1
+    assert overlap(few_, result, share=max(one, other)).share == 1
 
 
 @few
@@ -183,11 +183,11 @@ def test_strength_follows_its_unit_and_does_not_mind_signs(seed, one, other):
 def test_polarities_turn_their_sign_with_a_gate_and_dimensions_have_no_order(seed):
     random = np.random.default_rng(seed)
     update, reset, words = random.normal(size=(3, 8, 6))
-    found, minus = polarity(update, reset), polarity(-2 * update, reset)
-    assert -1 <= found.correlation <= 1
-    assert minus.correlation == pytest.approx(-found.correlation)
+    result, minus = polarity(update, reset), polarity(-2 * update, reset)
+    assert -1 <= result.correlation <= 1
+    assert minus.correlation == pytest.approx(-result.correlation)
     assert polarity(update, update).correlation == pytest.approx(1)
-    assert polarity(update.T, reset.T, "previous").correlation == pytest.approx(found.correlation)
+    assert polarity(update.T, reset.T, "previous").correlation == pytest.approx(result.correlation)
     dimensions = EmbeddingTable(words, tuple("abcdefgh"))
     assert 1 / 6 - 1e-12 <= dimensions.strong_dimensions <= 1
     other = EmbeddingTable(-words[:, random.permutation(6)], dimensions.words)
@@ -197,7 +197,7 @@ def test_polarities_turn_their_sign_with_a_gate_and_dimensions_have_no_order(see
 # Surgery
 
 
-def said(model):
+def outputs(model):
     with torch.no_grad():
         return model(BATCH).logits
 
@@ -205,14 +205,14 @@ def said(model):
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_models_own_part_put_into_it_changes_nothing(component):
     model = encoder_decoder(inputs="learned")
-    assert torch.equal(said(transplant_component(model, model, component).model), said(model))
+    assert torch.equal(outputs(transplant_component(model, model, component).model), outputs(model))
 
 
 def test_encoder_and_decoder_of_a_donor_together_are_the_donor():
     receiver, donor = (encoder_decoder(seed, inputs="learned") for seed in (0, 1))
     half = transplant_component(receiver, donor, "encoder").model
-    assert not torch.equal(said(half), said(donor))
-    assert torch.equal(said(transplant_component(half, donor, "decoder").model), said(donor))
+    assert not torch.equal(outputs(half), outputs(donor))
+    assert torch.equal(outputs(transplant_component(half, donor, "decoder").model), outputs(donor))
 
 
 @few
@@ -224,5 +224,5 @@ def test_to_cut_out_twice_is_to_cut_out_once_and_cuts_add_up(one, other, cell):
         return keep_neurons(of, dict.fromkeys(("encoder", "decoder"), tuple(units))).model
 
     once = kept(model, one)
-    assert torch.equal(said(kept(once, one)), said(once))
-    assert torch.equal(said(kept(once, other)), said(kept(model, one & other)))
+    assert torch.equal(outputs(kept(once, one)), outputs(once))
+    assert torch.equal(outputs(kept(once, other)), outputs(kept(model, one & other)))

@@ -42,19 +42,19 @@ def orthogonal(size, seed):
 def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(seed):
     random, turn = torch.Generator().manual_seed(seed), orthogonal(5, seed)
     encoder, decoder = torch.randn(2, 7, 5, generator=random).double()
-    found, turned = TemporalTrajectories(encoder, decoder, 6), TemporalTrajectories(encoder @ turn, decoder @ turn, 6)
+    result, turned = TemporalTrajectories(encoder, decoder, 6), TemporalTrajectories(encoder @ turn, decoder @ turn, 6)
     shifted = TemporalTrajectories(3 * encoder + 1, 3 * decoder + 1, 6)
     for name in ("matching", "adjacent", "meeting_step"):
-        assert getattr(turned, name) == pytest.approx(getattr(found, name))
-        assert getattr(shifted, name) == pytest.approx(getattr(found, name))
-    np.testing.assert_allclose(turned.attention, found.attention)
-    np.testing.assert_allclose(found.attention.sum(1), 1)
-    assert ((found.attention_near_diagonal >= 0) & (found.attention_near_diagonal <= 1 + 1e-12)).all()
-    assert -1 <= found.matching <= 1
-    assert TemporalTrajectories(decoder, encoder, 6).matching == pytest.approx(found.matching)
+        assert getattr(turned, name) == pytest.approx(getattr(result, name))
+        assert getattr(shifted, name) == pytest.approx(getattr(result, name))
+    np.testing.assert_allclose(turned.attention, result.attention)
+    np.testing.assert_allclose(result.attention.sum(1), 1)
+    assert ((result.attention_near_diagonal >= 0) & (result.attention_near_diagonal <= 1 + 1e-12)).all()
+    assert -1 <= result.matching <= 1
+    assert TemporalTrajectories(decoder, encoder, 6).matching == pytest.approx(result.matching)
     assert TemporalTrajectories(encoder, encoder, 7).matching == pytest.approx(1)
     assert TemporalTrajectories(encoder, encoder, 7).meeting_step == 0
-    shares = [found.variance_explained(axes) for axes in range(1, 6)]
+    shares = [result.variance_explained(axes) for axes in range(1, 6)]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
 
@@ -64,9 +64,9 @@ def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(see
 def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or_order(seed, count):
     random, turn = np.random.default_rng(seed), orthogonal(6, seed).numpy()
     words = random.normal(size=(count, 6))
-    found = max_deviation_from_simplex(words)
-    assert 0 <= found <= 2
-    assert max_deviation_from_simplex(4 * random.permutation(words) @ turn + 1) == pytest.approx(found)
+    result = max_deviation_from_simplex(words)
+    assert 0 <= result <= 2
+    assert max_deviation_from_simplex(4 * random.permutation(words) @ turn + 1) == pytest.approx(result)
     assert max_deviation_from_simplex(3 * turn[:count] + 2) == pytest.approx(0, abs=1e-9)
 
 
@@ -75,11 +75,11 @@ def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or
 def test_what_a_group_explains_is_a_share_and_fewer_groups_explain_no_more(seed):
     random, turn = np.random.default_rng(seed), orthogonal(3, seed).numpy()
     one, two, three = (random.normal(size=(size, 3)) for size in (4, 5, 6))
-    found = variance_between_groups({"one": one, "two": two, "three": three})
-    assert 0 <= variance_between_groups({"one": one, "others": np.concatenate([two, three])}) <= found + 1e-12 <= 1
+    result = variance_between_groups({"one": one, "two": two, "three": three})
+    assert 0 <= variance_between_groups({"one": one, "others": np.concatenate([two, three])}) <= result + 1e-12 <= 1
     assert variance_between_groups({"all": one}) == pytest.approx(0)
     turned = {"a": 2 * one @ turn - 1, "b": 2 * two @ turn - 1, "c": 2 * three @ turn - 1}
-    assert variance_between_groups(turned) == pytest.approx(found)
+    assert variance_between_groups(turned) == pytest.approx(result)
 
 
 def taken_apart(batch, turn=None):
@@ -126,8 +126,8 @@ def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
     random = torch.Generator().manual_seed(seed)
     weights = torch.randn(3, 4, 5, generator=random).softmax(-1)
     guide, everywhere = torch.randint(5, (3, 4), generator=random), torch.ones(3, 4).bool()
-    found = attention_on_gold(weights, guide, everywhere)
-    assert ((found >= 0) & (found <= 1)).all()
+    result = attention_on_gold(weights, guide, everywhere)
+    assert ((result >= 0) & (result <= 1)).all()
     every = [attention_on_gold(weights, torch.full_like(guide, place), everywhere) for place in range(5)]
     assert_close(sum(every), torch.ones(12))
     assert_close(attention_on_gold(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))

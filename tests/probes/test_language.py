@@ -29,7 +29,7 @@ TEXTS = ["the cat sat on the mat", "a dog sees the old dog", "the the the"]
 
 def reference(model, texts):
     """The same statistics from whole matrices, row by row."""
-    found = {}
+    result = {}
     for text in texts:
         trace = model.trace([text])
         ids = trace.source[0].tolist()
@@ -43,31 +43,31 @@ def reference(model, texts):
             }
             for name, keys in patterns.items():
                 if keys:
-                    found.setdefault(name, []).append(row[:, :, keys].sum(-1))
+                    result.setdefault(name, []).append(row[:, :, keys].sum(-1))
                 rest = [j for j in keys if j > 0]
                 if rest and i > 1:
                     without = row[:, :, rest].sum(-1) / row[:, :, 1:].sum(-1)
-                    found.setdefault(f"{name} without sink", []).append(without)
-            found.setdefault("entropy", []).append(torch.special.entr(row).sum(-1) / np.log(i + 1))
-            found.setdefault("distance", []).append((row * (i - torch.arange(i + 1))).sum(-1))
-    return {name: torch.stack(values).mean(0).numpy() for name, values in found.items()}
+                    result.setdefault(f"{name} without sink", []).append(without)
+            result.setdefault("entropy", []).append(torch.special.entr(row).sum(-1) / np.log(i + 1))
+            result.setdefault("distance", []).append((row * (i - torch.arange(i + 1))).sum(-1))
+    return {name: torch.stack(values).mean(0).numpy() for name, values in result.items()}
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "gpt_oss", "mistral"])
 @pytest.mark.parametrize("block", [2, 256])
 def test_statistics_by_blocks_are_those_of_whole_matrices(kind, block):
     model = language_model(kind)
-    found = head_statistics(model, TEXTS, block=block)
+    result = head_statistics(model, TEXTS, block=block)
     for name, expected in reference(model, TEXTS).items():
-        np.testing.assert_allclose(found.values[name], expected, atol=1e-5, err_msg=name)
-    assert found.tokens == sum(model.trace([text]).source.shape[1] for text in TEXTS)
-    assert found.table().index.names == ["layer", "head"]
+        np.testing.assert_allclose(result.values[name], expected, atol=1e-5, err_msg=name)
+    assert result.tokens == sum(model.trace([text]).source.shape[1] for text in TEXTS)
+    assert result.table().index.names == ["layer", "head"]
 
 
 def test_a_hybrid_says_which_of_its_blocks_attend():
-    found = head_statistics(language_model("qwen3_next"), TEXTS)
-    assert (found.layers, found.blocks) == ((3,), 4)
-    assert found.table().index.get_level_values("layer").unique().tolist() == [3]
+    result = head_statistics(language_model("qwen3_next"), TEXTS)
+    assert (result.layers, result.blocks) == ((3,), 4)
+    assert result.table().index.get_level_values("layer").unique().tolist() == [3]
 
 
 def test_patterns_of_a_made_up_head_are_recognised():
@@ -96,9 +96,9 @@ class Copier(HasLayers, PredictsNextToken, torch.nn.Module):
     def weights(self, ids):
         length = ids.shape[1]
         same = (ids[:, :, None] == ids[:, None]) & torch.ones(length, length).tril(-1).bool()
-        found = torch.zeros_like(same)
-        found[:, :, 1:] = same[:, :, :-1]
-        copying = torch.where(found.any(-1, keepdim=True), found, torch.arange(length) == 0).float()
+        result = torch.zeros_like(same)
+        result[:, :, 1:] = same[:, :, :-1]
+        copying = torch.where(result.any(-1, keepdim=True), result, torch.arange(length) == 0).float()
         idle = (torch.arange(length) == 0).float().expand_as(copying)
         weights = torch.stack([copying, idle], 1)
         return weights / weights.sum(-1, keepdim=True)
@@ -117,8 +117,8 @@ class Copier(HasLayers, PredictsNextToken, torch.nn.Module):
 
 def test_an_induction_head_is_confirmed_by_ablation_and_an_idle_sink_is_not():
     reader = language_model("gpt2").reader
-    found = head_kinds(attnscope.LoadedModel(Copier(reader), reader, "copier"), top=0)
-    table = found.table().set_index(["kind", "head"])
+    result = head_kinds(attnscope.LoadedModel(Copier(reader), reader, "copier"), top=0)
+    table = result.table().set_index(["kind", "head"])
     assert table.loc[("induction", 0), "score"] == pytest.approx(1.0)
     assert table.loc[("induction", 0), "confirmed"]
     assert table.loc[("induction", 0), "loss change"] > 2
@@ -182,9 +182,9 @@ def test_position_shares_of_real_families():
 def test_lexical_agreement_of_whole_texts_counts_each_token_over_those_before_it():
     model = language_model("llama")
     batch = model.reader.read_whole(["the cat sat on the mat"]).batch
-    found = agreement(model, [batch])
-    assert found.words == batch.source.shape[1]
-    assert 0 <= found.chance <= found.words
+    result = agreement(model, [batch])
+    assert result.words == batch.source.shape[1]
+    assert 0 <= result.chance <= result.words
 
 
 def test_other_models_are_refused():
@@ -224,13 +224,13 @@ def test_shares_without_a_sink_that_has_nearly_all_the_weight_stay_shares():
     weights = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf).softmax(-1)
     sums = HeadSums()
     add_rows(sums, ids, AttentionRows(0, 0, scores, weights, None))
-    found = {name: sums.mean(name) for name, _ in sums.sums if name.endswith("without sink")}
-    assert all((value >= 0).all() and (value <= 1).all() for name, value in found.items() if "distance" not in name)
+    result = {name: sums.mean(name) for name, _ in sums.sums if name.endswith("without sink")}
+    assert all((value >= 0).all() and (value <= 1).all() for name, value in result.items() if "distance" not in name)
     plain = HeadSums()
     scores[:, :, :, 0] -= 25
     weights = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf).softmax(-1)
     add_rows(plain, ids, AttentionRows(0, 0, scores, weights, None))
-    for name, value in found.items():
+    for name, value in result.items():
         np.testing.assert_allclose(value, plain.mean(name), rtol=1e-3)
 
 
@@ -252,8 +252,8 @@ def test_the_lexical_probe_of_the_last_layer_is_its_readout_and_of_others_a_pass
     )  # fmt: skip
     changed = model.module(prompt, attention={0: alone[:, :, :1, : target + 1]})
     expected = changed.logits[0, 0].log_softmax(-1)[prompt.target[0, 0]].exp()
-    found = lexical_scores_at(model.module, trace, 0).probability[0, target, source]
-    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    result = lexical_scores_at(model.module, trace, 0).probability[0, target, source]
+    assert result.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_agreement_of_a_layer_compares_its_attention_with_its_lexical_probe():
@@ -273,16 +273,16 @@ def test_without_the_sink_measures_do_not_depend_on_the_first_token():
         kept = row[:, there] / row[:, there].sum(-1, keepdim=True)
         expected.append(-(kept * kept.log()).sum(-1) / np.log(int(there.sum())))
     np.testing.assert_allclose(entropy(model, texts, sink=False).values, torch.stack(expected).numpy(), rtol=1e-4)
-    seen = []
+    observed = []
 
     def keep(own, mask):
-        seen.append(own)
+        observed.append(own)
         return own
 
     model.module(batch, attention=keep)
     without = fragility(model, texts, draws=2, sink=False)
     assert not np.allclose(without.uniform.probabilities, fragility(model, texts, draws=2).uniform.probabilities)
-    rest = seen[0].clone()
+    rest = observed[0].clone()
     for i, there in enumerate(batch.source_mask):
         places = there.nonzero().flatten()[1:]
         rest[i][:, :, places] = rest[i][:, :, places].mean(-1, keepdim=True)
@@ -319,8 +319,8 @@ def test_shares_of_distance_and_token_are_those_that_were_put_in():
     length, window = 60, 12
     ids = torch.randint(0, 20, (40, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids, dtype=torch.bool)
-    found = distance_shares(Scored(length), Batch(ids, mask, ids, mask), window=window)
-    distance, token = found.distance[0], found.token[0]
+    result = distance_shares(Scored(length), Batch(ids, mask, ids, mask), window=window)
+    distance, token = result.distance[0], result.token[0]
     np.testing.assert_allclose(distance[[0, 4]], 1, rtol=1e-4)  # what all keys of a row share does not count
     assert token[1] == pytest.approx(1 - 1 / window, abs=0.03)  # a key is itself part of the mean of its row
     assert abs(distance[1]) < 0.02
@@ -330,8 +330,8 @@ def test_shares_of_distance_and_token_are_those_that_were_put_in():
     assert max(abs(distance[3]), abs(token[3])) < 0.02
     model = Scored(length)
     expected = model.by_distance[:window] - model.by_distance[:window].mean()
-    np.testing.assert_allclose(found.scores[0, 0], expected, atol=1e-5)
-    assert found.table()["highest at"].iloc[0] == int(expected.argmax())
+    np.testing.assert_allclose(result.scores[0, 0], expected, atol=1e-5)
+    assert result.table()["highest at"].iloc[0] == int(expected.argmax())
 
 
 def test_distance_shares_of_real_families_do_not_depend_on_blocks_and_need_two_texts():

@@ -41,9 +41,9 @@ def test_it_is_what_the_model_says_with_all_its_attention_on_one_position(attent
     for place in range(BATCH.source.shape[1]):
         alone = torch.zeros(4, BATCH.target.shape[1], BATCH.source.shape[1])
         alone[..., place] = 1
-        said = slow_log_odds(model(BATCH, attention=alone.double()).logits, BATCH.target)
+        expected = slow_log_odds(model(BATCH, attention=alone.double()).logits, BATCH.target)
         both = BATCH.target_mask & BATCH.source_mask[:, place, None]
-        torch.testing.assert_close(probe.log_odds[..., place][both], said[both])
+        torch.testing.assert_close(probe.log_odds[..., place][both], expected[both])
 
 
 @pytest.mark.parametrize("head", [0, 1])
@@ -52,12 +52,12 @@ def test_head_by_head_the_others_stay_where_they_are(head):
     own = model(BATCH).attention
     probe = lexical_scores(model, model(BATCH), head=head)
     for place in range(BATCH.source.shape[1]):
-        given = own.clone()
-        given[:, head] = 0
-        given[:, head, :, place] = 1
-        said = slow_log_odds(model(BATCH, attention=given).logits, BATCH.target)
+        weights = own.clone()
+        weights[:, head] = 0
+        weights[:, head, :, place] = 1
+        expected = slow_log_odds(model(BATCH, attention=weights).logits, BATCH.target)
         both = BATCH.target_mask & BATCH.source_mask[:, place, None]
-        torch.testing.assert_close(probe.log_odds[..., place][both], said[both])
+        torch.testing.assert_close(probe.log_odds[..., place][both], expected[both])
 
 
 def test_of_a_binary_classifier_it_is_equation_9():

@@ -22,27 +22,27 @@ def problem(places, gold=0, held=None):
     return one_head(places, held.double(), torch.tensor([[gold]]), torch.ones(1, places.shape[1], dtype=torch.bool))
 
 
-def solved(made, **options):
-    weights, gap = minimise(made, torch.ones_like(made.gold, dtype=torch.bool), **options)
+def solved(instance, **options):
+    weights, gap = minimise(instance, torch.ones_like(instance.gold, dtype=torch.bool), **options)
     return weights, gap
 
 
 def test_the_papers_counter_example():
     """Eq. 28 to 30: the position with the largest β gets no weight at all."""
-    made = problem([[0.0, 0, 0], [0, -10, 5], [0, 5, -10]])
-    beta = made.places[0].softmax(-1)[:, 0]
+    instance = problem([[0.0, 0, 0], [0, -10, 5], [0, 5, -10]])
+    beta = instance.places[0].softmax(-1)[:, 0]
     assert beta.argmax() == 0
     assert beta[0] == pytest.approx(1 / 3)
     assert beta[1:].tolist() == pytest.approx([np.exp(-5)] * 2, rel=0.01)
-    weights, gap = solved(made, tolerance=1e-9)
+    weights, gap = solved(instance, tolerance=1e-9)
     assert weights[0, 0].tolist() == pytest.approx([0, 0.5, 0.5], abs=1e-7)
-    assert made.loss(weights).item() == pytest.approx(np.log(1 + 2 * np.exp(-2.5)))
+    assert instance.loss(weights).item() == pytest.approx(np.log(1 + 2 * np.exp(-2.5)))
     assert gap.item() <= 1e-9
 
 
-def by_scipy(made):
+def by_scipy(instance):
     """The same problem by sequential quadratic programming, from the same start."""
-    places, held, gold = made.places[0].numpy(), made.fixed[0, 0].numpy(), int(made.gold)
+    places, held, gold = instance.places[0].numpy(), instance.fixed[0, 0].numpy(), int(instance.gold)
 
     def loss(weights):
         logits = weights @ places + held
@@ -60,9 +60,9 @@ def by_scipy(made):
 def test_its_loss_is_that_of_scipy(seed):
     random = np.random.default_rng(seed)
     places, words = random.integers(2, 8), random.integers(3, 12)
-    made = problem(random.normal(size=(places, words)) * 2, int(random.integers(words)), random.normal(size=words))
-    weights, gap = solved(made)
-    assert made.loss(weights).item() == pytest.approx(by_scipy(made), abs=2e-6)
+    instance = problem(random.normal(size=(places, words)) * 2, int(random.integers(words)), random.normal(size=words))
+    weights, gap = solved(instance)
+    assert instance.loss(weights).item() == pytest.approx(by_scipy(instance), abs=2e-6)
     assert gap.item() <= 1e-6
 
 
@@ -70,13 +70,14 @@ def test_its_loss_is_that_of_scipy(seed):
 def test_the_gap_closes_whatever_the_size_of_the_logits_and_bounds_how_far_the_loss_is_from_the_least(scale):
     torch.manual_seed(0)
     mask = torch.arange(9) < torch.randint(1, 10, (6, 1))
-    made = one_head(scale * torch.randn(6, 9, 30), scale * torch.randn(6, 4, 30), torch.randint(0, 30, (6, 4)), mask)
-    exact, gap = solved(made, tolerance=1e-9)
+    places, fixed = scale * torch.randn(6, 9, 30), scale * torch.randn(6, 4, 30)
+    instance = one_head(places, fixed, torch.randint(0, 30, (6, 4)), mask)
+    exact, gap = solved(instance, tolerance=1e-9)
     assert (gap <= 1e-9).all()
     torch.testing.assert_close(exact.sum(-1), torch.ones(6, 4).double())
     assert (exact.masked_select(~mask[:, None]) == 0).all()
-    rough, wide = solved(made, tolerance=0.1)
-    excess = made.loss(rough) - made.loss(exact)
+    rough, wide = solved(instance, tolerance=0.1)
+    excess = instance.loss(rough) - instance.loss(exact)
     assert (excess <= wide + 1e-9).all()
     assert (wide <= 0.1).all()
 
@@ -87,9 +88,9 @@ def test_with_two_output_words_all_weight_goes_to_the_largest_beta():
     model, batch = Classifier(classes=2).eval(), labelled(BATCH, classes=2)
     trace = model(batch)
     best = lexical_scores(model, trace).values.nan_to_num(-torch.inf).argmax(-1)
-    found = solve_optimal_attention(model, trace)
-    torch.testing.assert_close(found.weights[:, 0].argmax(-1), best)
-    torch.testing.assert_close(found.weights.amax((1, 3)), torch.ones(3, 1).double(), atol=1e-4, rtol=0)
+    result = solve_optimal_attention(model, trace)
+    torch.testing.assert_close(result.weights[:, 0].argmax(-1), best)
+    torch.testing.assert_close(result.weights.amax((1, 3)), torch.ones(3, 1).double(), atol=1e-4, rtol=0)
 
 
 def test_equal_words_share_the_weight():
@@ -100,38 +101,39 @@ def test_equal_words_share_the_weight():
 @pytest.mark.parametrize("model", [Added(), *(encoder_decoder(attention=name) for name in ATTENTIONS)])
 def test_given_as_attention_it_has_the_loss_it_claims_and_no_other_has_less(model):
     trace = model(BATCH)
-    found = solve_optimal_attention(model, trace)
+    result = solve_optimal_attention(model, trace)
     mask = BATCH.target_mask
-    said = model(BATCH, attention=found.weights).logits.log_softmax(-1)
-    loss = -said.gather(-1, BATCH.target[..., None])[..., 0]
-    torch.testing.assert_close(found.loss[mask], loss[mask])
+    log_probabilities = model(BATCH, attention=result.weights).logits.log_softmax(-1)
+    loss = -log_probabilities.gather(-1, BATCH.target[..., None])[..., 0]
+    torch.testing.assert_close(result.loss[mask], loss[mask])
     own = -trace.logits.log_softmax(-1).gather(-1, BATCH.target[..., None])[..., 0]
-    torch.testing.assert_close(found.own_loss[mask], own[mask])
-    assert (found.gap[mask] <= 1e-6).all()
+    torch.testing.assert_close(result.own_loss[mask], own[mask])
+    assert (result.gap[mask] <= 1e-6).all()
     torch.manual_seed(0)
     for _ in range(20):
-        other = torch.rand(found.weights.shape).double() ** 4 * BATCH.source_mask[:, None, None]
+        other = torch.rand(result.weights.shape).double() ** 4 * BATCH.source_mask[:, None, None]
         logits = model(BATCH, attention=other / other.sum(-1, keepdim=True)).logits.log_softmax(-1)
         tried = -logits.gather(-1, BATCH.target[..., None])[..., 0]
-        assert (found.loss[mask] <= tried[mask] + 1e-6).all()
+        assert (result.loss[mask] <= tried[mask] + 1e-6).all()
 
 
 def test_several_heads_are_optimised_together():
     model = encoder_decoder(attention="query_key_value", heads=2)
     trace = model(BATCH)
-    found = solve_optimal_attention(model, trace)
+    result = solve_optimal_attention(model, trace)
     mask = BATCH.target_mask
-    torch.testing.assert_close(found.weights.sum(-1), torch.ones_like(found.weights[..., 0]))
-    said = model(BATCH, attention=found.weights).logits.log_softmax(-1).gather(-1, BATCH.target[..., None])[..., 0]
-    torch.testing.assert_close(found.loss[mask], -said[mask])
-    assert (found.gap[mask] <= 1e-6).all()
-    assert (found.loss[mask] <= found.own_loss[mask] + 1e-6).all()
+    torch.testing.assert_close(result.weights.sum(-1), torch.ones_like(result.weights[..., 0]))
+    logits = model(BATCH, attention=result.weights).logits
+    gold = logits.log_softmax(-1).gather(-1, BATCH.target[..., None])[..., 0]
+    torch.testing.assert_close(result.loss[mask], -gold[mask])
+    assert (result.gap[mask] <= 1e-6).all()
+    assert (result.loss[mask] <= result.own_loss[mask] + 1e-6).all()
 
 
 def test_the_proxy_has_no_decoder_and_yet_an_optimal_attention():
     model = Proxy()
-    found = solve_optimal_attention(model, model(BATCH))
-    assert (found.gap[BATCH.target_mask] <= 1e-6).all()
+    result = solve_optimal_attention(model, model(BATCH))
+    assert (result.gap[BATCH.target_mask] <= 1e-6).all()
 
 
 def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
@@ -165,17 +167,17 @@ def test_the_model_is_left_as_it_was():
     model = Added()
     trace = model.eval()(BATCH)
     model.train()
-    found = solve_optimal_attention(model, trace)
+    result = solve_optimal_attention(model, trace)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert not found.weights.requires_grad
+    assert not result.weights.requires_grad
 
 
 def test_it_has_a_table_and_a_picture():
     model = Added()
-    found = solve_optimal_attention(model, model(BATCH))
-    table = found.table()
+    result = solve_optimal_attention(model, model(BATCH))
+    table = result.table()
     assert len(table) == int(BATCH.target_mask.sum())
     assert (table["loss"] <= table["own loss"] + 1e-6).all()
     _, (ax,) = plots.panels()
-    assert found.plot(ax).get_title() == "optimal attention"
+    assert result.plot(ax).get_title() == "optimal attention"

@@ -77,8 +77,8 @@ def test_the_chance_of_average_precision_is_the_mean_over_all_orders(size, count
     marks = np.arange(size) < count
     every = [average_precision_score(marks, order) for order in permutations(range(size))]
     words = torch.ones(1, size) > 0
-    found = expected_average_precision(torch.from_numpy(marks)[None], words)
-    assert float(found) == pytest.approx(np.mean(every))
+    result = expected_average_precision(torch.from_numpy(marks)[None], words)
+    assert float(result) == pytest.approx(np.mean(every))
 
 
 @pytest.mark.parametrize(("size", "count", "chosen"), [(5, 2, 2), (5, 2, 4), (6, 1, 3), (4, 4, 1)])
@@ -89,8 +89,8 @@ def test_the_chance_of_token_f1_is_the_mean_over_all_choices(size, count, chosen
         mine = torch.zeros(1, size, dtype=torch.bool)
         mine[0, list(some)] = True
         every.append(float(token_f1(mine, marked)))
-    found = expected_token_f1(*(torch.tensor([n]) for n in (chosen, count, size)))
-    assert float(found) == pytest.approx(np.mean(every))
+    result = expected_token_f1(*(torch.tensor([n]) for n in (chosen, count, size)))
+    assert float(result) == pytest.approx(np.mean(every))
 
 
 def bits(text):
@@ -118,14 +118,14 @@ def test_f1_of_words_and_of_runs_by_hand(chosen, marked, token, iou):
 
 def spans(row):
     """Begin and end of each run, by a loop."""
-    found, start = [], None
+    result, start = [], None
     for i, there in enumerate([*row, False]):
         if there and start is None:
             start = i
         if not there and start is not None:
-            found.append(range(start, i))
+            result.append(range(start, i))
             start = None
-    return found
+    return result
 
 
 def slow_iou_f1(chosen, marked):
@@ -141,12 +141,12 @@ def slow_iou_f1(chosen, marked):
 @given(st.lists(st.tuples(*[st.lists(st.booleans(), min_size=10, max_size=10)] * 2), min_size=1, max_size=4))
 def test_f1_of_runs_is_that_of_erasers_loops(examples):
     chosen, marked = (torch.tensor([pair[side] for pair in examples]) for side in (0, 1))
-    found = iou_f1(chosen, marked)
+    result = iou_f1(chosen, marked)
     for i, (mine, theirs) in enumerate(examples):
         if any(theirs):
-            assert float(found[i]) == pytest.approx(slow_iou_f1(mine, theirs))
+            assert float(result[i]) == pytest.approx(slow_iou_f1(mine, theirs))
         else:
-            assert torch.isnan(found[i])
+            assert torch.isnan(result[i])
     assert number_runs(chosen).amax(1).tolist() == [len(spans(mine)) for mine, _ in examples]
 
 
@@ -194,16 +194,16 @@ def test_the_mass_on_marked_words_is_of_words_alone_and_needs_a_score_without_ne
 
 def test_a_share_of_each_text_may_be_chosen_in_place_of_as_many_words_as_are_marked():
     batch = texts([[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
-    found = text_plausibility(batch, batch.rationale, share=0.4)
-    assert found.token_f1.tolist() == pytest.approx([2 * 2 / (4 + 2)])
-    assert found.token_f1_chance.tolist() == pytest.approx([2 * 4 * 0.2 / (4 + 2)])
+    result = text_plausibility(batch, batch.rationale, share=0.4)
+    assert result.token_f1.tolist() == pytest.approx([2 * 2 / (4 + 2)])
+    assert result.token_f1_chance.tolist() == pytest.approx([2 * 4 * 0.2 / (4 + 2)])
 
 
 def test_texts_without_a_marked_word_are_left_out_and_counted():
-    asked = PlausibilityAccumulator()
+    accumulator = PlausibilityAccumulator()
     batch = texts([[1, 0, 0], [0, 0, 0], [0, 1]])
-    asked.update(batch, {"attention": random_score(batch, 0)})
-    assert (asked.result().texts, asked.result().left_out) == (2, 1)
+    accumulator.update(batch, {"attention": random_score(batch, 0)})
+    assert (accumulator.result().texts, accumulator.result().left_out) == (2, 1)
 
 
 def test_neither_the_batch_nor_padding_changes_anything():
@@ -238,29 +238,29 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
 
 def test_what_cannot_be_asked_is_refused_with_a_sentence():
     batch = texts([[1, 0]])
-    with pytest.raises(AttnscopeError, match="without rationales; add a field `rationale`"):
+    with pytest.raises(AttnscopeError, match="no rationales; add a field `rationale`"):
         text_plausibility(replace(batch, rationale=None), random_score(batch, 0))
     with pytest.raises(BadSetting, match="share must be above 0 and at most 1, not 0"):
         PlausibilityAccumulator(share=0.0)
-    with pytest.raises(BadSetting, match="no score was given"):
+    with pytest.raises(BadSetting, match="there are no scores"):
         PlausibilityAccumulator().update(batch, {})
-    empty, asked = texts([[0, 0]]), PlausibilityAccumulator()
-    asked.update(empty, {"mine": random_score(empty, 0)})
-    with pytest.raises(AttnscopeError, match="all 1 texts had to be left out"):
-        asked.result()
-    asked = PlausibilityAccumulator()
-    asked.update(batch, {"mine": random_score(batch, 0)})
+    empty, accumulator = texts([[0, 0]]), PlausibilityAccumulator()
+    accumulator.update(empty, {"mine": random_score(empty, 0)})
+    with pytest.raises(AttnscopeError, match="all 1 texts were left out"):
+        accumulator.result()
+    accumulator = PlausibilityAccumulator()
+    accumulator.update(batch, {"mine": random_score(batch, 0)})
     with pytest.raises(AttnscopeError, match="every text needs the same scores: first mine, then yours"):
-        asked.update(batch, {"yours": random_score(batch, 0)})
+        accumulator.update(batch, {"yours": random_score(batch, 0)})
 
 
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "share"), [("eraser_movies", 0.314), ("yelp_rationales", 0.125)])
 def test_a_random_score_gets_chance_on_real_rationales(corpus, name, share):
-    asked = PlausibilityAccumulator(draws=2)
+    accumulator = PlausibilityAccumulator(draws=2)
     for batch in CORPORA[name].batches("test", 64):
-        asked.update(batch, {"random": random_score(batch, 50)})
-    table = asked.result().table().loc["random"]
+        accumulator.update(batch, {"random": random_score(batch, 50)})
+    table = accumulator.result().table().loc["random"]
     assert table["mass_chance"] == pytest.approx(share, abs=0.02)
     for measure in ("average_precision", "token_f1", "mass"):
         assert table[measure] == pytest.approx(table[f"{measure}_chance"], abs=0.03)

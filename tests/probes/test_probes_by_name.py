@@ -137,16 +137,16 @@ def answer(name, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBES)
 def test_every_probe_answers_on_every_kind_of_model_or_says_in_a_sentence_why_not(name, kind):
-    found = answer(name, kind)
-    if isinstance(found, AttnscopeError):
-        assert len(str(found)) > 30
-        assert "Traceback" not in str(found)
+    result = answer(name, kind)
+    if isinstance(result, AttnscopeError):
+        assert len(str(result)) > 30
+        assert "Traceback" not in str(result)
         return
-    table = found.table()
+    table = result.table()
     assert len(table) > 0
     assert table.select_dtypes(np.number).notna().any().any()
     _, (ax,) = plots.panels()
-    assert found.plot(ax) is not None
+    assert result.plot(ax) is not None
 
 
 def page():
@@ -161,10 +161,10 @@ def page():
 
 
 def test_docs_probes_shows_what_runs_on_which_kind_of_model():
-    found = page()
+    result = page()
     if os.environ.get("ATTNSCOPE_WRITE_PROBES"):
-        PAGE.write_text(found, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == found
+        PAGE.write_text(result, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == result
 
 
 def test_a_probe_by_name_gives_what_its_function_gives():
@@ -174,7 +174,7 @@ def test_a_probe_by_name_gives_what_its_function_gives():
 
 def test_a_probe_whose_answer_cannot_be_shown_is_named(monkeypatch):
     monkeypatch.setitem(PROBES, "movement", Probe("movement", "?", lambda model, data: torch.zeros(3)))
-    message = r"a probe gives an object with .table\(\) and .plot\(ax\); 'movement' gave a Tensor"
+    message = r"a probe returns an object with .table\(\) and .plot\(ax\); 'movement' returned a Tensor"
     with pytest.raises(BadSetting, match=message):
         run_probe("movement", *encoder_decoder())
 
@@ -190,7 +190,7 @@ def test_a_missing_capability_is_named_in_one_sentence():
 
 
 def test_missing_data_are_named_in_one_sentence():
-    with pytest.raises(AttnscopeError, match="without rationales"):
+    with pytest.raises(AttnscopeError, match="have no rationales"):
         run_probe("plausibility", *classifier())
-    with pytest.raises(AttnscopeError, match="without gold word alignments"):
+    with pytest.raises(AttnscopeError, match="no gold word alignments"):
         run_probe("word_alignment", *hugging_face_encoder_decoder())

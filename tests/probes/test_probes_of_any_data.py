@@ -106,9 +106,9 @@ def test_entropy_is_the_mean_over_output_tokens():
 
 
 def test_optimal_losses_are_no_larger_than_those_of_the_models_own_attention():
-    found = optimal_attention(classifier(), [texts(), texts(seed=1)])
-    assert (found.by_token["loss"] <= found.by_token["own loss"] + 1e-6).all()
-    assert found.table()["tokens"].tolist() == [24]
-    assert found.plot() is not None
+    result = optimal_attention(classifier(), [texts(), texts(seed=1)])
+    assert (result.by_token["loss"] <= result.by_token["own loss"] + 1e-6).all()
+    assert result.table()["tokens"].tolist() == [24]
+    assert result.plot() is not None
     with pytest.raises(MissingCapability, match="ReadsOut"):
         optimal_attention(Closed(classifier()), texts())

@@ -54,14 +54,14 @@ def output_when(model, batch, change):
 
 def test_influence_is_the_finite_difference_of_a_scale_on_each_embedding(model):
     batch, step = batch_for(model), 1e-5
-    found = influence(model, batch)
+    result = influence(model, batch)
     for place in range(batch.source.shape[1]):
         scale = torch.zeros(batch.source.shape[1], 1).double()
         scale[place] = step
         up, down = (output_when(model, batch, lambda e, s=sign * scale: e * (1 + s)) for sign in (1, -1))
         both = batch.target_mask & batch.source_mask[:, place, None]
         torch.testing.assert_close(
-            found.values[..., place][both], ((up - down) / (2 * step))[both], atol=1e-8, rtol=1e-6
+            result.values[..., place][both], ((up - down) / (2 * step))[both], atol=1e-8, rtol=1e-6
         )
 
 
@@ -72,8 +72,8 @@ def test_gradient_times_input_is_the_same_number_by_another_route(model):
 
 def test_the_gradient_norm_is_that_of_finite_differences():
     model, step = MODELS["gru"](), 1e-5
-    found = gradient_norm(model, BATCH)
-    squares = torch.zeros_like(found.values)
+    result = gradient_norm(model, BATCH)
+    squares = torch.zeros_like(result.values)
     for place in range(BATCH.source.shape[1]):
         for part in range(model.source_inputs.size):
             shift = torch.zeros(BATCH.source.shape[1], model.source_inputs.size).double()
@@ -81,7 +81,7 @@ def test_the_gradient_norm_is_that_of_finite_differences():
             up, down = (output_when(model, BATCH, lambda e, s=sign * shift: e + s) for sign in (1, -1))
             squares[..., place] += ((up - down) / (2 * step)) ** 2
     mask = BATCH.target_mask[:, :, None] & BATCH.source_mask[:, None]
-    torch.testing.assert_close(found.values[mask], squares.sqrt()[mask], atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(result.values[mask], squares.sqrt()[mask], atol=1e-7, rtol=1e-5)
 
 
 def test_of_the_proxy_influence_and_norm_have_a_closed_form():
@@ -112,40 +112,40 @@ def test_it_is_positive_where_the_word_raises_the_gold_output_and_negative_where
         BATCH, source=torch.tensor([[3, 4, 5]]), source_mask=torch.ones(1, 3, dtype=torch.bool),
         target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), gold_attention=None,
     )  # fmt: skip
-    found = METHODS[method](copying_proxy(), batch)
-    assert found.values[0, 0].sign().tolist() == [-1, 1, -1]
-    assert found.lowering.values[0, 0].sign().tolist() == [1, -1, 1]
-    assert found.lowering.name == f"{found.name}, sign reversed"
+    result = METHODS[method](copying_proxy(), batch)
+    assert result.values[0, 0].sign().tolist() == [-1, 1, -1]
+    assert result.lowering.values[0, 0].sign().tolist() == [1, -1, 1]
+    assert result.lowering.name == f"{result.name}, sign reversed"
 
 
 @pytest.mark.parametrize("name", ["gru", "classifier", "shared embeddings"])
 def test_leave_one_out_is_the_sentence_written_without_the_word(name):
     model = MODELS[name]().eval()
     batch = batch_for(model)
-    found = leave_one_out(model, batch)
-    assert found.name == "leave-one-out, word dropped"
+    result = leave_one_out(model, batch)
+    assert result.name == "leave-one-out, word dropped"
     for b, alone in enumerate(one_by_one(batch)):
         whole = gold_log_probability(model(alone))[0]
         for place in range(alone.source.shape[1]):
-            kept = [i for i in range(alone.source.shape[1]) if i != place]
-            less = replace(alone, source=alone.source[:, kept], source_mask=alone.source_mask[:, kept])
+            keep = [i for i in range(alone.source.shape[1]) if i != place]
+            less = replace(alone, source=alone.source[:, keep], source_mask=alone.source_mask[:, keep])
             change = whole - gold_log_probability(model(less))[0]
-            torch.testing.assert_close(found.values[b, : len(change), place], change)
+            torch.testing.assert_close(result.values[b, : len(change), place], change)
 
 
 def test_a_zeroed_embedding_is_the_word_replaced_by_one_whose_embedding_is_zero():
     model = Added()
     with torch.no_grad():
         model.source_inputs.weight[PAD] = 0
-    found = leave_one_out(model, BATCH, how="zero")
-    assert found.name == "leave-one-out, embedding zeroed"
+    result = leave_one_out(model, BATCH, how="zero")
+    assert result.name == "leave-one-out, embedding zeroed"
     whole = gold_log_probability(model(BATCH))
     for place in range(BATCH.source.shape[1]):
         source = BATCH.source.clone()
         source[:, place] = PAD
         change = whole - gold_log_probability(model(replace(BATCH, source=source)))
         both = BATCH.target_mask & BATCH.source_mask[:, place, None]
-        torch.testing.assert_close(found.values[..., place][both], change[both])
+        torch.testing.assert_close(result.values[..., place][both], change[both])
 
 
 def test_a_word_that_is_its_whole_sentence_cannot_be_dropped():
@@ -163,23 +163,23 @@ def test_a_word_that_is_its_whole_sentence_cannot_be_dropped():
 
 def test_integrated_gradients_sum_to_the_difference_from_the_blank_sentence(model):
     batch = batch_for(model)
-    found = integrated_gradients(model, batch)
+    result = integrated_gradients(model, batch)
     whole, blank = (output_when(model, batch, lambda e, s=scale: e * s) for scale in (1.0, 0.0))
-    summed = found.values.nansum(-1)
+    summed = result.values.nansum(-1)
     torch.testing.assert_close(summed[batch.target_mask], (whole - blank)[batch.target_mask], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
-        found.missed[batch.target_mask], (whole - blank - summed)[batch.target_mask], atol=1e-12, rtol=0
+        result.missed[batch.target_mask], (whole - blank - summed)[batch.target_mask], atol=1e-12, rtol=0
     )
 
 
 def test_integrated_gradients_of_a_linear_output_are_its_gradient_times_the_way_from_the_baseline():
     model, baseline = Proxy(), torch.randn(5).double()
-    found = integrated_gradients(model, BATCH, of=lambda trace: trace.logits[..., 3], baseline=baseline, points=2)
+    result = integrated_gradients(model, BATCH, of=lambda trace: trace.logits[..., 3], baseline=baseline, points=2)
     share = model.output.weight[3].detach() / BATCH.source_mask.sum(1)[:, None]  # batch x input
     way = model.source_inputs(BATCH.source).detach() - baseline
-    expected = (way * share[:, None]).sum(-1)[:, None].expand_as(found.values)
+    expected = (way * share[:, None]).sum(-1)[:, None].expand_as(result.values)
     mask = BATCH.target_mask[:, :, None] & BATCH.source_mask[:, None]
-    torch.testing.assert_close(found.values[mask], expected[mask])
+    torch.testing.assert_close(result.values[mask], expected[mask])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -205,10 +205,10 @@ def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was(method):
     model, batch = Classifier().train(), labelled(BATCH)
     model.output.eval()
     before = state_of(model)
-    found = METHODS[method](model, batch)
-    torch.testing.assert_close(real(METHODS[method](model, batch)), real(found))  # dropout was off
+    result = METHODS[method](model, batch)
+    torch.testing.assert_close(real(METHODS[method](model, batch)), real(result))  # dropout was off
     assert str(state_of(model)) == str(before)
-    assert not found.values.requires_grad
+    assert not result.values.requires_grad
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -262,7 +262,7 @@ def test_recurrent_models_are_differentiated_in_evaluation_mode_on_a_gpu_too(met
 
 
 def test_it_has_a_table_and_a_picture():
-    found = influence(encoder_decoder(), BATCH)
-    assert found.table(1).shape == (int(BATCH.target_mask[1].sum()), int(BATCH.source_mask[1].sum()))
+    result = influence(encoder_decoder(), BATCH)
+    assert result.table(1).shape == (int(BATCH.target_mask[1].sum()), int(BATCH.source_mask[1].sum()))
     _, (ax,) = plots.panels()
-    assert found.plot(ax).get_title() == "influence Δ"
+    assert result.plot(ax).get_title() == "influence Δ"

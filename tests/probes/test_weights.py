@@ -57,8 +57,8 @@ def test_each_side_has_one_threshold_for_all_of_its_matrices_given_or_pooled():
     random = np.random.default_rng(2)
     names = ("encoder.Whz", "encoder.Whr", "decoder.Wiz")
     models = {model: {name: random.normal(size=(20, 20)) for name in names} for model in ("baseline", "guided")}
-    given = weight_graphs(models, THRESHOLDS).table().groupby("matrix")["threshold"].first()
-    assert given.to_dict() == {"encoder.Whz": 0.2, "encoder.Whr": 0.2, "decoder.Wiz": 0.17}
+    thresholds = weight_graphs(models, THRESHOLDS).table().groupby("matrix")["threshold"].first()
+    assert thresholds.to_dict() == {"encoder.Whz": 0.2, "encoder.Whr": 0.2, "decoder.Wiz": 0.17}
     pooled = weight_graphs(models, share=0.05).table()
     assert pooled["threshold"].nunique() == 2
     assert pooled[pooled["matrix"].str.startswith("encoder")]["edges"].sum() == 0.05 * 4 * 400
@@ -68,8 +68,8 @@ def test_each_side_has_one_threshold_for_all_of_its_matrices_given_or_pooled():
 
 def test_the_pooled_threshold_is_a_quantile():
     sizes = np.random.default_rng(1).normal(size=(2, 50, 40))
-    found = pooled_threshold(list(sizes), 0.01)
-    assert (np.abs(sizes) > found).mean() == 0.01
+    result = pooled_threshold(list(sizes), 0.01)
+    assert (np.abs(sizes) > result).mean() == 0.01
 
 
 def test_inverse_polarities_are_told_from_like_ones():
@@ -143,9 +143,9 @@ def test_the_strength_of_a_models_units_is_the_mean_over_its_matrices():
 def test_embeddings_are_words_by_dimensions():
     words = [f"w{i}" for i in range(WORDS)]
     model = encoder_decoder(inputs="learned")
-    found = embedding_table(model, "decoder", words)
-    np.testing.assert_array_equal(found.table().to_numpy(), model.target_inputs.table.detach())
-    assert list(found.table().index) == words
+    result = embedding_table(model, "decoder", words)
+    np.testing.assert_array_equal(result.table().to_numpy(), model.target_inputs.table.detach())
+    assert list(result.table().index) == words
     with pytest.raises(BadSetting, match="one-hot tokens have no embedding"):
         embedding_table(encoder_decoder(), "encoder", words)
     with pytest.raises(BadSetting, match="there are 1 words for the"):

@@ -82,16 +82,16 @@ def quality(links, sure, possible=()) -> AlignmentQuality:
 
 def test_the_four_numbers_of_an_example_counted_by_hand():
     """A = {00, 11, 22, 30}, S = {00, 11, 33}, P = S and {22}."""
-    found = quality([(0, 0), (1, 1), (2, 2), (3, 0)], sure=[(0, 0), (1, 1), (3, 3)], possible=[(2, 2)])
-    assert found.precision == pytest.approx(3 / 4)
-    assert found.recall == pytest.approx(2 / 3)
-    assert found.f1 == pytest.approx(2 * (3 / 4) * (2 / 3) / (3 / 4 + 2 / 3))
-    assert found.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
+    result = quality([(0, 0), (1, 1), (2, 2), (3, 0)], sure=[(0, 0), (1, 1), (3, 3)], possible=[(2, 2)])
+    assert result.precision == pytest.approx(3 / 4)
+    assert result.recall == pytest.approx(2 / 3)
+    assert result.f1 == pytest.approx(2 * (3 / 4) * (2 / 3) / (3 / 4 + 2 / 3))
+    assert result.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
 
 
 def test_where_every_possible_link_is_sure_the_error_rate_is_one_less_f1():
-    found = quality([(0, 0), (1, 0), (2, 2)], sure=[(0, 0), (1, 1), (2, 2), (3, 3)])
-    assert found.error_rate == pytest.approx(1 - found.f1)
+    result = quality([(0, 0), (1, 0), (2, 2)], sure=[(0, 0), (1, 1), (2, 2), (3, 3)])
+    assert result.error_rate == pytest.approx(1 - result.f1)
 
 
 def test_all_sure_links_and_any_possible_ones_make_no_error():
@@ -99,10 +99,10 @@ def test_all_sure_links_and_any_possible_ones_make_no_error():
 
 
 def test_of_nothing_there_is_no_rate():
-    found = quality([], sure=[(0, 0)])
-    assert math.isnan(found.precision)
-    assert found.recall == 0
-    assert found.error_rate == 1
+    result = quality([], sure=[(0, 0)])
+    assert math.isnan(result.precision)
+    assert result.recall == 0
+    assert result.error_rate == 1
     assert quality([(1, 1)], sure=[(0, 0)]).f1 == 0
 
 
@@ -125,10 +125,10 @@ def test_sure_links_must_be_possible():
 
 
 def test_it_has_a_table_and_a_picture():
-    found = quality([(0, 0)], sure=[(0, 0), (1, 1)])
-    assert found.table()["recall"].tolist() == [0.5]
+    result = quality([(0, 0)], sure=[(0, 0), (1, 1)])
+    assert result.table()["recall"].tolist() == [0.5]
     _, (ax,) = plots.panels()
-    assert found.plot(ax) is ax
+    assert result.plot(ax) is ax
 
 
 @pytest.mark.corpus
@@ -178,5 +178,5 @@ def test_a_malformed_line_is_named(tmp_path):
     path.write_text("0-0 1-1\n\n2-2\n", encoding="utf-8")
     assert [len(gold.sure) for gold in read_pharaoh(path, base=0)] == [2, 0, 1]
     path.write_text("0-0\n1:1\n", encoding="utf-8")
-    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is no alignment point; expected source-target"):
+    with pytest.raises(AttnscopeError, match=r"gold.txt, line 2: '1:1' is not an alignment point; expected"):
         read_pharaoh(path, base=0)

@@ -25,7 +25,7 @@ from attnscope.studies.reproduce import reproduce
 from attnscope.tasks import Keyword
 from attnscope.training import TrainingSettings
 from attnscope.training.fit import TrainingRun
-from auditing.known_answers import honest, told
+from auditing.known_answers import honest, marked_examples
 from studies.small_translations import TINY
 
 SMALL = Experiment(
@@ -198,7 +198,7 @@ def test_a_damaged_checkpoint_of_a_half_trained_run_is_trained_again(tmp_path, t
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
-    return folder, without_seconds(audit(honest(), told(20), folder, Settings(quick=True)).to_dict())
+    return folder, without_seconds(audit(honest(), marked_examples(20), folder, Settings(quick=True)).to_dict())
 
 
 @every_harm_of_checked_files
@@ -207,7 +207,7 @@ def test_a_damaged_part_of_an_audit_is_measured_again(audited, tmp_path, harm):
     folder = shutil.copytree(original, tmp_path / "audit")
     spoil(folder / "parts" / "words.json", harm)
     with pytest.warns(Damaged, match=r"words\.json: its checksum is wrong or missing"):
-        assert without_seconds(audit(honest(), told(20), folder, Settings(quick=True)).to_dict()) == before
+        assert without_seconds(audit(honest(), marked_examples(20), folder, Settings(quick=True)).to_dict()) == before
     assert without_seconds(read_json(folder / "audit.json")) == before
 
 

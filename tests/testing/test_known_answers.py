@@ -44,7 +44,7 @@ def test_most_models_of_a_kind_have_the_certificate_that_they_were_built_for(kin
 def test_contributions_are_what_replacing_one_tokens_values_by_their_means_changes(kind):
     known = known_answer(kind, seed=0)
     batch = next(known.batches(12, seed=5))
-    model, found = known.model, contributions(known.model, batch)
+    model, result = known.model, contributions(known.model, batch)
     paths = model.paths(model.source_inputs(batch.source), batch)
     outputs = batch.target_mask & (batch.target != 1)
 
@@ -60,19 +60,19 @@ def test_contributions_are_what_replacing_one_tokens_values_by_their_means_chang
             each[text, source] = mean
         without = logits(*changed)
         change = sum(a[text, target] - b[text, target] for a, b in zip(own, without, strict=True))
-        predicted = found.predicted[text, target]
+        predicted = result.predicted[text, target]
         expected = float(change[predicted] - change.mean())
-        assert float(found.total[text, target, source]) == pytest.approx(expected, abs=1e-4)
+        assert float(result.total[text, target, source]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_contributions_sum_to_the_logit_above_its_mean():
     known = known_answer("mixed", seed=3)
     batch = next(known.batches(40, seed=5))
-    found = contributions(known.model, batch)
+    result = contributions(known.model, batch)
     logits = known.model(batch).logits[:, 0, 3:].detach().double()
     centred = (logits - logits.mean(0)) - (logits - logits.mean(0)).mean(1, keepdim=True)
-    predicted = centred.gather(1, found.predicted)[:, 0]
-    assert torch.allclose(found.total.sum(-1)[:, 0], predicted, atol=1e-4)
+    predicted = centred.gather(1, result.predicted)[:, 0]
+    assert torch.allclose(result.total.sum(-1)[:, 0], predicted, atol=1e-4)
 
 
 def test_shapley_contributions_of_states_that_are_sums_equal_the_closed_form():
@@ -107,9 +107,9 @@ def mixing(model, batch):
 def test_shapley_contributions_equal_means_over_all_orders(kind):
     known = known_answer(kind, seed=0)
     batch = next(known.batches(30, seed=5))
-    model, found = known.model, shapley_contributions(known.model, batch)
+    model, result = known.model, shapley_contributions(known.model, batch)
     embedded = model.source_inputs(batch.source)
-    mean = (found.attention.float() @ embedded).mean((0, 1))
+    mean = (result.attention.float() @ embedded).mean((0, 1))
     text = int((batch.source_mask.sum(1) == 4).nonzero()[0])
     one = batch.rows(slice(text, text + 1))
     effects, orders = np.zeros((4, 4)), list(permutations(range(4)))
@@ -120,11 +120,11 @@ def test_shapley_contributions_equal_means_over_all_orders(kind):
             given[0, token] = embedded[text, token]
             after = model.paths(given, one).values[0]
             change = (after - before) - (after - before).mean(1, keepdim=True)
-            effects[token] += change[:, found.predicted[text, 0]].numpy() / len(orders)
+            effects[token] += change[:, result.predicted[text, 0]].numpy() / len(orders)
             before = after
-    attention = found.attention[text, 0, :4].numpy()
-    assert found.own[text, 0, :4].numpy() == pytest.approx(attention * np.diag(effects), abs=1e-4)
-    assert found.total[text, 0, :4].numpy() == pytest.approx(effects @ attention, abs=1e-4)
+    attention = result.attention[text, 0, :4].numpy()
+    assert result.own[text, 0, :4].numpy() == pytest.approx(attention * np.diag(effects), abs=1e-4)
+    assert result.total[text, 0, :4].numpy() == pytest.approx(effects @ attention, abs=1e-4)
 
 
 @pytest.mark.parametrize("encoder", ["bilstm", "transformer"])
@@ -137,28 +137,28 @@ def test_nothing_or_all_of_the_output_is_from_other_words_where_the_share_says_s
 
 def test_exact_shapley_values_of_long_texts_are_refused():
     known = known_answer("mixed", seed=0)
-    with pytest.raises(BadSetting, match="up to 8 words"):
+    with pytest.raises(BadSetting, match="at most 8 words"):
         shapley_contributions(known.model, next(known.batches(5, seed=0)))
 
 
 def test_certificate_equals_loops_over_texts_and_pairs():
     known = known_answer("skip", seed=2)
-    found = contributions(known.model, next(known.batches(30, seed=1)))
+    result = contributions(known.model, next(known.batches(30, seed=1)))
     shares, agreements = [], []
     for group in (0, 1):
-        texts = [b for b in range(30) if int(found.predicted[b, 0]) == group]
-        own = sum(float(found.own[b, 0].abs().sum()) for b in texts)
-        other = sum(float(found.other[b, 0].abs().sum()) for b in texts)
+        texts = [b for b in range(30) if int(result.predicted[b, 0]) == group]
+        own = sum(float(result.own[b, 0].abs().sum()) for b in texts)
+        other = sum(float(result.other[b, 0].abs().sum()) for b in texts)
         above = below = 0.0
         for b in texts:
-            size, attention = found.total[b, 0].abs().tolist(), found.attention[b, 0].tolist()
-            for i, j in combinations(range(int(found.words[b].sum())), 2):
+            size, attention = result.total[b, 0].abs().tolist(), result.attention[b, 0].tolist()
+            for i, j in combinations(range(int(result.words[b].sum())), 2):
                 above += (size[i] - size[j]) * np.sign(round(attention[i] - attention[j], 9))
                 below += abs(size[i] - size[j])
         shares.append(own / (own + other))
         agreements.append(above / below)
-    assert certificate(found).share == pytest.approx(tuple(shares))
-    assert certificate(found).agreement == pytest.approx(tuple(agreements), abs=1e-3)
+    assert certificate(result).share == pytest.approx(tuple(shares))
+    assert certificate(result).agreement == pytest.approx(tuple(agreements), abs=1e-3)
 
 
 def test_bounds_of_a_certificate_hold_in_every_class():

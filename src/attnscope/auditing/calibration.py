@@ -1,6 +1,6 @@
 """How often is the audit wrong? Its rule on models whose answer is known by a certificate (attnscope.testing).
 
-Models of every kind are assessed on texts of their own. From a centre (two balanced classes, 500 texts of 19 words on
+Models of every kind are assessed on generated texts. From a centre (two balanced classes, 500 texts of 19 words on
 average), one factor varies at a time; texts of contextual encoders have at most 8 words, as their certificates. Bounds
 are fitted to kinds that are not sealed, leaving one kind out at a time, and the rule is then judged on the sealed ones.
 """
@@ -35,7 +35,7 @@ KEY = ["kind", "seed", "cell"]
 ANSWERS = ("yes", "with care", "no", "undecided")
 CENTRE, AGAIN, CONTEXTUAL, SAVE_EVERY = "centre", "another sample", "contextual encoders", 20
 ROUNDING = 1e-9
-FIT_STEP, POWER = 0.05, 0.95  # of the bounds that are tried; of the models that a fitted rule still decides
+FIT_STEP, POWER = 0.05, 0.95  # grid step of the bounds; share of the models that a fitted rule decides
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ FAITHFUL_KINDS = (  # by design
 
 
 def plan(cells: Mapping[str, Cell], kinds: Sequence[str]) -> Iterator[tuple[str, int, Texts, list[str]]]:
-    """Yield kind and seed of every model, its texts, and the cells in which it is assessed."""
+    """Yield kind and seed of every model, its texts, and the names of its cells."""
     for kind in kinds:
         family, faithful = KINDS[kind].family, kind in FAITHFUL_KINDS
-        wanted = [name for name, cell in cells.items() if family in cell.families]
-        for texts, names in groupby(sorted(wanted, key=lambda n: repr(cells[n].texts)), key=lambda n: cells[n].texts):
+        chosen = [name for name, cell in cells.items() if family in cell.families]
+        for texts, names in groupby(sorted(chosen, key=lambda n: repr(cells[n].texts)), key=lambda n: cells[n].texts):
             same = list(names)
             for seed in range(max(cells[name].models[not faithful] for name in same)):
                 yield kind, seed, texts, [name for name in same if seed < cells[name].models[not faithful]]
@@ -96,10 +96,10 @@ def measure(
     path: Path, cells: Mapping[str, Cell], kinds: Sequence[str],
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Return one row per model and cell; what the CSV file at `path` holds already is not measured again."""
-    known = read_measured(path) if path.exists() else pd.DataFrame(columns=KEY)
+    """Return one row per model and cell; rows that the CSV file at `path` already has are not measured again."""
+    stored = read_measured(path) if path.exists() else pd.DataFrame(columns=KEY)
     rows: dict[tuple[object, ...], Mapping[Any, Any]] = {
-        tuple(row[name] for name in KEY): row for row in known.to_dict("records")
+        tuple(row[name] for name in KEY): row for row in stored.to_dict("records")
     }
     models = list(plan(cells, kinds))
     for done, (kind, seed, texts, names) in enumerate(models, 1):
@@ -111,17 +111,17 @@ def measure(
                 save(path, rows.values())
         progress(done, len(models), kind)
     save(path, rows.values())
-    wanted = {(kind, seed, name) for kind, seed, _, names in models for name in names}
-    return pd.DataFrame([row for key, row in rows.items() if key in wanted])
+    keys = {(kind, seed, name) for kind, seed, _, names in models for name in names}
+    return pd.DataFrame([row for key, row in rows.items() if key in keys])
 
 
 def read_measured(path: Path) -> pd.DataFrame:
-    """Return the rows that an earlier calibration has left."""
+    """Return the rows of an earlier calibration."""
     try:
         table = pd.read_csv(path, keep_default_na=True)
     except (OSError, ValueError) as error:
         raise BadSetting(f"{path} cannot be read as a CSV file: {error}") from error
-    require({*KEY, "label", "answer"} <= {*table.columns}, f"{path} is no file of a calibration; choose another --out")
+    require({*KEY, "label", "answer"} <= {*table.columns}, f"{path} is not a calibration file; choose another --out")
     return table
 
 
@@ -129,25 +129,25 @@ def save(path: Path, rows: Iterable[Mapping[Any, Any]]) -> None:
     write_atomically(path, pd.DataFrame(list(rows)).to_csv(index=False, float_format="%.5g").encode())
 
 
-def assess_known(known: KnownAnswer, name: str, cell: Cell) -> dict[str, object]:
-    """Return the row of one model in one cell: certificate, tests, and what the rule needs beside."""
-    count = cell.count // 10 if KINDS[known.kind].family == "translator" else cell.count
-    seed = [*name.encode(), *known.kind.encode(), known.seed]
-    found = assess(known.model, known.batches(count, seed, cell.balance), seed=known.seed)
-    certified = known.certificate
+def assess_known(answer: KnownAnswer, name: str, cell: Cell) -> dict[str, object]:
+    """Return the row of one model in one cell: certificate, tests, and the other inputs of the rule."""
+    count = cell.count // 10 if KINDS[answer.kind].family == "translator" else cell.count
+    seed = [*name.encode(), *answer.kind.encode(), answer.seed]
+    assessment = assess(answer.model, answer.batches(count, seed, cell.balance), seed=answer.seed)
+    certified = answer.certificate
     return {
-        "kind": known.kind, "seed": known.seed, "cell": name, "label": certified.label,
-        "certified share": min(certified.share), "certified agreement": min(certified.agreement), **inputs(found),
-        "answer": found.answer,
+        "kind": answer.kind, "seed": answer.seed, "cell": name, "label": certified.label,
+        "certified share": min(certified.share), "certified agreement": min(certified.agreement), **inputs(assessment),
+        "answer": assessment.answer,
     }  # fmt: skip
 
 
-def inputs(found: Assessment) -> dict[str, object]:
-    """Return all tests with their intervals, and what else the rule reads."""
-    required = [found[ROUTE.name], found[AGREEMENT.name]]
-    judged = [one.value for one in required[1].classes.values() if not one.reason]
+def inputs(assessment: Assessment) -> dict[str, object]:
+    """Return all tests with their intervals, and the other inputs of the rule."""
+    required = [assessment[ROUTE.name], assessment[AGREEMENT.name]]
+    judged = [each.value for each in required[1].classes.values() if not each.reason]
     numbers: dict[str, object] = {}
-    for test in found.tests:
+    for test in assessment.tests:
         value = test.value if not test.reason else np.nan
         numbers |= {test.name: value, f"{test.name} from": test.low, f"{test.name} to": test.high}
     texts = min(median_texts(test) for test in required)
@@ -157,7 +157,7 @@ def inputs(found: Assessment) -> dict[str, object]:
 
 def median_texts(test: Test) -> int:
     """Return the number of texts of the class in the middle, the lower of two: half of the classes have no more."""
-    counts = sorted(one.texts for one in test.classes.values()) or [test.texts or 0]
+    counts = sorted(each.texts for each in test.classes.values()) or [test.texts or 0]
     return counts[(len(counts) - 1) // 2]
 
 
@@ -204,20 +204,20 @@ def current_rule() -> Rule:
 
 
 def fit(rows: pd.DataFrame) -> Rule:
-    """Return the bounds that follow from these models; kinds count alike.
+    """Return the bounds fitted to these models, with equal weight per kind.
 
     "Yes" begins at the highest bounds that POWER of the faithful models reach. "No" ends a third of the way from the
-    lowest bounds that POWER of the unfaithful models stay under up to there, since the lowest ones leave no room for
-    unfaithful models of another kind.
+    lowest bounds that POWER of the unfaithful models stay under to there, which leaves room for unfaithful models of
+    another kind.
     """
     grid = np.round(np.arange(0, 1 + FIT_STEP / 2, FIT_STEP), 2)
     pairs = list(product(grid.tolist(), grid.tolist()))
 
     def rates(label: str, above: Callable[..., np.ndarray]) -> np.ndarray:
-        """Return the share of models, kinds counting alike, that are above both bounds of each pair."""
-        some = rows[rows["label"] == label]
-        weights = 1 / some.groupby("kind")["kind"].transform("size").to_numpy(float) / some["kind"].nunique()
-        route, agreement = (above(some[name].to_numpy(float)[:, None], grid) for name in (ROUTE.name, AGREEMENT.name))
+        """Return the share of models, kinds weighted equally, that are above both bounds of each pair."""
+        models = rows[rows["label"] == label]
+        weights = 1 / models.groupby("kind")["kind"].transform("size").to_numpy(float) / models["kind"].nunique()
+        route, agreement = (above(models[name].to_numpy(float)[:, None], grid) for name in (ROUTE.name, AGREEMENT.name))
         return np.asarray((route * weights[:, None]).T @ agreement).flatten()
 
     faithful, unfaithful = rates("faithful", np.greater_equal), 1 - rates("unfaithful", np.greater)
@@ -238,9 +238,9 @@ def leave_one_kind_out(rows: pd.DataFrame) -> pd.DataFrame:
         own, others = known[known["kind"] == kind], known[known["kind"] != kind]
         if others["label"].nunique() == 2:  # both certificates, or nothing could be fitted
             answers.append(fit(others).answers(own))
-    found = pd.concat(answers)
-    own_answers: pd.DataFrame = known.loc[found.index].assign(answer=found)
-    return own_answers
+    all_answers = pd.concat(answers)
+    table: pd.DataFrame = known.loc[all_answers.index].assign(answer=all_answers)
+    return table
 
 
 def counted(rows: pd.DataFrame) -> "pd.Series[bool]":
@@ -265,16 +265,16 @@ def wilson(count: int, of: int) -> tuple[float, float]:
 
 
 def confusion(rows: pd.DataFrame, by: Sequence[str]) -> list[Row]:
-    """Return one row per group and certificate: how often each answer comes, and how often a wrong one."""
+    """Return one row per group and certificate: how often each answer occurs, and how often it is wrong."""
     table = list[Row]()
-    for names, some in rows.groupby([*by, "label"], sort=False):
+    for names, group_rows in rows.groupby([*by, "label"], sort=False):
         *group, label = names
-        counts = {answer: int((some["answer"] == answer).sum()) for answer in ANSWERS}
+        counts = {answer: int((group_rows["answer"] == answer).sum()) for answer in ANSWERS}
         row: dict[str, Value] = {**dict(zip(by, map(str, group), strict=True)), "certificate": str(label)}
-        row |= {"models": len(some), **counts}
+        row |= {"models": len(group_rows), **counts}
         if label != "grey":
             wrong = counts["no" if label == "faithful" else "yes"]
-            row |= {"false": f"false {'no' if label == 'faithful' else 'yes'}: {rate_text(wrong, len(some))}"}
+            row |= {"false": f"false {'no' if label == 'faithful' else 'yes'}: {rate_text(wrong, len(group_rows))}"}
         table.append(row)
     return table
 
@@ -329,8 +329,8 @@ def carrying(rows: pd.DataFrame, rule: Rule) -> list[Row]:
         answers = each.answers(rows)
         row: dict[str, Value] = {"tests": name}
         for label, wrong in (("unfaithful", "yes"), ("faithful", "no")):
-            some = answers[rows["label"] == label]
-            row[f"false {wrong}"] = rate_text(int((some == wrong).sum()), len(some))
+            labelled = answers[rows["label"] == label]
+            row[f"false {wrong}"] = rate_text(int((labelled == wrong).sum()), len(labelled))
         table.append(row)
     return table
 
@@ -346,9 +346,9 @@ def calibrate(
     """Measure the models that are missing, write calibration.html, .json and .csv, and return the tables.
 
     Args:
-        out: A folder. What its CSV file holds already is not measured again.
+        out: A folder. Rows that its CSV file already has are not measured again.
         quick: Whether fewer models and factors are measured.
-        progress: Called with the number of models done, their total, and a kind.
+        progress: Called with the number of models done, their total number, and the current kind.
         cells: Texts and numbers of models; by default those of `quick`.
         kinds: Names of KINDS; None: all.
     """
@@ -362,7 +362,7 @@ def calibrate(
 
 
 def tables(rows: pd.DataFrame) -> dict[str, object]:
-    """Return everything that the page shows."""
+    """Return the content of the page."""
     sealed = rows["kind"].map(lambda kind: KINDS[kind].sealed)
     centre = rows[rows["cell"] == CENTRE].assign(sealed=sealed.map({True: "sealed", False: "fitted"}))
     fitted, rule = centre[centre["sealed"] == "fitted"], current_rule()
@@ -385,9 +385,9 @@ def tables(rows: pd.DataFrame) -> dict[str, object]:
 
 def with_medians(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> list[Row]:
     """Return confusions with the medians of some columns."""
-    found = rows.groupby([*by, "label"], sort=False)[list(columns)].median().round(3).add_suffix(" (median)")
-    medians = [dict(zip(found.columns, row, strict=True)) for row in found.to_numpy().tolist()]
-    return [{**row, **added} for row, added in zip(confusion(rows, by), medians, strict=True)]
+    medians = rows.groupby([*by, "label"], sort=False)[list(columns)].median().round(3).add_suffix(" (median)")
+    columns_of_row = [dict(zip(medians.columns, row, strict=True)) for row in medians.to_numpy().tolist()]
+    return [{**row, **added} for row, added in zip(confusion(rows, by), columns_of_row, strict=True)]
 
 
 def narrow(rows: Sequence[Row]) -> list[Row]:
@@ -424,7 +424,7 @@ def polyline(points: Sequence[tuple[float, float]]) -> str:
 
 
 def summary(content: Mapping[str, object]) -> dict[str, str]:
-    """Return the main rates in words."""
+    """Return the main rates as text."""
     rates = {f"{str(row['sealed']).capitalize()} kinds, {row['certificate']}": str(row["false"])
              for row in cast("Sequence[Row]", content["overall"])}  # fmt: skip
     return {"Kinds of models": str(content["kinds of models"]), "Assessments": f"{content['assessments']:,}", **rates}

@@ -24,7 +24,7 @@ from attnscope.report.html import Picture, embed_figure, panel_texts
 from attnscope.report.wording import number
 from attnscope.studies.claims import Number
 
-# Tables: the numbers of a column have as many digits as tell them apart.
+# Tables: the numbers of a column have as many digits as distinguish them.
 
 NOTHING = "–"
 MAX_DECIMALS = 4  # of numbers that are not minute
@@ -38,7 +38,7 @@ class Column:
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Return the columns of a table in their order; a row may lack some, and one that is empty in all rows goes."""
+    """Return the columns of a table in their order; rows may lack some, and empty ones are left out."""
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return [column(name.replace("_", " "), [row.get(name) for row in rows]) for name in names]
 
@@ -49,9 +49,9 @@ def column(name: str, values: Sequence[Cell]) -> Column:
     >>> column("τ", [0.12345, -0.5, None]).cells, column("texts", [1234, 5]).cells, column("gold", [True]).cells
     (['0.123', '−0.500', '–'], ['1,234', '5'], ['yes'])
     """
-    known = [value for value in values if value is not None]
-    numbers = [value for value in known if is_number(value)]
-    if len(numbers) < len(known):
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if is_number(value)]
+    if len(numbers) < len(present):
         return Column(name, False, [cell_text(value) for value in values])
     digits = decimals(cast(list[Number], numbers) or [0])
     return Column(name, True, [format_cell(cast("Number | None", value), digits) for value in values])
@@ -74,7 +74,7 @@ def decimals(values: Sequence[Number]) -> int:
 
 
 def format_cell(value: Number | None, digits: int) -> str:
-    """Return a number as text; what is not zero is not written as zero.
+    """Return a number as text; a small number is not rounded to zero.
 
     >>> format_cell(0.00002, 3), format_cell(-0.2, 3), format_cell(0.0, 3)
     ('< 0.001', '−0.200', '0.000')
@@ -102,10 +102,10 @@ def cell_text(value: object) -> str:
 
 LEVELS = 12
 MAGNITUDE, FOR, AGAINST, MISSING = "a", "p", "m", "x"  # initials of the classes in the style sheet
-CHUNK = 200  # words that a browser lays out, or leaves for later, at once
-MAX_NUMBERED = 400  # words; in longer texts the numbers would weigh more than the words
-MARKED = 0.5  # of the annotators, or more, marked a word that is underlined
-MAX_SIDE = 60  # words on a side of a matrix that can still be read
+CHUNK = 200  # words that a browser lays out, or defers, together
+MAX_NUMBERED = 400  # words; longer texts are shown without numbers, to limit the size of the page
+MARKED = 0.5  # share of annotators from which a word is underlined
+MAX_SIDE = 60  # words on a side of a legible matrix
 NUM_STRONGEST = 3  # source words that are named for each output word of a longer sentence
 Values = Sequence[Number | None]
 
@@ -126,10 +126,10 @@ class ColourScale:
             values: Numbers; None is left out.
             middle: The neutral value. With one, or with a negative value, the scale is diverging.
         """
-        known = [value for value in values if value is not None]
+        numbers = [value for value in values if value is not None]
         white = middle or 0.0
-        maximum = max((abs(value - white) for value in known), default=0.0) or 1.0
-        return cls(maximum, white, middle is not None or any(value < 0 for value in known))
+        maximum = max((abs(value - white) for value in numbers), default=0.0) or 1.0
+        return cls(maximum, white, middle is not None or any(value < 0 for value in numbers))
 
     def __call__(self, value: Number | None) -> str:
         """Return the style class of a value; none where it is white.
@@ -157,7 +157,7 @@ class ColourScale:
 
 
 class ColouredWord(NamedTuple):
-    """A word of a text; without a colour it needs no element of its own."""
+    """A word of a text; words without a colour need no element."""
 
     word: str
     colour: str
@@ -186,25 +186,25 @@ class ClassifierExample:
 
 
 def text_scales(examples: Sequence[ScoredExample], num_classes: int) -> dict[str, ColourScale]:
-    """Return one colour scale per score for several texts; special tokens, which often outweigh all, do not count."""
-    found: dict[str, ColourScale] = {}
+    """Return one colour scale per score for several texts; special tokens, often the largest, do not count."""
+    scales: dict[str, ColourScale] = {}
     for name in dict.fromkeys(name for example in examples for name in example.scores):
-        scored = [(cast(Values, one.scores[name]), one.special) for one in examples if name in one.scores]
+        scored = [(cast(Values, text.scores[name]), text.special) for text in examples if name in text.scores]
         words = [v for values, special in scored for v, s in zip(values, special, strict=False) if not s]
         among = words or [value for values, _ in scored for value in values]
         # The neutral value of a probability is that of guessing.
-        found[name] = ColourScale.over(among, 1 / max(num_classes, 2) if name in (ALONE, "each word alone") else None)
-    return found
+        scales[name] = ColourScale.over(among, 1 / max(num_classes, 2) if name in (ALONE, "each word alone") else None)
+    return scales
 
 
 def classifier_example(
     example: ScoredExample, num_classes: int, scales: dict[str, ColourScale] | None = None
 ) -> ClassifierExample:
-    """Return a text as it is drawn; with the colour scales of all texts of a page, or its own."""
+    """Return a text to draw, with the colour scales of all texts of a page, or its own."""
     predicted, count = str(example.predicted), len(example.source) - sum(example.special)
     correct = predicted == example.gold or predicted.startswith(f"{example.gold} (")  # the confidence may follow
     scales = scales or text_scales([example], num_classes)
-    rows = [heat_map_row(name, example, cast(Values, each), scales[name]) for name, each in example.scores.items()]
+    rows = [heat_map_row(name, example, cast(Values, row), scales[name]) for name, row in example.scores.items()]
     long = len(example.source) > MAX_NUMBERED
     scores = cast("dict[str, Values]", dict(example.scores))
     marked = {"marked by people": example.marks} if example.marks else {}
@@ -266,11 +266,11 @@ def matrix_scales(examples: Sequence[ScoredExample]) -> dict[str, ColourScale]:
     for example in examples:
         for name, rows in example.scores.items():
             values.setdefault(name, []).extend(value for row in cast(Sequence[Values], rows) for value in row)
-    return {name: ColourScale.over(some) for name, some in values.items()}
+    return {name: ColourScale.over(numbers) for name, numbers in values.items()}
 
 
 def translator_example(example: ScoredExample, scales: dict[str, ColourScale] | None = None) -> TranslatorExample:
-    """Return a translation as it is drawn; with the colour scales of all of a page, or its own."""
+    """Return a translation to draw, with the colour scales of all translations of a page, or its own."""
     scales = scales or matrix_scales([example])
     predicted = example.predicted.split() if isinstance(example.predicted, str) else example.predicted
     scores = {name: cast(Sequence[Values], values) for name, values in example.scores.items()}
@@ -312,8 +312,8 @@ def top(source: Sequence[str], row: Values) -> str:
     >>> top(["a", "b", "c", "d"], [0.1, -0.5, None, 0.2])
     'b −0.5, d 0.2, a 0.1'
     """
-    known = [(word, value) for word, value in zip(source, row, strict=False) if value is not None]
-    first = sorted(known, key=lambda pair: -abs(pair[1]))[:NUM_STRONGEST]
+    pairs = [(word, value) for word, value in zip(source, row, strict=False) if value is not None]
+    first = sorted(pairs, key=lambda pair: -abs(pair[1]))[:NUM_STRONGEST]
     return ", ".join(f"{word} {number(value, 2)}" for word, value in first)
 
 
@@ -365,16 +365,16 @@ class GaugeAxis:
 
     @classmethod
     def around(cls, test: Test, no: float, yes: float) -> GaugeAxis:
-        """Return an axis with all marks, and as much of the interval as leaves the zones in sight."""
+        """Return an axis with all marks, and as much of the interval as keeps the zones visible."""
         marks = (no, yes, test.value, test.chance, test.best)
-        known = [x for x in marks if x is not None and not math.isnan(x)]
-        span = max(known) - min(known)
+        shown = [x for x in marks if x is not None and not math.isnan(x)]
+        span = max(shown) - min(shown)
         low, high = (end if math.isfinite(end) else None for end in (test.low, test.high))
-        least = max(min(known) if low is None else min(*known, low), min(known) - span) - PADDING * span
-        most = min(max(known) if high is None else max(*known, high), max(known) + span) + PADDING * span
-        if min(no, yes) > 0 and min(known) >= 0 and (low is None or low >= 0):
-            least = max(least, 0.0)  # what is never negative needs no room there
-        return cls(least, most) if no < yes else cls(most, least)
+        lowest = max(min(shown) if low is None else min(*shown, low), min(shown) - span) - PADDING * span
+        highest = min(max(shown) if high is None else max(*shown, high), max(shown) + span) + PADDING * span
+        if min(no, yes) > 0 and min(shown) >= 0 and (low is None or low >= 0):
+            lowest = max(lowest, 0.0)  # no room for negative values
+        return cls(lowest, highest) if no < yes else cls(highest, lowest)
 
     def __call__(self, x: Number) -> float:
         """Return the position of a number, within the drawing."""
@@ -386,8 +386,8 @@ def value_text(test: Test) -> str:
     """Return the value of a test with its interval."""
     if not test.measured:
         return "not measured"
-    known = math.isfinite(test.low) and math.isfinite(test.high)
-    return f"{number(test.value)} ({f'{number(test.low)} to {number(test.high)}' if known else 'no interval'})"
+    has_interval = math.isfinite(test.low) and math.isfinite(test.high)
+    return f"{number(test.value)} ({f'{number(test.low)} to {number(test.high)}' if has_interval else 'no interval'})"
 
 
 def plot_gauges(tests: Sequence[Test], ax: Axes | None = None) -> Axes:

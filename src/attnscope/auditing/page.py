@@ -1,4 +1,4 @@
-"""The page of an audit: one HTML file that needs nothing else, with the answer first, then the evidence."""
+"""The page of an audit: one self-contained HTML file, with the answer first, then the evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ICONS: dict[Answer, str] = {
     "yes": "✓", "with care": "~", "no": "✗", "undecided": "?", "not measurable": "–", "information": "i"
 }  # fmt: skip
-TITLES = {  # of parts that do not say so themselves
+TITLES = {  # of parts stored without a title
     "quality": "Model quality", "formation": "Formation of attention", "heads": "Ranking of heads",
     "dependence": "Does the output depend on attention?", "adversary": "Does another attention give the same output?",
     "erasure": "Does removing attended tokens change the output?",
@@ -50,7 +50,7 @@ class Section:
 
     @property
     def effort(self) -> str:
-        """The number of texts and the time that it took."""
+        """The number of texts and the computing time."""
         texts, seconds = self.part.texts, self.part.seconds
         measured = [] if texts is None else [f"Measured on {texts:,} text{'' if texts == 1 else 's'}"]
         if seconds is not None:
@@ -66,12 +66,12 @@ def write_page(report: Report, path: Path) -> Path:
         name=report.model.name or "this model", classifier=report.model.kind == CLASSIFIER, verdict=report.verdict,
         groups=test_groups(report.tests),
         anchors={test.name: f"test-{i}" for i, test in enumerate(report.tests, 1)}, sections=sections,
-        faithfulness=[one for name, one in sections.items() if name not in NOT_ABOUT_FAITHFULNESS],
+        faithfulness=[part for name, part in sections.items() if name not in NOT_ABOUT_FAITHFULNESS],
         facts=list(facts(report)), settings=settings, quick=("quick", "true") in settings, icons=ICONS,
         levels=drawing.LEVELS, width=drawing.WIDTH, columns_of=columns_of, gauge_of=drawing.gauge_of,
         value_text=drawing.value_text, number=wording.number,
     )  # fmt: skip
-    write_atomically(path, page.encode(errors="replace"))  # a text may hold half of a surrogate pair
+    write_atomically(path, page.encode(errors="replace"))  # a text may contain half of a surrogate pair
     return path
 
 
@@ -85,23 +85,22 @@ def section(name: str, part: Part, report: Report) -> Section:
     """Return a part with its figures and examples."""
     table = columns_of(part.table)
     if name == "formation":
-        heads = drawing.head_table(part)
-        return head_section(name, part, drawing.formation_columns(heads))
+        return head_section(name, part, drawing.formation_columns(drawing.head_table(part)))
     if name == "heads":
         return head_section(name, part, drawing.ranking_columns(drawing.head_table(part)))
     if name == "adversary":
         return Section(name, part, table, figures=non_empty([drawing.adversary_figure(part)]))
     if name == "examples" and report.model.kind != CLASSIFIER:
         shared = drawing.matrix_scales(part.examples)
-        return Section(name, part, table, examples=[drawing.translator_example(one, shared) for one in part.examples])
+        return Section(name, part, table, examples=[drawing.translator_example(text, shared) for text in part.examples])
     classes = len(report.model.classes)
     shared = drawing.text_scales(part.examples, classes)
-    drawn = [drawing.classifier_example(one, classes, shared) for one in part.examples]
-    return Section(name, part, table, examples=drawn)
+    examples = [drawing.classifier_example(text, classes, shared) for text in part.examples]
+    return Section(name, part, table, examples=examples)
 
 
 def head_section(name: str, part: Part, columns: list[str]) -> Section:
-    """Return figures of many heads, or a table of one; where they are ranked the table names the first."""
+    """Return figures of many heads, or a table of one head; ranked heads have a table of the best, too."""
     heads = drawing.head_table(part)
     ranked = any(str(column).startswith("rank by ") for column in heads.columns)
     return Section(
@@ -114,23 +113,24 @@ def head_section(name: str, part: Part, columns: list[str]) -> Section:
 
 def non_empty(*groups: Sequence[Picture | None]) -> list[list[Picture]]:
     """Return the groups of pictures that hold any."""
-    known = [[picture for picture in group if picture is not None] for group in groups]
-    return [group for group in known if group]
+    pictures = [[picture for picture in group if picture is not None] for group in groups]
+    return [group for group in pictures if group]
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what was audited, on what, when and how."""
-    model, made = report.model, report.provenance
+    """Yield the model, the data, the date and the versions."""
+    model, provenance = report.model, report.provenance
     architecture = f" ({model.architecture})" if model.name and model.architecture else model.architecture
     yield "Model", f"{model.name}{architecture}" or "unknown"
     yield "Size", f"{counted(model.layers, 'layer')} of {counted(model.heads, 'head')}"
     if model.classes:
         yield "Classes", cell_text(model.classes)
-    yield "Texts given", texts_fact(report.data)
-    yield "Run", " · ".join(filter(None, (made.date, "" if made.seconds is None else wording.duration(made.seconds))))
-    if made.machine:
-        yield "Machine", made.machine
-    versions = {"attnscope": made.attnscope, "torch": made.torch, "transformers": made.transformers}
+    yield "Texts", texts_fact(report.data)
+    duration = "" if provenance.seconds is None else wording.duration(provenance.seconds)
+    yield "Run", " · ".join(filter(None, (provenance.date, duration)))
+    if provenance.machine:
+        yield "Machine", provenance.machine
+    versions = {"attnscope": provenance.attnscope, "torch": provenance.torch, "transformers": provenance.transformers}
     yield "Versions", " · ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
@@ -146,8 +146,8 @@ def counted(n: int | None, thing: str) -> str:
 def texts_fact(data: DataInfo) -> str:
     """Return how many texts there are, from where, and with which annotations."""
     sampled = f" of {data.available:,}" if data.available and data.available != data.texts else ""
-    many = "unknown" if data.texts is None else f"{data.texts:,}{sampled}"
-    parts = [f"{many} from {data.name or 'unknown'}" + (f" ({data.split})" if data.split else "")]
+    count = "unknown" if data.texts is None else f"{data.texts:,}{sampled}"
+    parts = [f"{count} from {data.name or 'unknown'}" + (f" ({data.split})" if data.split else "")]
     parts += [f"{data.truncated:,} truncated"] if data.truncated else []
     parts += ["with rationales"] if data.rationales else []
     return " · ".join(parts + (["with gold word alignments"] if data.alignments else []))

@@ -1,4 +1,4 @@
-"""The report of an audit: verdict, evidence, and what was audited how; as a table, a figure, a page and JSON."""
+"""The report of an audit: verdict, evidence and provenance; as a table, a figure, a page and JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from attnscope.faithfulness.verdict import decide
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.report.text import markdown_table
 
-ROUTE_AND_AGREEMENT = 3  # the format whose verdicts rest on them
+ROUTE_AND_AGREEMENT = 3  # the first format whose verdicts follow from them
 OLD_PARTS = {"formed": "formation", "tokens": "single_tokens", "between": "another_seed"}  # names of format 1
 
 
@@ -55,14 +55,14 @@ class DataInfo:
     split: str | None = None
     texts: int | None = None
     available: int | None = None  # texts before sampling
-    truncated: int | None = None  # texts that were too long for the model
+    truncated: int | None = None  # number of texts too long for the model
     rationales: bool = False
     alignments: bool = False
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """How and when the audit was made."""
+    """Settings, date, machine and versions of the audit."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     seconds: float | None = None
@@ -122,18 +122,18 @@ class Report(Displayed):
         return place
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return what is saved as CSV: tests, heads, and the texts of the examples with the scores of their words."""
+        """Return the tables to save as CSV: tests, heads, texts of the examples, and the scores of their words."""
         heads = [pd.DataFrame(dict(part.heads)) for part in self.parts.values() if part.heads]
         texts = [example for part in self.parts.values() for example in part.examples]
-        found = {"tests": self.table().reset_index()}
+        tables = {"tests": self.table().reset_index()}
         if heads:
-            found["heads"] = reduce(lambda one, two: one.merge(two, "outer", on=["layer", "head"]), heads)
+            tables["heads"] = reduce(lambda left, right: left.merge(right, "outer", on=["layer", "head"]), heads)
         if texts:
-            found |= {"texts": text_table(texts), "words": pd.concat(map(word_table, range(len(texts)), texts))}
-        return found
+            tables |= {"texts": text_table(texts), "words": pd.concat(map(word_table, range(len(texts)), texts))}
+        return tables
 
     def save_tables(self, folder: str | Path) -> list[Path]:
-        """Write the tables as CSV files of their names, and return the paths; other tables of an earlier audit go."""
+        """Write each table to a CSV file and return the paths; tables of an earlier audit are deleted."""
         tables, paths = self.tables(), {name: Path(folder) / f"{name}.csv" for name in TABLES}
         for name, path in paths.items():
             if name in tables:
@@ -143,7 +143,7 @@ class Report(Displayed):
         return [paths[name] for name in tables]
 
     def to_dict(self) -> dict[str, object]:
-        """Return what audit.json holds: the report, and a digest of it."""
+        """Return the content of audit.json: the report, and its digest."""
         content = {"version": FORMAT, **dict(mapping(to_json(self)))}
         return {**content, "digest": digest_of(content)}
 
@@ -153,41 +153,41 @@ class Report(Displayed):
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Read audit.json, also as version 0.1 wrote it; one that was changed since is refused."""
+        """Read audit.json, also of version 0.1; raise an error if the file was changed since."""
         return cls.from_dict(read_audit(Path(path)))
 
     @classmethod
     def from_dict(cls, content: Content) -> Report:
-        """Read what audit.json holds, which may be incomplete."""
+        """Read the content of audit.json, which may be incomplete."""
         parts = {OLD_PARTS.get(k, k): Part.from_json(mapping(v)) for k, v in mapping(content.get("parts")).items()}
-        given, version = Verdict.from_json(mapping(content.get("verdict"))), content.get("version")
-        former = given.former_rule or (isinstance(version, int) and version < ROUTE_AND_AGREEMENT)
+        verdict, version = Verdict.from_json(mapping(content.get("verdict"))), content.get("version")
+        former = verdict.former_rule or (isinstance(version, int) and version < ROUTE_AND_AGREEMENT)
         return cls(
-            replace(given, former_rule=former), parts,
+            replace(verdict, former_rule=former), parts,
             read_record(ModelInfo, mapping(content.get("model"))), read_record(DataInfo, mapping(content.get("data"))),
             read_record(Provenance, mapping(content.get("provenance", content.get("made")))),
         )  # fmt: skip
 
 
 def read_audit(path: Path) -> Content:
-    """Return what audit.json holds; content that does not fit its digest is refused."""
+    """Return the content of audit.json; raise an error if it does not match its digest."""
     content = mapping(read_json(path))
     fits = content.get("digest", digest_of(content)) == digest_of(content)
-    require(fits, f"{path} was changed after the audit: its content does not fit its digest; audit the model again")
+    require(fits, f"{path} was changed after the audit: its content does not match its digest; audit the model again")
     return content
 
 
 def digest_of(content: Content) -> str:
-    """Return the SHA-256 of what audit.json holds, but for its digest."""
+    """Return the SHA-256 of the content of audit.json, without its digest."""
     rest = {name: value for name, value in content.items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def verify_audits(folder: Path) -> tuple[int, list[str]]:
-    """Return how many audits lie below a folder, and one sentence per audit that is not what was measured.
+    """Return how many audits lie below a folder, and one sentence per audit that was changed.
 
-    The digest must fit the content, and the answer must follow from the tests. Audits of former formats have no digest,
-    and those of the former rule another answer.
+    The digest must match the content, and the answer must follow from the tests. Audits of former formats have no
+    digest, and those of the former rule another answer.
     """
     paths = sorted(folder.rglob("audit.json"))
     return len(paths), [f"{path}: {problem}" for path in paths if (problem := audit_problem(path))]
@@ -202,7 +202,7 @@ def audit_problem(path: Path) -> str | None:
         return str(error)
     former = content.get("version") in range(ROUTE_AND_AGREEMENT)
     if content.get("digest", digest_of(content) if former else None) != digest_of(content):
-        return "the content does not fit its digest"
+        return "the content does not match its digest"
     if not report.verdict.former_rule and decide(report.tests) != report.answer:
         return f"the answer is {report.answer!r}, but the tests give {decide(report.tests)!r}"
     return None
@@ -213,11 +213,12 @@ TABLES = ("tests", "heads", "texts", "words")
 
 def text_table(examples: Sequence[ScoredExample]) -> pd.DataFrame:
     """Return one row per text that is shown as an example."""
-    predicted = [one.predicted if isinstance(one.predicted, str) else " ".join(one.predicted) for one in examples]
+    predicted = [text.predicted if isinstance(text.predicted, str) else " ".join(text.predicted) for text in examples]
     return pd.DataFrame(
         {
-            "text": range(len(examples)), "source": [" ".join(one.source) for one in examples], "predicted": predicted,
-            "gold": [one.gold or " ".join(one.target) for one in examples], "reason": [one.reason for one in examples],
+            "text": range(len(examples)), "source": [" ".join(text.source) for text in examples],
+            "predicted": predicted, "gold": [text.gold or " ".join(text.target) for text in examples],
+            "reason": [text.reason for text in examples],
         }
     )  # fmt: skip
 
@@ -242,7 +243,7 @@ def word_table(number: int, example: ScoredExample) -> pd.DataFrame:
 
 
 DECIDING = ("route", "agreement")
-LOWER_BOUND = ", lower bound"  # of the name of a test whose value is that of a search
+LOWER_BOUND = ", lower bound"  # suffix of tests whose value comes from a search
 
 
 def audited_models(folder: Path) -> str:
@@ -275,11 +276,11 @@ def _audit_row(name: str, audit: Report) -> list[str]:
 def _accuracy(audit: Report) -> str:
     """Return a classifier's accuracy, and that of always predicting the commonest class."""
     quality = audit.parts.get("quality")
-    found = dict(quality.table[0]) if quality and quality.table else {}
-    right, commonest = found.get("accuracy"), found.get("commonest class")
-    if not isinstance(right, float) or not isinstance(commonest, float):
+    row = dict(quality.table[0]) if quality and quality.table else {}
+    accuracy, commonest = row.get("accuracy"), row.get("commonest class")
+    if not isinstance(accuracy, float) or not isinstance(commonest, float):
         return "–"
-    return f"{right:.1%} ({commonest:.1%})".replace("%", " %")
+    return f"{accuracy:.1%} ({commonest:.1%})".replace("%", " %")
 
 
 def _value(test: Test | None) -> str:
@@ -287,19 +288,19 @@ def _value(test: Test | None) -> str:
 
 
 def audit_tests(folder: Path) -> str:
-    """Return one row per audit by today's rule: the value of each test, with the number of texts it rests on.
+    """Return one row per audit by today's rule: the value of each test, with its number of texts.
 
     Args:
         folder: A folder such as results/audits, with one folder per audit.
     """
     audits = {path.parent.name: Report.load(path) for path in sorted(folder.glob("*/audit.json"))}
-    found = {
+    values = {
         name: {test.name.removesuffix(LOWER_BOUND): _value_of_texts(test) for test in audit.tests}
         for name, audit in audits.items()
         if not audit.verdict.former_rule
     }
-    names = list(dict.fromkeys(test for tests in found.values() for test in tests))
-    rows = [[name, *(tests.get(test, "–") for test in names)] for name, tests in found.items()]
+    names = list(dict.fromkeys(test for tests in values.values() for test in tests))
+    rows = [[name, *(tests.get(test, "–") for test in names)] for name, tests in values.items()]
     return "\n".join(markdown_table(["model", *names], rows))
 
 

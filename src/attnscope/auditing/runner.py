@@ -39,7 +39,7 @@ from attnscope.testing import quick_check
 ModelLike = str | Path | nn.Module | Run | LoadedModel
 Progress = Callable[[int, int, str], None]  # texts done, texts in all, title of the part
 Check = Callable[[Subject, Sample], Part | None]
-FIRST_TEXTS, GROWTH = 8, 4  # under a budget: texts of the first try, and how many times as many at the next one
+FIRST_TEXTS, GROWTH = 8, 4  # under a budget: texts of the first try, and the growth factor of further ones
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,13 @@ class PartPlan:
     question: str
     quick: int
     full: int
-    searches: bool = (
-        False  # without a readout, every step of a search is a pass: always as many texts as in a quick one
-    )
+    searches: bool = False  # if every step of the search is a whole pass, it always uses the quick number of texts
     weight: int = 1  # of its share of a budget
 
     def num_texts(self, subject: Subject, quick: bool) -> int:
         """Return the number of texts; half as many sentences of a translator, which has many output words each."""
-        most = self.quick if quick or (self.searches and not isinstance(subject.model, ReadsOut)) else self.full
-        return min(len(subject.inputs), most if subject.is_classifier else most // 2)
+        count = self.quick if quick or (self.searches and not isinstance(subject.model, ReadsOut)) else self.full
+        return min(len(subject.inputs), count if subject.is_classifier else count // 2)
 
 
 PARTS = {
@@ -87,15 +85,15 @@ CHECKS: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured, and how fast.
+    """Settings of an audit.
 
     Attributes:
         quick: Whether fewer texts and fewer random samples are used.
-        budget: Minutes for the whole audit; parts use fewer texts to keep to it.
+        budget: Minutes for the whole audit; parts use fewer texts to stay within it.
         batch_size: Texts per batch; changes the speed, never a result.
-        max_texts: Texts that are sampled where there are more.
+        max_texts: The largest number of texts; of more, a sample is used.
         seed: Random seed.
-        examples: Whether texts of the data are shown. Without, the page can be shared where the data cannot.
+        examples: Whether the page shows texts of the data. Without them, it can be shared where the data cannot.
         tokens: Whether single tokens are deleted and masked, rather than whole words.
     """
 
@@ -152,25 +150,27 @@ def audit(
             Hugging Face model in memory with its `tokenizer`, or a LoadedModel.
         data: Texts with labels, where there are any, or translations: a path, a list of dicts or of (text, label)
             pairs, a DataFrame, a Hugging Face Dataset, a Task, or None for the test set of a run's own task.
-        out: A folder for audit.html, audit.json and tables as CSV (`Report.tables`). Parts that an earlier attempt left
-            there are used again, if they are about the same weights and texts. None: nothing is written.
-        settings: How much is measured.
+        out: A folder for audit.html, audit.json and tables as CSV (`Report.tables`). Parts that an earlier run
+            stored there are reused, if weights and texts are the same. None: nothing is written.
+        settings: Settings of the audit.
         split: The split of the data; by default test, if there is one.
         against: The same model from another seed, to compare with.
         tokenizer: The tokenizer of a Hugging Face model in memory.
         device: Where the model is moved to; by default it stays where it is.
-        store: The folder of runs in which a key is looked up.
+        store: The folder of runs, to look up a key.
         progress: Called with the number of texts done, the number in all, and the title of the part.
-        text: The column of the texts, where it has none of the usual names; so for the others:
+        text: The column of the texts, if it has none of the usual names; the same for the next three.
         label: The column of the labels (of a translator, of the translations). Of a multi-label classifier, the label
             that is audited, whose column may hold 0 and 1.
         pair: The column of the second text, for models that read pairs.
         rationale: The column of what people marked, one number from 0 to 1 per word.
-        options: Single settings, such as quick=True.
+        options: Settings as keyword arguments, such as quick=True.
     """
     chosen, folder = replace(settings or Settings(), **options), None if out is None else Path(out)
-    given = [one for one in (model, against) if one is not None]
-    models = [load(one, tokenizer=tokenizer, device=device, store=store, label=label) for one in given]
+    models = [
+        load(each, tokenizer=tokenizer, device=device, store=store, label=label)
+        for each in (model, against) if each is not None
+    ]  # fmt: skip
     require(folder is None or not folder.is_file(), f"out= is a folder, but {folder} is a file")
     columns = Columns(text, label, pair, rationale)
     subject, *others = [open_subject(loaded, data, split, chosen, columns) for loaded in models]
@@ -202,7 +202,7 @@ def open_subject(
     with evaluating(loaded):
         logits = loaded(first).logits
     require(not bool(logits.isnan().any()), f"{loaded.name} outputs NaN: its weights are damaged, or they overflow")
-    if len(first) == 1 or not torch.allclose(logits[1:], logits[:-1]):  # a constant output says nothing of attention
+    if len(first) == 1 or not torch.allclose(logits[1:], logits[:-1]):  # a constant output does not depend on attention
         quick_check(loaded, first)
     return Subject(loaded, inputs)
 
@@ -210,7 +210,7 @@ def open_subject(
 @contextmanager
 def teacher_forced(*loaded: LoadedModel) -> Iterator[None]:
     """Decode with teacher forcing, so that every output word has one attention and one gold word to compare with."""
-    models = [one.module for one in loaded if isinstance(one.module, GivesTrace)]
+    models = [model.module for model in loaded if isinstance(model.module, GivesTrace)]
     before = [model.decoding for model in models]
     try:
         for model in models:
@@ -237,7 +237,7 @@ class Parts:
         self.done, self.total = 0, sum(self.num_texts(name) for name in self.open)
 
     def all(self) -> dict[str, Part]:
-        """Return all parts that mean anything to this model and these texts, in order."""
+        """Return all parts that apply to this model and these texts, in order."""
         for name in list(self.open):
             self.parts[name] = self.measure(name)
         return {name: part for name in self.checks if (part := self.parts[name]) is not None}
@@ -246,7 +246,7 @@ class Parts:
         return PARTS[name].num_texts(self.subject, self.settings.quick)
 
     def load(self) -> Iterator[tuple[str, Part]]:
-        """Yield the parts that an earlier attempt stored about the same; what failed or was absent is tried again."""
+        """Yield the parts that an earlier run stored under the same key; those that failed are measured again."""
         for name in self.checks if self.folder is not None else ():
             stored = mapping(json.loads(read_checked(self.path(name)) or b"{}"))
             part = Part.from_json(mapping(stored.get("part")))
@@ -259,20 +259,20 @@ class Parts:
 
     def measure(self, name: str) -> Part | None:
         """Measure one part, and store it."""
-        plan, begun = PARTS[name], time.monotonic()
+        plan, start = PARTS[name], time.monotonic()
         num_texts, part = self.affordable(name)
         self.done += self.num_texts(name)
         self.open.remove(name)
         stored = None
         if part is not None:
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             stored = to_json(replace(part, title=plan.title, question=plan.question, texts=num_texts, seconds=seconds))
         if self.folder is not None:
             write_checked(self.path(name), json.dumps({"key": self.key, "part": stored}, allow_nan=False).encode())
         return None if stored is None else Part.from_json(mapping(stored))
 
     def compute(self, name: str, num_texts: int) -> Part | None:
-        """Return a part; one that cannot be measured says why, and the others go on."""
+        """Return a part; one that cannot be measured holds the reason, and the audit continues."""
         done = self.done
 
         def progress(texts: int) -> None:
@@ -288,42 +288,42 @@ class Parts:
             return self.checks[name](self.subject, sample)
         except AttnscopeError as error:
             return Part(failed=str(error))
-        except Exception as error:  # whatever one part does, the others are shown
+        except Exception as error:  # an error in one part does not stop the others
             return Part(failed=f"{type(error).__name__}: {error}")
 
     def affordable(self, name: str) -> tuple[int, Part | None]:
         """Return the part from all texts or, with a budget, from as many as a fair share of the time left allows.
 
-        A few texts are tried first, then more, as long as the time for them, by that of the last try, is there.
+        A few texts are tried first, then more, as long as the time left suffices, extrapolated from the last try.
         """
-        most, begun = self.num_texts(name), time.monotonic()
+        max_texts, start = self.num_texts(name), time.monotonic()
         if self.ends is None:
-            return most, self.compute(name, most)
-        share = max(0.0, self.ends - begun) * PARTS[name].weight / sum(PARTS[each].weight for each in self.open)
-        texts = min(FIRST_TEXTS, most)
+            return max_texts, self.compute(name, max_texts)
+        share = max(0.0, self.ends - start) * PARTS[name].weight / sum(PARTS[each].weight for each in self.open)
+        texts = min(FIRST_TEXTS, max_texts)
         while True:
-            tried = time.monotonic()
+            before = time.monotonic()
             part = self.compute(name, texts)
-            took = time.monotonic() - tried
-            left = share - (time.monotonic() - begun)
-            more = min(most, GROWTH * texts, int(texts * left / took))
-            if more <= texts or (more < most and more < 2 * texts):
+            seconds = time.monotonic() - before
+            left = share - (time.monotonic() - start)
+            more = min(max_texts, GROWTH * texts, int(texts * left / seconds))
+            if more <= texts or (more < max_texts and more < 2 * texts):
                 return texts, part
             texts = more
 
 
 def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> dict[str, Check]:
     """Return the check of every part of this audit, in order."""
-    found = dict(CHECKS)
+    available = dict(CHECKS)
     if subject.loaded.kind == LANGUAGE_MODEL:
-        found |= {"formation": prompts.formation, "units": prompts.units}
+        available |= {"formation": prompts.formation, "units": prompts.units}
     if other is not None:
-        found["another_seed"] = evidence.another_seed(other)
+        available["another_seed"] = evidence.another_seed(other)
     left_out = {
         "examples": not settings.examples, "quality": not subject.inputs.has_targets,
         "mixture": not subject.is_classifier or subject.num_heads == 1,
     }  # fmt: skip
-    return {name: found[name] for name in PARTS if name in found and not left_out.get(name, False)}
+    return {name: available[name] for name in PARTS if name in available and not left_out.get(name, False)}
 
 
 def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
@@ -331,32 +331,32 @@ def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
     digest = hashlib.sha256(f"{FORMAT} {replace(settings, batch_size=1)}".encode())
     for module in (checks, evidence, examples):
         digest.update(code_checksum(module.__name__).encode())
-    for one in filter(None, (subject, other)):
-        digest.update(configuration_of(one.model).encode())
-        for name, tensor in one.model.state_dict().items():
+    for each in filter(None, (subject, other)):
+        digest.update(configuration_of(each.model).encode())
+        for name, tensor in each.model.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-    for texts in subject.inputs.texts(1):  # one by one: padding is no part of a text
+    for texts in subject.inputs.texts(1):  # one by one: padding is not part of a text
         for name, tensor in texts.batch.tensors().items():
             digest.update(name.encode())
             digest.update(tensor.cpu().numpy().tobytes())
-    digest.update(repr([[sorted(links) for links in pair] for pair in subject.inputs.alignments or ()]).encode())
+    digest.update(repr([[sorted(points) for points in pair] for pair in subject.inputs.alignments or ()]).encode())
     return digest.hexdigest()[:16]
 
 
 def configuration_of(model: nn.Module) -> str:
-    """Return what a model is besides its weights, such as its number of heads."""
+    """Return the configuration of a model, such as its number of heads."""
     if isinstance(model, HuggingFace | HFEncoderClassifier):
         return json.dumps(model.model.config.to_dict(), sort_keys=True, default=str)
     plain = {
         path: {k: v for k, v in vars(part).items() if isinstance(v, int | float | str | tuple) or is_dataclass(v)}
         for path, part in model.named_modules()
     }
-    return repr([type(model).__name__, *({**one, "training": False, "decoding": ""} for one in plain.values())])
+    return repr([type(model).__name__, *({**values, "training": False, "decoding": ""} for values in plain.values())])
 
 
 def compile_report(subject: Subject, parts: dict[str, Part], settings: Settings) -> Report:
-    """Return the report: the verdict that follows from the parts, and what was audited how."""
+    """Return the report: the verdict that follows from the parts, and the provenance."""
     tests = [test for part in parts.values() for test in part.tests]
     warnings = [part.warning for part in parts.values() if part.warning]
     warnings += [f"Route and agreement could not be measured: {parts['words'].failed}"] * bool(parts["words"].failed)

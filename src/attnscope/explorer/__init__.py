@@ -32,7 +32,7 @@ ModelLike = str | Path | nn.Module | Run | LoadedModel
 
 @dataclass(frozen=True)
 class Explorer:
-    """What `attnscope.explore` returns: in a notebook it shows itself; elsewhere `save` or `serve` it.
+    """The result of `attnscope.explore`: displayed in a notebook; elsewhere `save` or `serve` it.
 
     Attributes:
         session: The models and the texts.
@@ -47,7 +47,7 @@ class Explorer:
 
         Args:
             path: A .html file.
-            texts: How many of the texts it shows.
+            texts: The number of texts it shows.
         """
         require(isinstance(path, str | Path), f"path is a .html file, not {path!r:.60}")
         require(fits(texts, int) and texts >= 1, f"texts is a number of texts, at least 1, not {texts!r:.60}")
@@ -61,7 +61,7 @@ class Explorer:
         """Serve the explorer until interrupted.
 
         Args:
-            host: The address to bind to; any other than this machine's own is warned about.
+            host: The address to bind to; warns about any but this machine's own.
             port: The port; 0: any free one.
             open_browser: Whether to open the page.
         """
@@ -79,7 +79,7 @@ class Explorer:
         except ImportError as error:
             raise AttnscopeError(
                 "the explorer in a notebook needs anywidget: pip install 'attnscope[notebook]'; "
-                ".save('page.html') and .serve() do without"
+                ".save('page.html') and .serve() do not"
             ) from error
         return ExplorerWidget(self.session)
 
@@ -102,24 +102,24 @@ def explore(
 
     Args:
         model: Anything that `attnscope.load` takes.
-        texts: The texts to choose from, as of every probe; None: the test set of a run's own task.
+        texts: The texts to choose from, as for every probe; None: the test set of a run's own task.
         against: A second model to compare with.
-        audit: An audit of the model, as a Report or as the folder of one; ignored if it is about another model.
+        audit: An audit of the model, as a Report or its folder; ignored if it is about another model.
         audit_against: The same for the second model.
-        names: How the models are called on the page.
-        store: The folder of runs in which a key is looked up.
+        names: The names of the models on the page.
+        store: The folder of runs, to look up a key.
         device: Such as "cpu" or "cuda"; None: where the model is.
     """
     named = isinstance(names, Sequence) and not isinstance(names, str)
     require(named, f"names are a list of names, one per model, not {names!r:.60}")
-    given = [(model, audit), *([] if against is None else [(against, audit_against)])]
+    pairs = [(model, audit), *([] if against is None else [(against, audit_against)])]
     models = []
-    for number, (one, audited) in enumerate(given):
-        loaded = load(one, device=device, store=store)
-        name = names[number] if number < len(names) else ""
-        models.append(ExploredModel(loaded, texts, run_of(one, store), report_of(audited, loaded), name))
+    for i, (source, report) in enumerate(pairs):
+        loaded = load(source, device=device, store=store)
+        name = names[i] if i < len(names) else ""
+        models.append(ExploredModel(loaded, texts, run_of(source, store), report_of(report, loaded), name))
         require(len(models[-1].inputs) > 0, "there is no text to explore")
-    return Explorer(Session(models), f"{TITLE}: {' and '.join(one.name or one.loaded.name for one in models)}")
+    return Explorer(Session(models), f"{TITLE}: {' and '.join(model.name or model.loaded.name for model in models)}")
 
 
 def run_of(model: ModelLike, store: str | Path) -> Run | None:
@@ -134,11 +134,11 @@ def run_of(model: ModelLike, store: str | Path) -> Run | None:
     return find_run(str(model), Store(store)) if is_key and not Path(model).is_dir() else None
 
 
-def report_of(audited: str | Path | Report | None, loaded: LoadedModel) -> Report | None:
+def report_of(audit: str | Path | Report | None, loaded: LoadedModel) -> Report | None:
     """Return the audit of a model, if there is one and it is about this model."""
-    if audited is None or isinstance(audited, Report):
-        return audited
-    require(isinstance(audited, str | Path), f"audit is a Report or the folder of one, not {audited!r:.60}")
-    path = Path(audited) / "audit.json"
+    if audit is None or isinstance(audit, Report):
+        return audit
+    require(isinstance(audit, str | Path), f"audit is a Report or the folder of one, not {audit!r:.60}")
+    path = Path(audit) / "audit.json"
     report = Report.load(path) if path.is_file() else None
     return report if report is not None and report.model.name == loaded.name else None

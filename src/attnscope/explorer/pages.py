@@ -1,4 +1,4 @@
-"""The page of the explorer: one HTML file with the module, the host and, of a static page, all answers inside."""
+"""The page of the explorer: one HTML file with the module, the host and, in a static page, all answers."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ def page(data: dict[str, object], connect: str = "'none'", title: str = TITLE) -
     """Return the page as HTML; its content security policy allows its own script and nothing from elsewhere.
 
     Args:
-        data: What the host is given, `host` ("static" or "server") among it.
+        data: The data of the host, with `host`: "static" or "server".
         connect: The addresses that the page may connect to.
         title: Its title.
     """
@@ -57,7 +57,7 @@ def page(data: dict[str, object], connect: str = "'none'", title: str = TITLE) -
 
 
 def as_json(data: object) -> str:
-    """Return JSON that is inert inside of a script element.
+    """Return JSON that is safe inside a script element.
 
     >>> as_json({"token": "</script>"})
     '{"token":"\\\\u003c/script>"}'
@@ -72,17 +72,17 @@ def as_text(text: str) -> str:
 def static_page(session: Session, texts: int = 8, title: str = TITLE) -> str:
     """Return a page that needs no server.
 
-    Where the output is a weighted sum of what each token contributes, the page computes it; elsewhere it holds the
-    output with the attention of its buttons, for the last layer.
+    Where the output is a weighted sum of the tokens' contributions, the page computes it; elsewhere it stores the
+    output for the attention of each button, for the last layer.
 
     Args:
         session: Models and texts.
-        texts: How many of the texts it shows.
+        texts: The number of texts it shows.
         title: Its title.
     """
     answers = {}
     for request, buffers in static_requests(session, texts):
         answer = session.answer(request, buffers)
-        encoded = [base64.b64encode(each).decode() for each in answer.buffers()]
+        encoded = [base64.b64encode(buffer).decode() for buffer in answer.buffers()]
         answers[request_key(request)] = {"content": answer.described(), "buffers": encoded}
     return page({"host": "static", "stored": texts, "answers": answers}, title=title)

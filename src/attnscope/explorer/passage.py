@@ -1,10 +1,9 @@
 """One text in one model: its attention, its output, and its output with other attention.
 
-Where the output is a weighted sum of what each token contributes (one head, linear readout; tutek2020 eq. 9), those
-contributions are part of the view, and a page computes the output with other attention itself. Elsewhere the model
-runs again.
+Where the output is a weighted sum of the tokens' contributions (one head, linear readout; tutek2020 eq. 9), these are
+part of the view, and a page computes the output with other attention itself. Elsewhere the model runs again.
 
-A translator's output is teacher-forced: the decoder is given the same tokens whatever attention is changed to.
+A translator's output is teacher-forced: the decoder input stays the same whatever the attention.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from attnscope.tasks.batch import NOWHERE, Batch
 MAX_SHOWN = 6  # outputs with their probabilities, of a large vocabulary
 MAX_OUTPUTS = 64  # of a vocabulary that is shown as a whole
 MAX_LIVE = 1 << 18  # contributions that are part of a view
-MAX_WEIGHTS = 1 << 22  # of all layers and heads; of longer texts, a view has the last layer only
+MAX_WEIGHTS = 1 << 22  # of all layers and heads; for longer texts, a view has the last layer only
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Passage:
         self.reading = read_batch(loaded, texts.batch)
         self.trace = self.reading.trace
         self.layers = len(self.trace.layers)
-        self.trace.layer(-1)  # a model without attention is refused
+        self.trace.layer(-1)  # raises an error for a model without attention
         self.heads, self.rows, self.source = self.trace.attention.shape[1:]
 
     @cached_property
@@ -95,7 +94,7 @@ class Passage:
         """Whether the probability of every output is shown."""
         return self.own.shape[1] <= MAX_OUTPUTS
 
-    # What a page is given
+    # Data of a page
 
     def view(self) -> tuple[dict[str, object], list[Tensor]]:
         """Return tokens and names; and attention, probabilities of few outputs, and contributions as tensors."""
@@ -119,7 +118,7 @@ class Passage:
             "outputs": [self.name(i) for i in range(self.own.shape[1])] if self.small else None,
             "top": None if self.small else [self.table(self.own, row) for row in range(self.rows)],
             "live": self.contributions is not None, "shuffle": self.shuffle.tolist(), "cut": bool(self.texts.cut),
-            **self.given_attention(),
+            **self.annotated_attention(),
         }  # fmt: skip
         return content, tensors
 
@@ -135,7 +134,7 @@ class Passage:
         seed = int(self.trace.source.sum())
         return places[torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))]
 
-    def given_attention(self) -> dict[str, object]:
+    def annotated_attention(self) -> dict[str, object]:
         """Return gold attention (a source position for each output token) or that of annotators, where there is any."""
         batch = self.texts.batch
         if batch.gold_attention is not None:
@@ -149,8 +148,8 @@ class Passage:
     def contributions(self) -> Float[Tensor, "target source outputs"] | None:
         """The logits of each output token given each source token alone, if their weighted sum gives the logits."""
         if self.reading.classifies:
-            found = self.reading.contributions
-            return None if found is None else found[0][None]
+            contributions = self.reading.contributions
+            return None if contributions is None else contributions[0][None]
         model, outputs = self.reading.model, self.own.shape[1]
         if not isinstance(model, ReadsOut) or self.heads > 1 or self.rows * self.source * outputs > MAX_LIVE:
             return None
@@ -160,10 +159,10 @@ class Passage:
             values = self.trace.last.values[0].transpose(0, 1)[s]  # rows x heads x value
             alone = read_out_rows(model, self.trace, values, torch.zeros_like(t), t)
             contributions = alone.view(self.rows, self.source, -1)
-            # Tried on whole passes, since in some models attention also changes the decoder's states.
-            tried = torch.stack([own, uniform(own, self.reading.attended), own.flip(2)])
-            logits = self.reading.logits(tried)[:, 0]
-        error = torch.einsum("kts,tso->kto", tried[:, 0, 0], contributions) - logits
+            # Tested on whole passes, since in some models attention also changes the decoder's states.
+            weights = torch.stack([own, uniform(own, self.reading.attended), own.flip(2)])
+            logits = self.reading.logits(weights)[:, 0]
+        error = torch.einsum("kts,tso->kto", weights[:, 0, 0], contributions) - logits
         return contributions if bool((error.abs() <= TOLERANCE * (1 + logits.abs().max())).all()) else None
 
     # Other attention
@@ -176,14 +175,14 @@ class Passage:
             and 0 <= edit.row < self.rows,
             f"there is no layer {edit.layer}, head {edit.head} and output token {edit.row} in this text",
         )
-        fine = weights.shape == (self.source,) and bool(weights.isfinite().all())
+        finite = weights.shape == (self.source,) and bool(weights.isfinite().all())
         require(
-            fine and bool((weights >= 0).all()) and float(weights.sum()) <= 1 + 1e-3,
+            finite and bool((weights >= 0).all()) and float(weights.sum()) <= 1 + 1e-3,
             f"weights are {self.source} numbers from 0 to 1 with a sum of at most 1",
         )
 
     def logits(self, edits: Sequence[Edit]) -> Float[Tensor, "1 target words"]:
-        """Return the logits with these weights; what comes later in the list, and single heads, have precedence."""
+        """Return the logits with these weights; later edits and edits of single heads have precedence."""
         for edit in edits:
             self.check(edit)
         ordered = sorted(edits, key=lambda edit: (edit.layer is not None, edit.head is not None))
@@ -196,7 +195,7 @@ class Passage:
         for edit in ordered:
             for layer in range(self.layers) if edit.layer is None else [edit.layer]:
                 changes.setdefault(layer, []).append(edit)
-        changed: Interventions = {layer: Replacement(some) for layer, some in changes.items()}
+        changed: Interventions = {layer: Replacement(layer_edits) for layer, layer_edits in changes.items()}
         return self.reading.intervene(changed).logits
 
     def outcome(self, edits: Sequence[Edit], row: int) -> Outcome:
@@ -209,31 +208,31 @@ class Passage:
 
     def table(self, after: Float[Tensor, "target outputs"], row: int) -> list[tuple[str, float, float]]:
         """Return outputs with their probabilities before and after: all, or the most probable ones of both."""
-        one, other = self.own[row], after[row]
+        before, changed = self.own[row], after[row]
         if self.small:
-            shown = list(range(len(one)))
+            shown = list(range(len(before)))
         else:
-            tops = [part.topk(MAX_SHOWN).indices.tolist() for part in (one, other)]
-            shown = sorted({*tops[0], *tops[1]}, key=lambda i: -float(one[i]))[: MAX_SHOWN + 2]
-        return [(self.name(i), float(one[i]), float(other[i])) for i in shown]
+            tops = [part.topk(MAX_SHOWN).indices.tolist() for part in (before, changed)]
+            shown = sorted({*tops[0], *tops[1]}, key=lambda i: -float(before[i]))[: MAX_SHOWN + 2]
+        return [(self.name(i), float(before[i]), float(changed[i])) for i in shown]
 
     def farthest(self, row: int, epsilon: float = EPSILON) -> tuple[dict[str, object], list[Tensor]]:
         """Return the attention farthest from the model's own whose output differs by at most ε (TVD)."""
         require(0 <= row < self.rows, f"there is no output token {row}; there are {self.rows}")
         batch = self.reading.batch
         if self.reading.classifies:
-            found = adversaries_in_batch(self.loaded, batch, epsilon)
+            adversaries = adversaries_in_batch(self.loaded, batch, epsilon)
         else:
             tokens: Bool[Tensor, "1 target"] = (torch.arange(self.rows) == row)[None].to(batch.source.device)
-            found = search_token_adversaries(self.loaded, batch, tokens, TOKEN_SEARCH)
+            adversaries = search_token_adversaries(self.loaded, batch, tokens, TOKEN_SEARCH)
         content: dict[str, object] = {
-            "feasible": bool(found.feasible[0]), "jsd": float(found.jsd[0]), "tvd": float(found.tvd[0]),
-            "epsilon": epsilon,
+            "feasible": bool(adversaries.feasible[0]), "jsd": float(adversaries.jsd[0]),
+            "tvd": float(adversaries.tvd[0]), "epsilon": epsilon,
         }  # fmt: skip
-        return content, [found.weights[0]]
+        return content, [adversaries.weights[0]]
 
     def scores(self, names: Sequence[str]) -> tuple[dict[str, object], list[Tensor]]:
-        """Return scores of each token by name, and why this model has no others."""
+        """Return scores of each token by name, and the reasons why others are missing."""
         for name in names:
             require(name in SCORES, f"there is no score {name!r}; choose one of {', '.join(SCORES)}")
         scores, missing = compute_scores(self.loaded, self.reading.batch, self.trace, names)
@@ -241,12 +240,12 @@ class Passage:
 
 
 def read_batch(loaded: LoadedModel, batch: Batch) -> CounterfactualAttention:
-    """Return a model that has read a batch, teacher-forced; the next token of a language model is no class."""
+    """Run a model on a batch, teacher-forced; the next token of a language model is not a class."""
     return CounterfactualAttention.of(loaded, batch, "teacher_forced", None if loaded.classes else batch.target_mask)
 
 
 def attended_pairs(reading: CounterfactualAttention) -> Bool[Tensor, "batch target source"]:
-    """Return the positions that each output token may attend to: the same for all, but in a language model."""
+    """Return the positions that each output token may attend to: the same for all, except in a language model."""
     attended = reading.attended if reading.attended.dim() == 3 else reading.attended[:, None]
     shape = reading.trace.attention[:, 0].shape
     return attended.expand(shape) & reading.trace.pairs.expand(shape)

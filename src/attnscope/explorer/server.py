@@ -1,4 +1,4 @@
-"""The explorer's server: one page and one WebSocket, on this machine only unless another address is asked for.
+"""The explorer's server: one page and one WebSocket, on this machine only unless another address is configured.
 
 A random token is part of the address. Requests for another host (DNS rebinding), from pages of other origins and
 without the token are refused. Messages are bounded in size, and answered one at a time.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOOPBACK, ANY = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::")
 MAX_MESSAGE = 1 << 20  # bytes
 MAX_CONNECTIONS = 16
-FORBIDDEN = 1008  # the WebSocket's code for a violated policy
+FORBIDDEN = 1008  # WebSocket close code: policy violation
 HEADERS = {
     "cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff",
     "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
@@ -41,7 +41,7 @@ HEADERS = {
 
 def pack(content: Mapping[str, object], buffers: Sequence[bytes] = ()) -> bytes:
     """Return a message: the length of the JSON (32 bits, little-endian), the JSON, then the buffers."""
-    header = as_json({**content, "buffers": [len(each) for each in buffers]}).encode()
+    header = as_json({**content, "buffers": [len(buffer) for buffer in buffers]}).encode()
     return b"".join([struct.pack("<I", len(header)), header, *buffers])
 
 
@@ -58,7 +58,7 @@ def unpack(message: bytes) -> tuple[dict[str, object], list[bytes]]:
         if len(message) != 4 + length + sum(sizes) or min(sizes, default=0) < 0:
             raise ValueError("the lengths of the buffers do not fit")
     except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadSetting(f"this is no message of the explorer: {error}") from error
+        raise BadSetting(f"this is not a message of the explorer: {error}") from error
     buffers, place = list[bytes](), 4 + length
     for size in sizes:
         buffers.append(message[place : place + size])
@@ -71,10 +71,10 @@ class Server:
     """Serves a session.
 
     Attributes:
-        session: What answers.
+        session: Answers the requests.
         host: The address to bind to.
         port: The port; 0: any free one.
-        token: Part of the address; without it nothing is answered.
+        token: Part of the address; requests without it are refused.
     """
 
     session: Session
@@ -127,11 +127,11 @@ class Server:
         if open_browser:
             webbrowser.open(self.address)
         self.running = uvicorn.Server(settings)
-        with self.socket, suppress(KeyboardInterrupt):  # Ctrl-C: uvicorn has closed what was open
+        with self.socket, suppress(KeyboardInterrupt):  # Ctrl-C: uvicorn has closed its connections
             self.running.run(sockets=[self.socket])
 
     def stop(self) -> None:
-        """End `run`, which another thread is in."""
+        """End `run` in another thread."""
         self.running.should_exit = True
 
     def application(self) -> "Starlette":
@@ -141,7 +141,7 @@ class Server:
         return Starlette(routes=[Route("/", self.page), WebSocketRoute("/ws", self.converse)])
 
     def refusal(self, connection: "HTTPConnection") -> str | None:
-        """Return why a request is refused, if it is."""
+        """Return the reason to refuse a request, or None."""
         own = ("127.0.0.1", "localhost") if self.host in LOOPBACK else ()
         names = {self.authority, *(f"{name}:{self.port}" for name in own)}
         host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
@@ -151,8 +151,8 @@ class Server:
             return "pages of other origins are not served"
         if connection.scope["type"] == "websocket" and origin is None:
             return "a connection needs an origin"
-        given = connection.query_params.get("token", "")
-        if not secrets.compare_digest(given.encode(), self.token.encode()):
+        token = connection.query_params.get("token", "")
+        if not secrets.compare_digest(token.encode(), self.token.encode()):
             return "the token is missing or wrong: open the address that attnscope explore prints"
         return None
 
@@ -183,7 +183,7 @@ class Server:
                 answering.add_done_callback(tasks.discard)
                 if content.get("kind") != "audit":  # while an audit runs, other requests are answered
                     await answering
-        except (WebSocketDisconnect, RuntimeError, BadSetting, KeyError):  # gone, or no message of ours
+        except (WebSocketDisconnect, RuntimeError, BadSetting, KeyError):  # closed, or not a message of the explorer
             pass
         finally:
             self.connections -= 1
@@ -200,7 +200,7 @@ class Server:
 
 
 async def send(ws: "WebSocket", message: bytes) -> None:
-    """Send a message; a page that is gone gets none."""
+    """Send a message, unless the page is closed."""
     from starlette.websockets import WebSocketDisconnect
 
     try:

@@ -1,7 +1,7 @@
-"""What the explorer knows: models, texts and verdicts, and the answer to each request of a page.
+"""The state of the explorer: models, texts and verdicts, and the answer to each request of a page.
 
-A request is a JSON object with a `kind`; weights come and go as bytes (single precision, little-endian). Requests are
-answered one at a time. An audit lets others in between its batches.
+A request is a JSON object with a `kind`; weights are sent as bytes (single precision, little-endian). Requests are
+answered one at a time. Between the batches of an audit, other requests are answered.
 """
 
 import json
@@ -39,13 +39,13 @@ from attnscope.probes.heads.ranking import HeadRankingAccumulator
 from attnscope.probes.heads.sentences import Sentences
 from attnscope.probes.language import head_kinds
 
-Progress = Callable[[int, int, str], None]  # done, in all, of what
+Progress = Callable[[int, int, str], None]  # done, total, title
 MAX_TEXTS = 200  # in the list
-MAX_CHARACTERS = 20_000  # of a text of one's own
+MAX_CHARACTERS = 20_000  # of a text that the user types
 MAX_EDITS = 4096
-MAX_PASSAGES = 64  # that are kept
+MAX_PASSAGES = 64  # in the cache
 MAX_CHECKPOINTS = 24  # of a run, evenly chosen where there are more
-HEAD_TEXTS, ABLATED_TEXTS = 48, 12  # on which heads are measured
+HEAD_TEXTS, ABLATED_TEXTS = 48, 12  # for statistics of heads, and for their ablation
 TEMPORAL_TEXTS = 64
 MAX_CONFIRMED = 10_000_000  # parameters of a language model whose kinds of heads are confirmed by ablation
 CONFIRMED = "✓"
@@ -75,8 +75,8 @@ class ExploredModel:
         loaded: The model.
         data: The texts that it reads, as of `Inputs.of`.
         run: Where it comes from, if it is a run.
-        report: Its audit, if there was one.
-        name: How it is called on the page.
+        report: Its audit, if there is one.
+        name: Its name on the page.
     """
 
     loaded: LoadedModel
@@ -93,9 +93,9 @@ class ExploredModel:
     @property
     def steps(self) -> list[int]:
         """Checkpoints, at most MAX_CHECKPOINTS of them."""
-        found = [] if self.run is None else self.run.checkpoints
-        chosen = np.linspace(0, len(found) - 1, min(len(found), MAX_CHECKPOINTS)).round().astype(int)
-        return [found[i] for i in chosen]
+        checkpoints = [] if self.run is None else self.run.checkpoints
+        chosen = np.linspace(0, len(checkpoints) - 1, min(len(checkpoints), MAX_CHECKPOINTS)).round().astype(int)
+        return [checkpoints[i] for i in chosen]
 
     def at(self, step: int | None) -> LoadedModel:
         """Return the model after a training step; None: the final one."""
@@ -106,9 +106,9 @@ class ExploredModel:
         return self.models[step]
 
     def read(self, text: int | str, step: int | None) -> Texts:
-        """Return a text of the data by its number, or a text of one's own.
+        """Return a text of the data by its number, or a text that the user typed.
 
-        The target is the reference of a run's task, so that checkpoints are comparable; else what the model predicts.
+        The target is the reference of a run's task, so that checkpoints are comparable; else the model's prediction.
         """
         if isinstance(text, str):
             require(0 < len(text.strip()) <= MAX_CHARACTERS, f"a text has 1 to {MAX_CHARACTERS} characters")
@@ -118,17 +118,17 @@ class ExploredModel:
         return self.part(slice(text, text + 1))[1]
 
     def part(self, rows: slice) -> tuple[Texts, Texts]:
-        """Return some texts as given, and with the target that is explored; of a language model, the text itself."""
+        """Return some texts with their own targets, and with explored ones; for a language model, the whole text."""
         reader, inputs = self.loaded.reader, self.inputs
         if isinstance(reader, LanguageReader) and isinstance(inputs, TextInputs):
-            given = [example.source for example in inputs.examples[rows]]
-            whole = reader.read_whole([split_words(one)[0] for one in given])
+            sources = [example.source for example in inputs.examples[rows]]
+            whole = reader.read_whole([split_words(source)[0] for source in sources])
             return whole, whole
         texts = inputs.read(rows)
         return texts, texts if self.references else with_predictions(self.loaded, texts)
 
     def parts(self, size: int, max_texts: int = MAX_TEXTS) -> Iterator[tuple[Texts, Texts]]:
-        """Yield the texts, so many at a time, as `part` returns them."""
+        """Yield the texts, `size` at a time, as `part` returns them."""
         end = min(len(self.inputs), max_texts)
         return (self.part(slice(start, min(start + size, end))) for start in range(0, end, size))
 
@@ -154,7 +154,7 @@ class Session:
         self.models = list(models)
         self.lock = threading.Lock()
         self.passages: OrderedDict[tuple[int, int | None, int | str], Passage] = OrderedDict()
-        self.kept: dict[str, Answer] = {}  # answers that take long
+        self.cache: dict[str, Answer] = {}  # of answers that are slow to compute
         self.kinds: dict[str, Callable[[Request], Answer]] = {
             "overview": self.overview, "texts": self.texts, "view": self.view, "intervene": self.intervene,
             "farthest": self.farthest, "scores": self.scores, "heads": self.heads, "training": self.training,
@@ -164,7 +164,7 @@ class Session:
     def answer(
         self, content: Mapping[str, object], buffers: Sequence[bytes] = (), progress: Progress | None = None
     ) -> Answer:
-        """Return the answer to a request; what cannot be answered has an `error`, in a sentence."""
+        """Return the answer to a request; on failure it holds an `error`, a sentence."""
         with self.lock:
             try:
                 request = Request(content, buffers, progress or (lambda done, total, title: None))
@@ -177,7 +177,8 @@ class Session:
     # Requests
 
     def overview(self, request: "Request") -> Answer:
-        return Answer({"models": [one.described() for one in self.models], "scores": SCORES[1:], "epsilon": EPSILON})
+        models = [model.described() for model in self.models]
+        return Answer({"models": models, "scores": SCORES[1:], "epsilon": EPSILON})
 
     def texts(self, request: "Request") -> Answer:
         """Return the list of texts, with the prediction and measures of the first model."""
@@ -188,7 +189,7 @@ class Session:
             for texts, targeted in model.parts(size):
                 yield from measures(model.loaded, texts, targeted, model.inputs.has_targets)
 
-        return self.keep(f"texts {request.key}", lambda: Answer({"texts": list(rows())}))
+        return self.cached(f"texts {request.key}", lambda: Answer({"texts": list(rows())}))
 
     def view(self, request: "Request") -> Answer:
         return Answer(*self.passage(request).view())
@@ -200,22 +201,22 @@ class Session:
         return Answer(asdict(passage.outcome(edits, row)))
 
     def farthest(self, request: "Request") -> Answer:
-        return self.keep(
+        return self.cached(
             f"farthest {request.key}", lambda: Answer(*self.passage(request).farthest(request.integer("row")))
         )
 
     def scores(self, request: "Request") -> Answer:
         names = [str(name) for name in request.items("names")]
-        return self.keep(f"scores {request.key}", lambda: Answer(*self.passage(request).scores(names)))
+        return self.cached(f"scores {request.key}", lambda: Answer(*self.passage(request).scores(names)))
 
     def heads(self, request: "Request") -> Answer:
         model, step = self.model(request), request.step
-        return self.keep(f"heads {request.key}", lambda: head_statistics(model, step))
+        return self.cached(f"heads {request.key}", lambda: head_statistics(model, step))
 
     def training(self, request: "Request") -> Answer:
         model = self.model(request)
         require(bool(model.steps), "this model has no checkpoints: train it with --set training.checkpoints=[…]")
-        return self.keep(f"training {request.key}", lambda: training_course(model))
+        return self.cached(f"training {request.key}", lambda: training_course(model))
 
     def audit(self, request: "Request") -> Answer:
         """Run a quick audit; other requests are answered between its batches."""
@@ -232,14 +233,14 @@ class Session:
             model.report = audit(model.loaded, model.data, settings=Settings(quick=True), progress=progress)
         return Answer({"verdict": verdict_of(model.report)})
 
-    # What they need
+    # Cached answers and passages
 
-    def keep(self, key: str, compute: Callable[[], Answer]) -> Answer:
-        if key not in self.kept:
-            self.kept[key] = compute()
-            while len(self.kept) > 8 * MAX_PASSAGES:
-                self.kept.pop(next(iter(self.kept)))
-        return self.kept[key]
+    def cached(self, key: str, compute: Callable[[], Answer]) -> Answer:
+        if key not in self.cache:
+            self.cache[key] = compute()
+            while len(self.cache) > 8 * MAX_PASSAGES:
+                self.cache.pop(next(iter(self.cache)))
+        return self.cache[key]
 
     def model(self, request: "Request") -> ExploredModel:
         number = request.integer("model")
@@ -297,7 +298,7 @@ class Request:
         return self.string("text") if isinstance(self.content.get("text"), str) else self.integer("text")
 
     def edits(self, source: int) -> list[Edit]:
-        """Return the edits, [layer, head, row] each (null: all), whose weights lie one after the other in a buffer."""
+        """Return the edits, [layer, head, row] each (null: all), whose weights are concatenated in a buffer."""
         places = self.items("edits")
         weights = torch.from_numpy(np.frombuffer(self.buffers[0] if self.buffers else b"", "<f4").copy())
         require(len(weights) == len(places) * source, f"{len(places)} edits have {source} weights each")
@@ -312,9 +313,9 @@ def as_edit(place: object, weights: Float[Tensor, " source"]) -> Edit:
 
 
 def request_key(content: Mapping[str, object]) -> str:
-    """Return what a request asks for, in one spelling, without the number that its answer is recognised by."""
-    asked = {name: value for name, value in content.items() if name != "id" and value is not None}
-    return json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Return the canonical JSON of a request, without the id of its answer."""
+    fields = {name: value for name, value in content.items() if name != "id" and value is not None}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def verdict_of(report: Report) -> dict[str, object]:
@@ -379,7 +380,7 @@ def head_statistics(model: ExploredModel, step: int | None) -> Answer:
 
 def formed_heads(loaded: LoadedModel, texts: Sequence[Texts]) -> tuple[dict[str, Tensor], list[str]]:
     """Return how the attention of each head is formed, and its kind: where most of its weight goes, on average."""
-    table = head_formation(loaded, [some.batch for some in texts], decoding="teacher_forced").table()
+    table = head_formation(loaded, [part.batch for part in texts], decoding="teacher_forced").table()
     entropy, share, special, spread = (
         torch.tensor(table[name].to_numpy(copy=True)) for name in ("entropy", "time", "on specials", "spread")
     )
@@ -388,18 +389,18 @@ def formed_heads(loaded: LoadedModel, texts: Sequence[Texts]) -> tuple[dict[str,
 
 
 def causal_heads(loaded: LoadedModel, texts: Sequence[Texts]) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the same of a language model, whose positions attend to themselves and those before them.
+    """Return the same for a language model, whose positions attend to themselves and those before them.
 
     Kinds of a small model are those of `head_kinds` where ablation confirms them, on repeated random tokens.
     """
     parts: dict[str, list[Tensor]] = {ENTROPY: [], "weight on the first token": [], "weight on the previous token": []}
-    for some in texts:
-        reading = read_batch(loaded, some.batch)
+    for part_texts in texts:
+        reading = read_batch(loaded, part_texts.batch)
         weights, pairs = layer_weights(reading.trace), attended_pairs(reading)
         choice = pairs.sum(-1) > 2  # batch x target: with another token than itself and the first
         before = (pairs.sum(-1) - 2).clamp(min=0)[None, :, None, :, None].expand(*weights.shape[:-1], 1)
-        found = relative_entropy(weights, pairs[:, None]), weights[..., 0], weights.gather(-1, before)[..., 0]
-        for part, values in zip(parts.values(), found, strict=True):
+        statistics = relative_entropy(weights, pairs[:, None]), weights[..., 0], weights.gather(-1, before)[..., 0]
+        for part, values in zip(parts.values(), statistics, strict=True):
             part.append(values.transpose(2, 3)[:, choice].double())  # layers x chosen x heads
     columns = {name: torch.cat(part, 1).mean(1) for name, part in parts.items()}
     entropy, first, previous = (column.flatten() for column in columns.values())
@@ -443,7 +444,7 @@ def training_course(model: ExploredModel) -> Answer:
 
 @torch.no_grad()
 def temporal_components(model: ExploredModel, step: int) -> tuple[Tensor, Tensor] | None:
-    """Return the mean keys and queries at each time step; None where attention is no inner product."""
+    """Return the mean keys and queries at each time step; None where attention is not an inner product."""
     texts = model.part(slice(TEMPORAL_TEXTS))[1]
     trace = CounterfactualAttention.of(model.at(step), texts.batch, "teacher_forced").trace
     if trace.decoder is None or not has_inner_products(trace):
@@ -460,7 +461,7 @@ def temporal_components(model: ExploredModel, step: int) -> tuple[Tensor, Tensor
 
 
 def static_requests(session: Session, texts: int) -> Iterator[tuple[dict[str, object], list[bytes]]]:
-    """Yield the requests whose answers a static page holds: the first so many texts, and the simple interventions."""
+    """Yield the requests whose answers a static page stores: the first texts, and the simple interventions."""
     yield {"kind": "overview"}, []
     for number, model in enumerate(session.models):
         yield {"kind": "texts", "model": number}, []
@@ -500,12 +501,12 @@ def preset_weights(passage: Passage, row: int) -> dict[str, Float[Tensor, " sour
     own, attended = passage.trace.attention[0, :, row].mean(0).cpu(), passage.attended[row].cpu()
     places, shuffled = attended.nonzero().flatten(), own.clone()
     shuffled[places] = own[passage.shuffle[attended[passage.shuffle]]]
-    found = {"uniform": attended / attended.sum(), "shuffled": shuffled}
+    weights = {"uniform": attended / attended.sum(), "shuffled": shuffled}
     for place in places.tolist():
         only = torch.zeros_like(own)
         only[place] = 1
         without = own * (1 - only)
-        found[f"only {place}"] = only
+        weights[f"only {place}"] = only
         if (left := without.sum()) > 0:
-            found[f"without {place}"] = without / left
-    return found
+            weights[f"without {place}"] = without / left
+    return weights

@@ -29,5 +29,5 @@ class ExplorerWidget(anywidget.AnyWidget):
         def progress(done: int, total: int, title: str) -> None:
             self.send({"id": identity, "progress": [done, total, title]})
 
-        answer = self.session.answer(content, [bytes(each) for each in buffers], progress)
+        answer = self.session.answer(content, [bytes(buffer) for buffer in buffers], progress)
         self.send({**dict(to_json(answer.described())), "id": identity}, answer.buffers())  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Is attention a faithful explanation? Tests, criteria and the rule that makes a verdict of them."""
+"""Is attention a faithful explanation? Tests, criteria, and the rule that derives the verdict."""
 
 from attnscope.faithfulness.assessment import Assessment, assess
 

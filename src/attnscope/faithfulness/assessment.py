@@ -52,7 +52,7 @@ ABSENCE = (
     "nothing in the text"
 )
 
-Columns = dict[str, Float[Tensor, " decisions"]]  # sums over texts are made of them
+Columns = dict[str, Float[Tensor, " decisions"]]  # to be summed over texts
 Measure = Callable[[WordInterventions], Columns]
 
 
@@ -66,8 +66,8 @@ def agreement_columns(texts: WordInterventions, score: Float[Tensor, "decisions 
     """Return squared effects, less that of a random word: of the word attended to most, by attention, of the best.
 
     Args:
-        texts: What was read.
-        score: Another score in the place of attention.
+        texts: A pass over texts.
+        score: Another score in place of attention.
     """
     words, attention = texts.words_at, texts.attention if score is None else score
     effects = texts.subset_effects
@@ -90,8 +90,8 @@ def erasure_columns(texts: WordInterventions) -> Columns:
 
 
 def rank_columns(texts: WordInterventions) -> Columns:
-    found = concordance(texts.attention, texts.leave_one_out, texts.words_at)
-    return {"concordant": found, "ranked": torch.ones_like(found).masked_fill(found.isnan(), torch.nan)}
+    tau = concordance(texts.attention, texts.leave_one_out, texts.words_at)
+    return {"concordant": tau, "ranked": torch.ones_like(tau).masked_fill(tau.isnan(), torch.nan)}
 
 
 def concordance(
@@ -134,10 +134,10 @@ class RatioTest:
     lowest: float = -1.0
     deletes: bool = True  # whether classes that deletion does not change are left out
 
-    def judge(self, found: Interval) -> Test:
+    def judge(self, interval: Interval) -> Test:
         bounded = self.lowest < 0 or self.deletes
         return self.criterion.judge(
-            self.sentence.format(found.value), found, 0.0 if bounded else None, 1.0 if bounded else None
+            self.sentence.format(interval.value), interval, 0.0 if bounded else None, 1.0 if bounded else None
         )
 
 
@@ -161,11 +161,11 @@ TESTS = (
 
 @dataclass(frozen=True)
 class Assessment(Displayed):
-    """Tests that are made of deletions, with their intervals over texts, and the answer of the rule.
+    """Tests by deletion of words, with their intervals over texts, and the answer of the rule.
 
     Attributes:
         answer: May attention be read as an explanation?
-        tests: Route and agreement, on which the answer rests, and those beside.
+        tests: Route and agreement, which decide the answer, and further tests.
         texts: How many texts were read; `left_out` of them have fewer than two words.
         unit: What is deleted and masked, "words" or "tokens".
         in_place: Whether deleted words leave a gap, so that those behind them keep their positions.
@@ -195,7 +195,7 @@ class Assessment(Displayed):
 def assess(
     model: Model, data: Data = None, *, seed: int = 0, quick: bool = False, whole_words: bool = True
 ) -> Assessment:
-    """Return every test of attention that is made of deletions of words, and the answer of the rule.
+    """Return every test of attention by deletion of words, and the answer of the rule.
 
     Args:
         model: A LoadedModel, or any model that gives Traces.
@@ -217,34 +217,34 @@ def assess_sentences(
     whole_words: bool = True,
     units: Callable[[Sentences], Int[Tensor, "batch source"]] | None = None,
 ) -> Assessment:
-    """Return the same from sentences that were read.
+    """Return the same for Sentences.
 
     Args:
-        model: What gives Traces.
-        data: Sentences that were read.
-        classes: The names of the classes; without, they have numbers.
+        model: A model that gives Traces.
+        data: Batches, with word boundaries where there are any.
+        classes: The names of the classes; if empty, they are numbered.
         seed: Random seed.
         quick: Whether fewer random samples are used.
-        whole_words: Whether words are whole, where most texts have several.
-        units: What is deleted in the place of words: the unit of each position; None: words.
+        whole_words: Whether all tokens of a word are deleted together, if most texts have several words.
+        units: A function that returns the unit of each position, to delete in place of words; None: words.
     """
     frames, outputs, texts, left_out = list[pd.DataFrame](), list[np.ndarray](), 0, 0
     effort, names = QUICK if quick else Effort(), list(classes)
     for sentences in data:
         whole_words = whole_words and (bool(frames) or has_words(sentences))
-        read = WordInterventions.of(model, sentences, effort, seed, whole_words)
+        words = WordInterventions.of(model, sentences, effort, seed, whole_words)
         if units is not None:
-            read = replace(read, unit=units(sentences).to(read.unit))
-        columns = {name: values for measure in MEASURES for name, values in measure(read).items()}
-        names = names or ([f"class {i}" for i in range(read.own.shape[1])] if read.classifies else [ALL_TOKENS])
-        label = read.own.argmax(1) if read.classifies else torch.zeros_like(read.sentence)
+            words = replace(words, unit=units(sentences).to(words.unit))
+        columns = {name: values for measure in MEASURES for name, values in measure(words).items()}
+        names = names or ([f"class {i}" for i in range(words.own.shape[1])] if words.classifies else [ALL_TOKENS])
+        label = words.own.argmax(1) if words.classifies else torch.zeros_like(words.sentence)
         frame = pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()}).assign(
-            text=read.sentence.cpu().numpy() + texts, label=label.cpu().numpy(), one=1.0
+            text=words.sentence.cpu().numpy() + texts, label=label.cpu().numpy(), one=1.0
         )
-        known = read.judged[read.sentence].cpu().numpy()
-        frames.append(frame[known])
-        outputs.append(read.own.cpu().numpy()[known] if read.classifies else np.zeros((known.sum(), 1)))
-        left_out += int((~read.judged).sum())
+        judged = words.judged[words.sentence].cpu().numpy()
+        frames.append(frame[judged])
+        outputs.append(words.own.cpu().numpy()[judged] if words.classifies else np.zeros((judged.sum(), 1)))
+        left_out += int((~words.judged).sum())
         texts += len(sentences)
     require(bool(frames), "there is no text to assess")
     decisions = pd.concat(frames, ignore_index=True)
@@ -256,8 +256,8 @@ def assess_sentences(
 def smallest_effect(outputs: Float[np.ndarray, "decisions outputs"], labels: pd.Series) -> float:
     """Return the output change below which a class is not judged, relative to how far classes lie apart."""
     means = pd.DataFrame(outputs).groupby(labels.to_numpy()).mean().to_numpy()
-    apart = float(np.abs(means - means.mean(0)).sum(1).mean() / 2) if len(means) else 0.0
-    return max(LEAST_EFFECT, MIN_EFFECT * apart)
+    distance = float(np.abs(means - means.mean(0)).sum(1).mean() / 2) if len(means) else 0.0
+    return max(LEAST_EFFECT, MIN_EFFECT * distance)
 
 
 def ratio_tests(decisions: pd.DataFrame, names: Sequence[str], least: float) -> Iterator[Test]:

@@ -1,4 +1,4 @@
-"""Parts of an audit that test faithfulness: of classifiers and translators by the same code.
+"""Parts of an audit that test faithfulness, the same for classifiers and translators.
 
 The attention judged is that of the last layer, the mean over its heads; of a network with one layer and one head it is
 all there is. A classifier has one output word, its decision. Numbers are means over the output words of a text first,
@@ -36,11 +36,11 @@ from attnscope.probes.heads.sentences import Sentences
 from attnscope.probes.lexical import log_odds
 from attnscope.probes.occurrences import most_frequent_words, word_counts
 
-MAX_WORDS, MAX_TOKENS = 500, 50_000  # the most frequent words that a decoder tells apart, and their occurrences
+MAX_WORDS, MAX_TOKENS = 500, 50_000  # classes of the decoder, the most frequent words, and their occurrences
 PENALTY = 1e-2  # of the decoder, relative to the mean square of its inputs
 TOP, CHANCE, LEAKAGE, ALONE, OWN = "top", "chance", "leakage", "alone", "own"
 EMBEDDING, STATE, CONTROL = "embedding (ceiling)", "state", "state of a random token (control)"
-GROUP = 16  # sentences that are searched together, whatever the batch size: descent magnifies rounding
+GROUP = 16  # sentences per search, whatever the batch size, because descent magnifies rounding
 UNITS = {
     "words": "Words are deleted, masked and compared whole, all of their tokens together; special tokens stay.",
     "tokens": "Tokens, not words, are deleted, masked and compared; special tokens stay.",
@@ -53,37 +53,37 @@ MOVED = (
 
 
 def words(subject: Subject, sample: Sample) -> Part:
-    """Return the tests of the verdict and those beside that are made of deletions, for each predicted class."""
+    """Return the tests by deletion of words, those of the verdict among them, for each predicted class."""
     data = (Sentences(texts.batch, texts.source, texts.target) for texts in sample.texts())
     classes = subject.loaded.classes
-    found = assess_sentences(subject.model, data, classes, sample.seed, sample.quick, sample.whole_words)
+    assessment = assess_sentences(subject.model, data, classes, sample.seed, sample.quick, sample.whole_words)
     shares = ", ".join(f"{share:.0%}" for share in SHARES)
     sentences = [
-        f"{UNITS[found.unit]} Deleted are the top {shares}; the most influential ones are those by leave-one-out or by "
-        f"random subsets, whichever moves the output more. Output changes are {output_unit(subject)}.",
-        *[f"{found.left_out} of {found.texts} texts have fewer than two {found.unit} and are left out."]
-        * bool(found.left_out),
-        *[GAP if found.in_place else MOVED] * (not subject.is_classifier),
+        f"{UNITS[assessment.unit]} The top {shares} are deleted; the most influential ones are ranked by leave-one-out "
+        f"or by random subsets, whichever changes the output more. Output changes are {output_unit(subject)}.",
+        *[f"{assessment.left_out} of {assessment.texts} texts have fewer than two {assessment.unit} and are left out."]
+        * bool(assessment.left_out),
+        *[GAP if assessment.in_place else MOVED] * (not subject.is_classifier),
     ]
-    return Part(sentences, list(class_rows(found.tests)), found.tests)
+    return Part(sentences, list(class_rows(assessment.tests)), assessment.tests)
 
 
 def output_unit(subject: Subject) -> str:
     """Return what output changes are measured in."""
     reader = subject.loaded.reader
     if isinstance(reader, ClassReader) and reader.outputs.regression:
-        one = 1 / (2 * reader.outputs.SPAN)
-        return f"absolute, where {one:g} is one standard deviation of the model's output ({reader.outputs.sd:.3g})"
+        unit = 1 / (2 * reader.outputs.SPAN)
+        return f"absolute, where {unit:g} is one standard deviation of the model's output ({reader.outputs.sd:.3g})"
     return "total variation distances (TVD)"
 
 
 def class_rows(tests: Sequence[Test]) -> Iterator[Row]:
     """Yield one row per test and predicted class."""
     for test in tests:
-        for name, one in test.classes.items():
+        for name, value in test.classes.items():
             yield {
-                "class": name, "test": test.name, "value": one.value, "from": one.low, "to": one.high,
-                "texts": one.texts, "not judged because": one.reason or None,
+                "class": name, "test": test.name, "value": value.value, "from": value.low, "to": value.high,
+                "texts": value.texts, "not judged because": value.reason or None,
             }  # fmt: skip
 
 
@@ -117,13 +117,13 @@ class TokenStates:
         return cls(torch.cat(tokens).numpy(), torch.cat(texts).numpy(), vectors)
 
     def identified(self, name: str) -> Float[np.ndarray, " texts"]:
-        """Return how many tokens of each text a decoder identifies that is fitted to the other half of the texts."""
-        found = np.zeros(int(self.texts.max()) + 1)
+        """Return how many tokens of each text are identified by a decoder fitted to the other half of the texts."""
+        correct = np.zeros(int(self.texts.max()) + 1)
         for half in (self.texts % 2 == 0, self.texts % 2 == 1):
             if half.any() and not half.all():
                 predicted = nearest_mean(self.vectors[name][half], self.tokens[half], self.vectors[name][~half])
-                np.add.at(found, self.texts[~half], predicted == self.tokens[~half])
-        return found
+                np.add.at(correct, self.texts[~half], predicted == self.tokens[~half])
+        return correct
 
 
 def nearest_mean(
@@ -137,12 +137,12 @@ def nearest_mean(
     """
     centre, scale = vectors.mean(0), vectors.std(0) + 1e-9
     vectors, others = (vectors - centre) / scale, (others - centre) / scale
-    known, index = np.unique(labels, return_inverse=True)
-    means = np.zeros((len(known), vectors.shape[1]))
+    classes, index = np.unique(labels, return_inverse=True)
+    means = np.zeros((len(classes), vectors.shape[1]))
     np.add.at(means, index, vectors)
     means /= np.bincount(index)[:, None]
     weights = np.linalg.solve(vectors.T @ vectors / len(index) + PENALTY * np.eye(len(centre)), means.T)
-    return np.asarray(known[(others @ weights - (means * weights.T).sum(1) / 2).argmax(1)])
+    return np.asarray(classes[(others @ weights - (means * weights.T).sum(1) / 2).argmax(1)])
 
 
 def token_identity(subject: Subject, sample: Sample) -> Part:
@@ -154,15 +154,15 @@ def token_identity(subject: Subject, sample: Sample) -> Part:
     right = {name: states.identified(name) for name in states.vectors}
     there = np.bincount(states.texts) > 0
     state, ceiling = ((right[name] - right[CONTROL])[there] for name in (STATE, EMBEDDING))
-    found, count = Interval.ratio(state, ceiling, (-1.0, 1.0)), len(states.tokens)
-    accuracies = {name: float(each.sum() / count) for name, each in right.items()}
+    share, count = Interval.ratio(state, ceiling, (-1.0, 1.0)), len(states.tokens)
+    accuracies = {name: float(counts.sum() / count) for name, counts in right.items()}
     sentence = (
         f"A linear decoder identifies the token in {accuracies[STATE]:.0%} of held-out states, in "
         f"{accuracies[EMBEDDING]:.0%} of embeddings (the ceiling), and in {accuracies[CONTROL]:.0%} of states in "
-        f"random order (the control): {found.value:.0%} of the distance. Attention to a state is attention to its "
+        f"random order (the control): {share.value:.0%} of the distance. Attention to a state is attention to its "
         "token only as far as the state still identifies it."
     )
-    test = TOKEN_IDENTITY.judge(sentence, found)
+    test = TOKEN_IDENTITY.judge(sentence, share)
     table: list[Row] = [
         {"decoded from": name, "accuracy": value, "tokens": count} for name, value in accuracies.items()
     ]
@@ -173,13 +173,14 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     """Return how far attention can move while the output stays (Jain and Wallace 2019): exactly, or by a search."""
     classifier = subject.is_classifier
     settings = classifier_search(subject, sample) if classifier else translator_search(sample)
-    found, exact = PerText(), True
+    measures, exact = PerText(), True
     for reading in sample.readings(None if classifier else GROUP):
         adversaries, exact = batch_adversaries(reading, settings)
-        found.add("feasible", reading.by_row(adversaries.feasible.double()))
+        measures.add("feasible", reading.by_row(adversaries.feasible.double()))
         for name, values in (("jsd", adversaries.jsd), ("tvd", adversaries.tvd)):
-            found.add(name, reading.by_row(values.double().masked_fill(~adversaries.feasible, torch.nan)))
-    feasible, share = Interval.of(found["feasible"], (0.0, 1.0)), Interval.of(found["jsd"] / math.log(2), (0.0, 1.0))
+            measures.add(name, reading.by_row(values.double().masked_fill(~adversaries.feasible, torch.nan)))
+    feasible = Interval.of(measures["feasible"], (0.0, 1.0))
+    share = Interval.of(measures["jsd"] / math.log(2), (0.0, 1.0))
     unit = "texts" if classifier else "output words"
     how = "exactly" if exact else "by a search, which gives a lower bound; where it finds nothing, nothing is known"
     sentence = (
@@ -189,10 +190,10 @@ def adversary(subject: Subject, sample: Sample) -> Part:
     )
     row: Row = {
         "share of the maximal JSD": share.value, **share.limits, f"{unit} with one": feasible.value,
-        "output change (TVD)": Interval.of(found["tvd"]).value, "computed": "exactly" if exact else "lower bound",
+        "output change (TVD)": Interval.of(measures["tvd"]).value, "computed": "exactly" if exact else "lower bound",
     }  # fmt: skip
     criterion = UNIQUENESS if exact else UNIQUENESS_SEARCH
-    return Part([sentence], [row], [criterion.judge(sentence, share)], histogram=found["jsd"].round(4).tolist())
+    return Part([sentence], [row], [criterion.judge(sentence, share)], histogram=measures["jsd"].round(4).tolist())
 
 
 def batch_adversaries(reading: Reading, settings: SearchSettings) -> tuple[BatchAdversaries, bool]:
@@ -215,7 +216,7 @@ def translator_search(sample: Sample) -> SearchSettings:
     """Return settings with few long steps along the border of what is feasible: each is a readout per output word.
 
     Tried on a tiny Marian with three scales of its readout: the quick search gets 93 to 114 % as far as five starts of
-    500 steps with a fixed penalty of 500. What is found is a lower bound either way.
+    500 steps with a fixed penalty of 500. The result is a lower bound either way.
     """
     restarts, steps = (2, 100) if sample.quick else (3, 250)
     return SearchSettings(restarts=restarts, steps=steps, learning_rate=0.2, penalty=10.0, growth=1.1, seed=sample.seed)
@@ -227,12 +228,12 @@ def single_tokens(subject: Subject, sample: Sample) -> Part:
     if not isinstance(model, ReadsOut):
         test = SINGLE_TOKEN.judge("", Interval(reason="it needs a model with `context_of` and `readout`"))
         return Part([test.sentence], tests=[test])
-    found, measure = PerText(), decision_measures if subject.is_classifier else word_measures
+    measures, measure = PerText(), decision_measures if subject.is_classifier else word_measures
     for reading in sample.readings():
         for name, values in measure(model, reading).items():
-            found.add(name, reading.by_text(values))
-    means = found.means()
-    leakage = Interval.of(found[LEAKAGE], (0.0, 1.0))
+            measures.add(name, reading.by_text(values))
+    means = measures.means()
+    leakage = Interval.of(measures[LEAKAGE], (0.0, 1.0))
     sentence = (
         f"{leakage.value:.0%} of the tokens lead to the same output alone, nearly as surely (within {MARGIN}), when "
         "they get all the attention of the last layer."
@@ -262,20 +263,20 @@ def single_token_rows(means: dict[str, Interval]) -> list[Row]:
 def decision_measures(model: ReadsOut, reading: Reading) -> dict[str, PerWord]:
     """Return leakage and probabilities of each decision of a classifier."""
     with evaluating(model):
-        found = token_probabilities(model, reading.trace)
-    return {LEAKAGE: found.leakage()[:, None], ALONE: found.mean[:, None], OWN: found.decision[:, None]}
+        alone = token_probabilities(model, reading.trace)
+    return {LEAKAGE: alone.leakage()[:, None], ALONE: alone.mean[:, None], OWN: alone.decision[:, None]}
 
 
 def word_measures(model: ReadsOut, reading: Reading) -> dict[str, PerWord]:
     """Return leakage, probabilities, and the agreement of attention with β, of each output word of a translator."""
-    found = probabilities_alone(model, reading)
-    words = reading.words[:, None].expand_as(found.gold)
+    alone = probabilities_alone(model, reading)
+    words = reading.words[:, None].expand_as(alone.gold)
     own = reading.trace.logits.detach().softmax(-1).amax(-1)
-    sufficient = found.likeliest & (found.predicted >= own[..., None] - MARGIN)
-    score = found.gold.nan_to_num()
+    sufficient = alone.likeliest & (alone.predicted >= own[..., None] - MARGIN)
+    score = alone.gold.nan_to_num()
     return {
         TOP: top_agreement(reading.attention, score, words), CHANCE: chance_agreement(score, words),
-        LEAKAGE: sufficient.sum(-1) / reading.words.sum(1)[:, None], ALONE: found.predicted.nanmean(-1), OWN: own,
+        LEAKAGE: sufficient.sum(-1) / reading.words.sum(1)[:, None], ALONE: alone.predicted.nanmean(-1), OWN: own,
     }  # fmt: skip
 
 
@@ -285,18 +286,18 @@ class AloneProbabilities:
 
     gold: PairScores  # γ: log-odds of the gold word
     predicted: PairScores  # probability of the word that the model predicts
-    likeliest: Bool[Tensor, "batch target source"]  # whether it would be predicted again
+    likeliest: Bool[Tensor, "batch target source"]  # whether the prediction stays the same
 
 
 def probabilities_alone(model: ReadsOut, reading: Reading, max_elements: int = MAX_ELEMENTS) -> AloneProbabilities:
-    """Return a readout per output word and source token, which gets all attention (snell2021 §3.1)."""
+    """Return the prediction of each output word with all attention on one source token (snell2021 §3.1)."""
     trace = reading.trace
     blank = trace.logits.new_full((*trace.target.shape, trace.source.shape[1]), torch.nan)
     gold, predicted, likeliest = blank, blank.clone(), torch.zeros_like(blank, dtype=torch.bool)
     pairs = (reading.outputs[:, :, None] & reading.words[:, None]).nonzero()
     with evaluating(model):
-        for some in pairs.split(rows_at_a_time(trace, max_elements)):
-            b, t, source = some.unbind(1)
+        for block in pairs.split(rows_at_a_time(trace, max_elements)):
+            b, t, source = block.unbind(1)
             logits, output = read_out_rows(model, trace, trace.last.values[b, :, source], b, t), trace.predictions[b, t]
             gold[b, t, source] = log_odds(logits, trace.target[b, t])
             predicted[b, t, source] = log_odds(logits, output).sigmoid()

@@ -53,9 +53,9 @@ class Interval:
         Args:
             of: Numerators.
             to: Denominators.
-            within: The range of values, which are cut to it. Texts that are all alike do not make an interval of zero
-                width: by the rule of three, 3 / n of all texts may have any value in this range. Without a range, the
-                interval is then unknown.
+            within: The range of values, which are clipped to it. Texts that are all alike do not give an interval of
+                zero width: by the rule of three, 3 / n of all texts may have any value in this range. Without a range,
+                the interval is then unknown.
         """
         return cls.by_class(of, to, np.zeros(len(of), dtype=int), ("",), within=within)
 
@@ -77,28 +77,29 @@ class Interval:
             labels: The predicted class of each text.
             names: The names of the classes.
             not_judged: Reasons why classes are left out, by their names.
-            within: As of `ratio`.
+            within: See `ratio`.
         """
-        known, single = ~(np.isnan(of) | np.isnan(to)), len(names) == 1
-        draws, found = dict[str, np.ndarray](), dict[str, Interval]()
+        measured, single = ~(np.isnan(of) | np.isnan(to)), len(names) == 1
+        draws, intervals = dict[str, np.ndarray](), dict[str, Interval]()
         for label, name in enumerate(names):
-            rows = known & (labels == label)
-            draws[name], one = resample(of[rows], to[rows], within, label)
+            rows = measured & (labels == label)
+            draws[name], interval = resample(of[rows], to[rows], within, label)
             few = FEW if not single and rows.sum() < MIN_TEXTS else ""
-            found[name] = replace(one, reason=(not_judged or {}).get(name) or one.reason or few)
-        judged = [name for name, one in found.items() if not one.reason]
-        judged = judged or [name for name, one in found.items() if one.reason == FEW and one.measured]
-        classes = {} if single else found
+            intervals[name] = replace(interval, reason=(not_judged or {}).get(name) or interval.reason or few)
+        judged = [name for name, each in intervals.items() if not each.reason]
+        judged = judged or [name for name, each in intervals.items() if each.reason == FEW and each.measured]
+        classes = {} if single else intervals
         if not judged:
-            reasons = dict.fromkeys(one.reason for one in found.values() if one.texts or not known.any())
-            return cls(texts=int(known.sum()), classes=classes, reason="; ".join(reasons))
+            reasons = dict.fromkeys(each.reason for each in intervals.values() if each.texts or not measured.any())
+            return cls(texts=int(measured.sum()), classes=classes, reason="; ".join(reasons))
         if len(judged) == 1:
-            return replace(found[judged[0]], classes=classes, reason="")
-        value = float(np.mean([found[name].value for name in judged]))
-        widths = [(found[name].value - found[name].low, found[name].high - found[name].value) for name in judged]
+            return replace(intervals[judged[0]], classes=classes, reason="")
+        chosen = [intervals[name] for name in judged]
+        value = float(np.mean([each.value for each in chosen]))
+        widths = [(each.value - each.low, each.high - each.value) for each in chosen]
         least = np.mean(widths, 0) / len(judged) ** 0.5  # classes are independent
         ends = percentiles(np.mean([draws[name] for name in judged], 0), value, (float(least[0]), float(least[1])))
-        return cls(value, *ends, sum(found[name].texts for name in judged), classes)
+        return cls(value, *ends, sum(each.texts for each in chosen), classes)
 
     @property
     def measured(self) -> bool:
@@ -112,7 +113,7 @@ class Interval:
 
 @lru_cache(maxsize=8)  # the tests of an audit resample the same texts
 def resampled_counts(count: int, seed: int) -> Float[np.ndarray, "draws texts"]:
-    """Return how often each text comes in each resample."""
+    """Return how often each text occurs in each resample."""
     return np.random.default_rng([seed, count]).multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(float)
 
 
@@ -131,7 +132,7 @@ def resample(
     below = times @ to
     draws = np.divide(times @ of, below, out=np.full(RESAMPLES, np.nan), where=below > 0).clip(lowest, highest)
     if np.isnan(draws).mean() > 1 - LEVEL[1] / 100:
-        return draws, Interval(texts=count, reason="the effect to compare with cannot be told from none")
+        return draws, Interval(texts=count, reason="the effect to compare with cannot be distinguished from zero")
     value, unseen = float(np.clip(of.sum() / total, lowest, highest)), min(1.0, UNSEEN / count)
     if within is None:
         apart = np.ptp(draws) > 1e-9 and count > 1
@@ -144,7 +145,7 @@ def resample(
 def percentiles(
     draws: Float[np.ndarray, " draws"], value: float, least: tuple[float, float] = (0.0, 0.0)
 ) -> tuple[float, float]:
-    """Return the limits of resampled values, at least so far below and above the value."""
+    """Return the limits of resampled values, at least `least` below and above the value."""
     low, high = np.nanpercentile(draws, LEVEL)
     return round(min(float(low), value - least[0]), 12), round(max(float(high), value + least[1]), 12)
 
@@ -156,7 +157,7 @@ class Bounds:
     no: float
     yes: float
 
-    def answer(self, found: Interval) -> Answer:
+    def answer(self, interval: Interval) -> Answer:
         """Return the answer: undecided if the interval reaches from no to yes.
 
         >>> Bounds(no=0.05, yes=0.2).answer(Interval(0.3, 0.25, 0.35))
@@ -166,13 +167,13 @@ class Bounds:
         >>> Bounds(no=0.1, yes=0.5).answer(Interval(reason="no text has two words"))
         'not measurable'
         """
-        if np.isnan(found.value) or found.reason:
+        if np.isnan(interval.value) or interval.reason:
             return "not measurable"
-        if found.low <= self.no and found.high >= self.yes:
+        if interval.low <= self.no and interval.high >= self.yes:
             return "undecided"
-        if found.value <= self.no:
+        if interval.value <= self.no:
             return "no"
-        return "yes" if found.value >= self.yes else "with care"
+        return "yes" if interval.value >= self.yes else "with care"
 
 
 @dataclass(frozen=True)
@@ -183,23 +184,24 @@ class Criterion:
     question: str
     bounds: Bounds | None = None
 
-    def judge(self, sentence: str, found: Interval, chance: float | None = None, best: float | None = None) -> Test:
+    def judge(self, sentence: str, interval: Interval, chance: float | None = None, best: float | None = None) -> Test:
         """Return the test's result.
 
         Args:
-            sentence: The result in words.
-            found: The measured value with its interval.
+            sentence: The result as a sentence.
+            interval: The measured value with its interval.
             chance: The value of random attention.
             best: The value of the best other score.
         """
-        measured = not np.isnan(found.value) and not found.reason
+        measured = not np.isnan(interval.value) and not interval.reason
         answer: Answer = "information" if measured else "not measurable"
-        classes = {k: ClassValue(v.value, v.low, v.high, v.texts, v.reason) for k, v in found.classes.items()}
+        classes = {k: ClassValue(v.value, v.low, v.high, v.texts, v.reason) for k, v in interval.classes.items()}
         return Test(
-            self.name, self.question, self.bounds.answer(found) if self.bounds else answer,
-            sentence if measured else f"Not measurable: {found.reason}.", found.value, found.low, found.high,
-            None if self.bounds is None else (self.bounds.no, self.bounds.yes), chance, best, found.texts,
-            classes, found.reason,
+            self.name, self.question, self.bounds.answer(interval) if self.bounds else answer,
+            sentence if measured else f"Not measurable: {interval.reason}.",
+            interval.value, interval.low, interval.high,
+            None if self.bounds is None else (self.bounds.no, self.bounds.yes), chance, best, interval.texts,
+            classes, interval.reason,
         )  # fmt: skip
 
 

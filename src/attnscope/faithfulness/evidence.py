@@ -43,32 +43,32 @@ COLLAPSED = (
 
 
 def quality(subject: Subject, sample: Sample) -> Part:
-    """Return how good the outputs are."""
+    """Return the quality of the outputs."""
     return class_quality(subject, sample) if subject.is_classifier else word_quality(sample)
 
 
 def class_quality(subject: Subject, sample: Sample) -> Part:
     """Return accuracy and macro F1 beside the share of the commonest class; a collapsed model gets a warning."""
-    found = decide(subject.model, sample.batches())
-    commonest = float(np.bincount(found.gold, minlength=len(subject.loaded.classes)).max() / len(found.gold))
+    decisions = decide(subject.model, sample.batches())
+    commonest = float(np.bincount(decisions.gold, minlength=len(subject.loaded.classes)).max() / len(decisions.gold))
     sentence = (
-        f"It classifies {found.accuracy:.1%} of these texts correctly; always predicting the commonest class would "
+        f"It classifies {decisions.accuracy:.1%} of these texts correctly; always predicting the commonest class would "
         f"get {commonest:.1%}. Attention can explain a decision, not make up for a poor one."
     )
-    row = {"accuracy": found.accuracy, "macro F1": found.macro_f1, "commonest class": commonest}
-    warning = COLLAPSED.format(found.accuracy, commonest) if found.accuracy <= commonest else ""
+    row = {"accuracy": decisions.accuracy, "macro F1": decisions.macro_f1, "commonest class": commonest}
+    warning = COLLAPSED.format(decisions.accuracy, commonest) if decisions.accuracy <= commonest else ""
     return Part([sentence], [row], warning=warning)
 
 
 @torch.no_grad()
 def word_quality(sample: Sample) -> Part:
     """Return accuracy and log-probability of the output words with teacher forcing."""
-    found = PerText()
+    measures = PerText()
     for reading in sample.readings():
         own, gold = log_probabilities(reading, reading.trace.logits), reading.trace.target[reading.outputs]
-        found.add("word accuracy", reading.by_row((own.argmax(1) == gold).double()))
-        found.add("log-probability of the gold word", reading.by_row(gold_values(reading, own)))
-    means = found.means()
+        measures.add("word accuracy", reading.by_row((own.argmax(1) == gold).double()))
+        measures.add("log-probability of the gold word", reading.by_row(gold_values(reading, own)))
+    means = measures.means()
     accuracy, log_probability = means.values()
     sentence = (
         f"With teacher forcing it predicts {accuracy.value:.1%} of the words correctly, and gives the gold word a "
@@ -90,8 +90,7 @@ def gold_values(reading: Reading, values: Float[Tensor, "rows words"]) -> Float[
 
 def formation(subject: Subject, sample: Sample) -> Part:
     """Return the shares of temporal, lexical and other components (aitken2021), entropy and offsets of every head."""
-    found = head_formation(subject.model, sample)
-    table = found.table()
+    table = head_formation(subject.model, sample).table()
     return Part(formation_sentences(table), heads=head_columns(table))
 
 
@@ -112,27 +111,27 @@ def formation_sentences(table: pd.DataFrame) -> list[str]:
 def rank_heads(subject: Subject, sample: Sample) -> Part:
     """Return the heads ranked by four criteria, and the agreement of the rankings."""
     gold = None if subject.alignments is None else subject.alignments[: sample.num_texts]
-    found = head_ranking(subject.model, sample, gold=gold, saliency=absolute_influence)
-    table, between = found.table(), found.agreement_between()
+    ranking = head_ranking(subject.model, sample, gold=gold, saliency=absolute_influence)
+    table, between = ranking.table(), ranking.agreement_between()
     return Part(
-        ranking_sentences(found, table, between), heads=head_columns(table), reference=found.reference,
+        ranking_sentences(ranking, table, between), heads=head_columns(table), reference=ranking.reference,
         agreement=RankAgreement(tuple(map(str, between)), between.to_numpy().tolist()),
     )  # fmt: skip
 
 
 def absolute_influence(model: EmbedsSource, batch: Batch) -> TokenScores:
-    found = influence(model, batch)
-    return replace(found, values=found.values.abs())
+    saliency = influence(model, batch)
+    return replace(saliency, values=saliency.values.abs())
 
 
-def ranking_sentences(found: HeadRanking, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
+def ranking_sentences(ranking: HeadRanking, table: pd.DataFrame, between: pd.DataFrame) -> list[str]:
     if len(table) == 1:
         return ["There is one head, and nothing to rank."]
-    first = int(found.ranks().mean(axis=1).to_numpy().argmin())
+    first = int(ranking.ranks().mean(axis=1).to_numpy().argmin())
     (layer, head), lost = table.index[first], table["loss if ablated"].iloc[first]
     matter = int((table["loss if ablated"] > 2 * table["± if ablated"]).sum())
     pairs = [between.iloc[i, j] for i in range(len(between)) for j in range(i)]
-    reference = f" Word alignments are compared with {REFERENCES[found.reference]}." if found.reference else ""
+    reference = f" Word alignments are compared with {REFERENCES[ranking.reference]}." if ranking.reference else ""
     return [
         f"Layer {layer}, head {head} has the best mean rank. Ablating it costs {lost:.3f} nats of log-probability; "
         f"ablation of a single head has an effect for {matter} of {len(table)} heads.{reference}",
@@ -148,55 +147,58 @@ def head_columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
 
 
 def mixture(subject: Subject, sample: Sample) -> Part:
-    """Return the agreement of the last layer, the best head and a mixture of all heads, on texts not learned from.
+    """Return the agreement of the last layer, the best head and a mixture of all heads, on test texts.
 
     Best head and mixture are learned from the other half of the texts (`head_mixture`).
     """
-    found = head_mixture(subject.model, sample, seed=sample.seed)
-    agreements, correlations = mixture_agreements(subject, sample, found), found.table()["correlation"]
-    layer, head = found.best
+    result = head_mixture(subject.model, sample, seed=sample.seed)
+    agreements, correlations = mixture_agreements(subject, sample, result), result.table()["correlation"]
+    layer, head = result.best
     names = (
         *SCORES[:1],
-        f"best of {found.coefficients.size} heads (layer {layer}, head {head})",
+        f"best of {result.coefficients.size} heads (layer {layer}, head {head})",
         "mixture of all heads",
     )
-    values = ", ".join(f"{one.value:.0%} by the {name}" for name, one in zip(names, agreements.values(), strict=True))
+    values = ", ".join(
+        f"{interval.value:.0%} by the {name}" for name, interval in zip(names, agreements.values(), strict=True)
+    )
     sentences = [
         f"The word with the largest score has, of the squared effect of the best word, {values}. Best head and mixture "
-        f"are learned from random removals of tokens in {found.learned_from} texts, and tested on the "
-        f"{len(found.correlations)} others.",
+        f"are learned from random removals of tokens in {result.learned_from} texts, and tested on the "
+        f"{len(result.correlations)} others.",
         f"Agreement is a yes from {AGREEMENT_BOUNDS.yes:.0%}. It is one half of the verdict: whether effects pass "
         "through the attention of other layers (route) is not tested here.",
     ]
     table: list[Row] = [
         {
-            "score": name, "agreement": one.value, **one.limits, "agreement would be": AGREEMENT_BOUNDS.answer(one),
-            "texts": one.texts, "correlation with the effects of removals": float(correlations[key]),
+            "score": name, "agreement": interval.value, **interval.limits,
+            "agreement would be": AGREEMENT_BOUNDS.answer(interval), "texts": interval.texts,
+            "correlation with the effects of removals": float(correlations[key]),
         }
-        for name, (key, one) in zip(names, agreements.items(), strict=True)
+        for name, (key, interval) in zip(names, agreements.items(), strict=True)
     ]  # fmt: skip
     return Part(sentences, table)
 
 
-def mixture_agreements(subject: Subject, sample: Sample, found: HeadMixture) -> dict[str, Interval]:
-    """Return the agreement of each score on the test texts, by predicted class as in the test of the verdict."""
+def mixture_agreements(subject: Subject, sample: Sample, mixture: HeadMixture) -> dict[str, Interval]:
+    """Return the agreement of each score on the test texts, by predicted class as in the test `agreement`."""
     effort, columns = QUICK if sample.quick else Effort(), defaultdict[str, list[float]](list)
     for texts in sample.texts(1):
-        if int(removal_keys(texts.batch, sample.seed)) not in found.test_keys:
+        if int(removal_keys(texts.batch, sample.seed)) not in mixture.test_keys:
             continue
         sentences = Sentences(texts.batch, texts.source, texts.target)
-        read = WordInterventions.of(subject.model, sentences, effort, sample.seed, sample.whole_words)
-        heads = read.reading.layer_weights[:, 0, :, 0].double()  # layers x heads x source
-        columns["class"].append(int(read.own.argmax()))
-        for name, weights in found.weights.items():
-            score = read.by_word(torch.einsum("lh,lhs->s", torch.from_numpy(weights).to(heads), heads)[None])
-            squares = agreement_columns(read, score)
-            columns[name].append(float(squares["top"]) if read.judged else math.nan)
+        interventions = WordInterventions.of(subject.model, sentences, effort, sample.seed, sample.whole_words)
+        heads = interventions.reading.layer_weights[:, 0, :, 0].double()  # layers x heads x source
+        columns["class"].append(int(interventions.own.argmax()))
+        for name, weights in mixture.weights.items():
+            score = interventions.by_word(torch.einsum("lh,lhs->s", torch.from_numpy(weights).to(heads), heads)[None])
+            squares = agreement_columns(interventions, score)
+            columns[name].append(float(squares["top"]) if interventions.judged else math.nan)
             columns[f"best of {name}"].append(float(squares["best"]))
     classes, values = subject.loaded.classes, {name: np.array(numbers) for name, numbers in columns.items()}
     return {
         name: Interval.by_class(values[name], values[f"best of {name}"], values["class"], classes, within=(-1.0, 1.0))
-        for name in found.weights
+        for name in mixture.weights
     }
 
 
@@ -235,7 +237,7 @@ def relative_jsd(one: PairScores, other: PairScores) -> PerWord:
 def check_same_tokens(one: Batch, other: Batch, name: str) -> None:
     alike = one.source.shape == other.source.shape and one.target.shape == other.target.shape
     alike = alike and bool((one.source.cpu() == other.source.cpu()).all())
-    require(alike, f"{name} cuts the same texts into different tokens, so that attention cannot be compared")
+    require(alike, f"{name} splits the same texts into different tokens, so that attention cannot be compared")
 
 
 def plausibility(subject: Subject, sample: Sample) -> Part | None:
@@ -294,8 +296,8 @@ def alignment_agreement(subject: Subject, sample: Sample) -> Part | None:
 
 def best_head(errors: HeadValues) -> tuple[int, int, float]:
     """Return layer, head and error rate of the head with the lowest."""
-    place = int(errors.nan_to_num(nan=torch.inf).argmin())
-    return place // errors.shape[1], place % errors.shape[1], float(errors.flatten()[place])
+    layer, head = divmod(int(errors.nan_to_num(nan=torch.inf).argmin()), errors.shape[1])
+    return layer, head, float(errors[layer, head])
 
 
 def model_1_error(subject: Subject, corpus: list[Sentences]) -> float:
@@ -304,6 +306,6 @@ def model_1_error(subject: Subject, corpus: list[Sentences]) -> float:
     reference, gold = model_1_reference(subject.model, corpus), gold_reference(subject.alignments)
     counts = AlignmentAccumulator()
     for sentences in corpus:
-        for found, expected in zip(reference(sentences), gold(sentences), strict=True):
-            counts.update(found.sure, expected)
+        for predicted, expected in zip(reference(sentences), gold(sentences), strict=True):
+            counts.update(predicted.sure, expected)
     return counts.result().error_rate

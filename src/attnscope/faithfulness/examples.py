@@ -1,4 +1,4 @@
-"""Examples worth looking at: typical texts, extreme ones, and those that the model gets wrong."""
+"""Examples to show: typical texts, extreme ones, and those that the model gets wrong."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from attnscope.probes.lexical import lexical_scores
 from attnscope.tasks.batch import SPECIALS
 
 ALONE = "each token alone"
-MAX_SENTENCES = 200  # of a translator, to choose from
+MAX_SENTENCES = 200  # candidates for a translator
 DIGITS = 3
-COMPARED_DIGITS = 5  # more digits depend on the batch
+COMPARED_DIGITS = 5  # further digits depend on the batch
 TYPICAL = "typical: attention agrees with leave-one-out as it usually does"
 LEAST_AGREEMENT = "extreme: attention agrees least with leave-one-out"
 MOST_AGREEMENT = "extreme: attention agrees most with leave-one-out"
@@ -51,51 +51,52 @@ def examples(subject: Subject, sample: Sample) -> Part:
 
 def class_examples(subject: Subject, sample: Sample) -> Part:
     """Return examples of a classifier, with one score per word."""
-    found: list[Candidate] = []
+    texts: list[Candidate] = []
     for reading in sample.readings():
         probabilities = class_probabilities(reading.trace.logits)
         confidence, predicted = probabilities.max(-1)
         gold = reading.trace.target[:, 0] - len(SPECIALS)
-        found += candidates(reading, len(found), confidence.tolist(), predicted.tolist(), gold.tolist())
-    comparable = [one for one in found if not np.isnan(one.tau)] or found
-    wrong = sorted((one for one in comparable if one.predicted != one.gold), key=lambda one: -one.confidence)
-    by_tau = sorted(comparable, key=lambda one: one.tau)
+        texts += candidates(reading, len(texts), confidence.tolist(), predicted.tolist(), gold.tolist())
+    comparable = [text for text in texts if not np.isnan(text.tau)] or texts
+    wrong = sorted((text for text in comparable if text.predicted != text.gold), key=lambda text: -text.confidence)
+    by_tau = sorted(comparable, key=lambda text: text.tau)
     middle = len(by_tau) // 2
     reasons = [
-        *((TYPICAL, one) for one in by_tau[middle - 1 : middle + 1]),
-        *(("wrong, with high confidence", one) for one in wrong[:2]),
+        *((TYPICAL, text) for text in by_tau[middle - 1 : middle + 1]),
+        *(("wrong, with high confidence", text) for text in wrong[:2]),
         (LEAST_AGREEMENT, by_tau[0]), (MOST_AGREEMENT, by_tau[-1]),
-        (SHARPEST, min(comparable, key=lambda one: one.entropy)),
-        (FLATTEST, max(comparable, key=lambda one: one.entropy)),
+        (SHARPEST, min(comparable, key=lambda text: text.entropy)),
+        (FLATTEST, max(comparable, key=lambda text: text.entropy)),
     ]  # fmt: skip
-    return Part(examples=[class_example(subject, one, reason) for reason, one in without_repeats(reasons)])
+    return Part(examples=[class_example(subject, text, reason) for reason, text in without_repeats(reasons)])
 
 
 @torch.no_grad()
 def translation_examples(subject: Subject, sample: Sample) -> Part:
     """Return examples of a translator, with one score per target and source word."""
-    found: list[Candidate] = []
+    texts: list[Candidate] = []
     names: dict[int, str] = {}  # of target tokens
     for reading in sample.readings():
         gold = gold_values(reading, log_probabilities(reading, reading.trace.logits))
-        found += candidates(reading, len(found), reading.by_row(gold).tolist())
+        texts += candidates(reading, len(texts), reading.by_row(gold).tolist())
         names |= target_names(reading.texts)
-        if len(found) >= MAX_SENTENCES:
+        if len(texts) >= MAX_SENTENCES:
             break
-    comparable = [one for one in found[:MAX_SENTENCES] if one.comparable]
+    comparable = [text for text in texts[:MAX_SENTENCES] if text.comparable]
     by_tau, by_entropy, by_confidence = (
         sorted(comparable, key=key)
-        for key in (lambda one: one.tau, lambda one: one.entropy, lambda one: one.confidence)
+        for key in (lambda text: text.tau, lambda text: text.entropy, lambda text: text.confidence)
     )
     middle = max(0, len(by_tau) // 2 - 1)
     reasons = [
-        *((TYPICAL, one) for one in by_tau[middle : middle + 3]),
-        *(("wrong: the gold words have the lowest probability", one) for one in by_confidence[:2]),
-        *((LEAST_AGREEMENT, one) for one in by_tau[:1]),
-        *((SHARPEST, one) for one in by_entropy[:1]),
-        *((FLATTEST, one) for one in by_entropy[-1:]),
+        *((TYPICAL, text) for text in by_tau[middle : middle + 3]),
+        *(("wrong: the gold words have the lowest probability", text) for text in by_confidence[:2]),
+        *((LEAST_AGREEMENT, text) for text in by_tau[:1]),
+        *((SHARPEST, text) for text in by_entropy[:1]),
+        *((FLATTEST, text) for text in by_entropy[-1:]),
     ]
-    return Part(examples=[translation_example(subject, one, why, names) for why, one in without_repeats(reasons)])
+    chosen = without_repeats(reasons)
+    return Part(examples=[translation_example(subject, text, reason, names) for reason, text in chosen])
 
 
 def candidates(reading: Reading, first: int, confidence: Sequence[float], *more: Sequence[int]) -> list[Candidate]:
@@ -113,13 +114,13 @@ def candidates(reading: Reading, first: int, confidence: Sequence[float], *more:
 def without_repeats(reasons: Iterable[tuple[str, Candidate]]) -> list[tuple[str, Candidate]]:
     """Return each text once, for the first reason that chose it."""
     chosen: dict[int, tuple[str, Candidate]] = {}
-    for reason, one in reasons:
-        chosen.setdefault(one.index, (reason, one))
+    for reason, candidate in reasons:
+        chosen.setdefault(candidate.index, (reason, candidate))
     return list(chosen.values())
 
 
-def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExample:
-    reading = Reading.of(subject, subject.inputs.read(slice(one.index, one.index + 1)))
+def class_example(subject: Subject, candidate: Candidate, reason: str) -> ScoredExample:
+    reading = Reading.of(subject, subject.inputs.read(slice(candidate.index, candidate.index + 1)))
     source, model, classes = reading.texts.source, subject.model, subject.loaded.classes
     scores = {name: by_word(values, source)[0, 0] for name, values in shown_scores(reading).items()}
     if isinstance(model, ReadsOut):
@@ -128,14 +129,14 @@ def class_example(subject: Subject, one: Candidate, reason: str) -> ScoredExampl
         scores[ALONE] = (by_word(alone.nan_to_num(), source) / count)[0, 0]
     return ScoredExample(
         reason=reason, source=source.names[0], special=tuple((~source.is_word[0]).tolist()),
-        predicted=f"{classes[one.predicted]} ({one.confidence:.2f})", gold=classes[one.gold],
+        predicted=f"{classes[candidate.predicted]} ({candidate.confidence:.2f})", gold=classes[candidate.gold],
         scores={name: [rounded(value) for value in values.tolist()] for name, values in scores.items()},
         marks=marks_of(reading.texts),
     )  # fmt: skip
 
 
 def marks_of(texts: Texts) -> tuple[float, ...]:
-    """Return what people marked in one text, by word; nothing where there are no annotations."""
+    """Return the share of annotators who marked each word of one text; empty without annotations."""
     if texts.batch.rationale is None:
         return ()
     marks, unit = texts.batch.rationale[0].cpu(), texts.source.unit[0]
@@ -143,14 +144,14 @@ def marks_of(texts: Texts) -> tuple[float, ...]:
     return tuple(round(float(marks[: len(unit)][unit == i].max()), DIGITS) for i in range(count))
 
 
-def translation_example(subject: Subject, one: Candidate, reason: str, names: dict[int, str]) -> ScoredExample:
-    """Return scores summed over the tokens of a source word; of a token alone, the mean."""
-    reading = Reading.of(subject, subject.inputs.read(slice(one.index, one.index + 1)))
+def translation_example(subject: Subject, candidate: Candidate, reason: str, names: dict[int, str]) -> ScoredExample:
+    """Return scores summed over the tokens of a source word; the mean for single-token predictions."""
+    reading = Reading.of(subject, subject.inputs.read(slice(candidate.index, candidate.index + 1)))
     source, target, model = reading.texts.source, reading.texts.target, subject.model
     scores = {name: by_word(values, source, target)[0] for name, values in shown_scores(reading).items()}
     if isinstance(model, ReadsOut):
-        each = lexical_scores(model, reading.trace).probability
-        scores[ALONE] = (by_word(each, source, target) / by_word(torch.ones_like(each), source, target))[0]
+        alone = lexical_scores(model, reading.trace).probability
+        scores[ALONE] = (by_word(alone, source, target) / by_word(torch.ones_like(alone), source, target))[0]
     predicted, units = reading.trace.predictions[0].cpu(), target.unit[0]
     return ScoredExample(
         reason=reason, source=source.names[0], special=tuple((~source.is_word[0]).tolist()), target=target.names[0],
@@ -170,7 +171,7 @@ def shown_scores(reading: Reading) -> dict[str, PairScores]:
 
 
 def decode(subject: Subject, ids: Int[Tensor, " tokens"], names: dict[int, str]) -> str:
-    """Return token ids as text; special tokens, of which the reader makes none, by their names in the texts."""
+    """Return token ids as text; special tokens, which the reader drops, by their names in the texts."""
     text = subject.loaded.reader.text(ids).strip()
     return text or " ".join(names.get(i, f"<token {i}>") for i in ids.tolist())
 

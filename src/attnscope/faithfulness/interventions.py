@@ -1,4 +1,4 @@
-"""Outputs of a model without some words: deleted from the text, which is read anew, or masked in attention.
+"""Outputs of a model without some words: deleted from the text, which is read again, or masked in attention.
 
 A *decision* is the class of a classifier, or one output token of a translator with teacher forcing. A word is all of
 its tokens; special tokens stay where they are. Masked words have no attention in the last layer, where the rest is
@@ -29,11 +29,11 @@ from attnscope.probes.removal import MIN_WORDS, rank_by_score, renormalise
 from attnscope.tasks.batch import SPECIALS
 from attnscope.training.objectives import HASH_LEVELS, POSITIONS, splitmix64
 
-THIRDS, RIDGE = 3, 0.1  # of the subsets; penalty per subset of a third
-SHARES = (0.1, 0.3, 0.5)  # of the words, that are deleted
+THIRDS, RIDGE = 3, 0.1  # independent sets of subsets; ridge penalty per subset
+SHARES = (0.1, 0.3, 0.5)  # of the words, to delete
 
-# Of the numbers of some rows and their outputs, values of each row.
-Reduce = Callable[[Int[Tensor, " some"], Float[Tensor, "some target outputs"]], Float[Tensor, "some _"]]
+# From the indices of some rows and their outputs, the values of each row.
+Reduce = Callable[[Int[Tensor, " block"], Float[Tensor, "block target outputs"]], Float[Tensor, "block _"]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ QUICK = Effort(subsets=16, shuffles=3, decisions=4)
 
 @dataclass(frozen=True)
 class WordInterventions:
-    """A batch that a model has read, and its outputs without some of the words."""
+    """A model's pass over a batch, and its outputs without some of the words."""
 
     reading: CounterfactualAttention
     unit: Int[Tensor, "batch source"]  # the word of each position, from 0; NO_WORD on padding and special tokens
@@ -61,7 +61,7 @@ class WordInterventions:
     def of(
         cls, model: Model, sentences: Sentences, effort: Effort, seed: int = 0, whole_words: bool = True
     ) -> "WordInterventions":
-        """Read a batch; at most as many output tokens per text as `effort` says are decisions, but for classes."""
+        """Run the model on a batch; of a text's output tokens, at most `effort.decisions` are decisions."""
         batch = sentences.batch.to(device_of(model))
         reading = CounterfactualAttention.of(model, batch)
         if not is_classifier(reading.trace) or reading.trace.rows is not None:
@@ -76,13 +76,13 @@ class WordInterventions:
 
     @cached_property
     def words(self) -> Bool[Tensor, "batch words"]:
-        """Whether a text has so many words."""
+        """Mask of the words of each text."""
         count = self.unit.amax(1) + 1
         return torch.arange(max(1, int(count.max())), device=count.device) < count[:, None]
 
     @property
     def judged(self) -> Bool[Tensor, " batch"]:
-        """The texts of which a word can be deleted and another one stays."""
+        """Mask of the texts with at least two words, so that one can be deleted."""
         return self.words.sum(1) >= MIN_WORDS
 
     @property
@@ -115,6 +115,11 @@ class WordInterventions:
 
     # Outputs
 
+    @property
+    def max_rows(self) -> int:
+        """The largest number of texts in one pass."""
+        return max(1, MAX_ELEMENTS // self.whole[0].numel())
+
     def outputs(self, logits: Float[Tensor, "rows target words"]) -> Float[Tensor, "rows target outputs"]:
         return logits[..., len(SPECIALS) if self.classifies else 0 :].softmax(-1)
 
@@ -127,10 +132,10 @@ class WordInterventions:
     def own(self) -> Float[Tensor, "decisions outputs"]:
         return self.whole[self.sentence, self.step]
 
-    def kept(self, rows: Int[Tensor, " rows"], gone: Bool[Tensor, "rows words"]) -> Bool[Tensor, "rows source"]:
-        """The positions of these texts that stay without some words."""
+    def keep_mask(self, rows: Int[Tensor, " rows"], removed: Bool[Tensor, "rows words"]) -> Bool[Tensor, "rows source"]:
+        """Return the positions of these texts that are left without some words."""
         unit = self.unit[rows]
-        return self.reading.batch.source_mask[rows] & ~(gone.gather(1, unit.clamp(min=0)) & (unit != NO_WORD))
+        return self.reading.batch.source_mask[rows] & ~(removed.gather(1, unit.clamp(min=0)) & (unit != NO_WORD))
 
     @property
     def in_place(self) -> bool:
@@ -138,38 +143,37 @@ class WordInterventions:
         return not self.classifies and isinstance(module_of(self.reading.model), MasksInPlace)
 
     def delete(
-        self, rows: Int[Tensor, " rows"], gone: Bool[Tensor, "rows words"], reduce: Reduce
+        self, rows: Int[Tensor, " rows"], removed: Bool[Tensor, "rows words"], reduce: Reduce
     ) -> Float[Tensor, "rows _"]:
-        """Return what is made of the outputs for texts without some words, those of like lengths read together.
+        """Return `reduce` of the outputs for texts without some words; texts of similar length are batched together.
 
         Args:
             rows: The texts.
-            gone: The words that are deleted.
-            reduce: Is given the numbers of some rows and their outputs.
+            removed: The words that are deleted.
+            reduce: A function of the indices of some rows and their outputs.
         """
-        model, batch, kept = self.reading.model, self.reading.batch, self.kept(rows, gone)
-        most = max(1, MAX_ELEMENTS // self.whole[0].numel())
-        lengths = (batch.source_mask[rows] if self.in_place else kept).sum(1)
-        parts = [part for some in by_length(model, lengths) for part in some.split(most)]
+        model, batch, keep = self.reading.model, self.reading.batch, self.keep_mask(rows, removed)
+        lengths = (batch.source_mask[rows] if self.in_place else keep).sum(1)
+        blocks = [block for part in by_length(model, lengths) for block in part.split(self.max_rows)]
         with evaluating(model):
-            remaining = ((some, batch.keep(rows[some], kept[some], self.in_place)) for some in parts)
-            joined = torch.cat([reduce(some, self.outputs(logits_of(model, rest))) for some, rest in remaining])
-        return torch.empty_like(joined).index_copy_(0, torch.cat(parts), joined)
+            remaining = ((i, batch.keep(rows[i], keep[i], self.in_place)) for i in blocks)
+            values = torch.cat([reduce(i, self.outputs(logits_of(model, rest))) for i, rest in remaining])
+        return torch.empty_like(values).index_copy_(0, torch.cat(blocks), values)
 
     @torch.no_grad()
-    def mask(self, gone: Bool[Tensor, "decisions words"]) -> Float[Tensor, "decisions outputs"]:
-        """Return the outputs of decisions with some words masked in attention, of a translator at every step."""
-        reading, kept = self.reading, self.kept(self.sentence, gone)
+    def mask(self, removed: Bool[Tensor, "decisions words"]) -> Float[Tensor, "decisions outputs"]:
+        """Return the outputs of decisions with some words masked in attention, in a translator at every step."""
+        reading, keep = self.reading, self.keep_mask(self.sentence, removed)
         if reading.exact:
-            return reading.probabilities(renormalise(reading.own, kept[None], self.is_word))[0].to(self.own)
-        found = []
-        for some in torch.arange(len(kept), device=kept.device).split(max(1, MAX_ELEMENTS // self.whole[0].numel())):
-            rows = self.sentence[some]
+            return reading.probabilities(renormalise(reading.own, keep[None], self.is_word))[0].to(self.own)
+        outputs = []
+        for i in torch.arange(len(keep), device=keep.device).split(self.max_rows):
+            rows = self.sentence[i]
             batch = reading.batch.keep(rows, reading.batch.source_mask[rows])
             with evaluating(reading.model):
-                logits = reading.model(batch, attention=masking(kept[some], self.is_word[some])).logits
-            found.append(self.outputs(logits)[torch.arange(len(some), device=some.device), self.step[some]])
-        return torch.cat(found)
+                logits = reading.model(batch, attention=masking(keep[i], self.is_word[i])).logits
+            outputs.append(self.outputs(logits)[torch.arange(len(i), device=i.device), self.step[i]])
+        return torch.cat(outputs)
 
     # Output changes (TVD)
 
@@ -177,12 +181,12 @@ class WordInterventions:
     def leave_one_out(self) -> Float[Tensor, "decisions words"]:
         """The output change without each word; 0 where a text would have no word left."""
         pairs = (self.words & self.judged[:, None]).nonzero()
-        found = self.whole.new_zeros(*self.words.shape, self.whole.shape[1])  # batch x words x target
+        changes = self.whole.new_zeros(*self.words.shape, self.whole.shape[1])  # batch x words x target
         if len(pairs):
             rows, word = pairs.unbind(1)
-            gone = word[:, None] == torch.arange(self.words.shape[1], device=word.device)
-            found[rows, word] = self.delete(rows, gone, lambda some, outputs: tvd(outputs, self.whole[rows[some]]))
-        return found[self.sentence, :, self.step]
+            removed = word[:, None] == torch.arange(self.words.shape[1], device=word.device)
+            changes[rows, word] = self.delete(rows, removed, lambda i, outputs: tvd(outputs, self.whole[rows[i]]))
+        return changes[self.sentence, :, self.step]
 
     def without_top(
         self, score: Float[Tensor, "decisions words"], masked: bool = False
@@ -191,27 +195,27 @@ class WordInterventions:
 
         Args:
             score: Ranks the words; ties in random order.
-            masked: Whether the second value is how far masking the words is from deleting them; else as the first.
+            masked: Whether the second value is the TVD between masking and deleting the words; else as the first.
         """
         count, random = self.words_at.sum(1), random_numbers(self.reading, self.words.shape[1], 1, self.seed - 1)
         ranks = rank_by_score(score.double(), self.words_at, random[self.sentence, 0])
         changes = []
         for share in SHARES:
-            most = (share * count - 1e-6).ceil().clamp(min=1).minimum(count - 1)
-            gone = self.words_at & (ranks < most[:, None])
-            both = torch.stack([self.own, self.mask(gone) if masked else self.own], 1)
+            num_removed = (share * count - 1e-6).ceil().clamp(min=1).minimum(count - 1)
+            removed = self.words_at & (ranks < num_removed[:, None])
+            both = torch.stack([self.own, self.mask(removed) if masked else self.own], 1)
 
-            def distances(some: Tensor, outputs: Tensor, both: Tensor = both) -> Tensor:
-                return tvd(both[some], outputs[torch.arange(len(some), device=some.device), self.step[some]][:, None])
+            def distances(i: Tensor, outputs: Tensor, both: Tensor = both) -> Tensor:
+                return tvd(both[i], outputs[torch.arange(len(i), device=i.device), self.step[i]][:, None])
 
-            changes.append(self.delete(self.sentence, gone, distances))
+            changes.append(self.delete(self.sentence, removed, distances))
         return torch.stack(changes, 1)
 
     @cached_property
     def without_influential(self) -> Float[Tensor, "decisions shares 2"]:
         """The same without the most influential words, masked as well: by leave-one-out or by subsets.
 
-        Leave-one-out does not see redundant words, subsets are noisy for long texts: what moves the output more counts.
+        Leave-one-out misses redundant words, subsets are noisy for long texts: the larger change of the output counts.
         """
         scores = self.leave_one_out, self.subset_effects.mean(0).abs()
         both = torch.stack([self.without_top(score, masked=True) for score in scores])
@@ -226,46 +230,46 @@ class WordInterventions:
     def ridge_effects(self, seed: int) -> Float[Tensor, "batch words target"]:
         words, subsets = self.words, self.effort.subsets
         numbers = random_numbers(self.reading, words.shape[1], subsets, seed).masked_fill(~words[:, None], -1.0)
-        kept = numbers >= 0.5
-        kept |= ~kept.any(-1, keepdim=True) & (numbers == numbers.amax(-1, keepdim=True))  # one word always stays
+        keep = numbers >= 0.5
+        keep |= ~keep.any(-1, keepdim=True) & (numbers == numbers.amax(-1, keepdim=True))  # at least one word
         rows = torch.arange(len(words), device=words.device).repeat_interleave(subsets)
         predicted = self.whole.argmax(-1)
 
-        def probability(some: Tensor, outputs: Tensor) -> Tensor:
-            return outputs.gather(2, predicted[rows[some]][..., None])[..., 0]
+        def probability(i: Tensor, outputs: Tensor) -> Tensor:
+            return outputs.gather(2, predicted[rows[i]][..., None])[..., 0]
 
-        found = self.delete(rows, words[rows] & ~kept.flatten(0, 1), probability).unflatten(0, kept.shape[:2]).double()
-        design = (kept & words[:, None]).double()  # batch x subsets x words
+        after = self.delete(rows, words[rows] & ~keep.flatten(0, 1), probability).unflatten(0, keep.shape[:2]).double()
+        design = (keep & words[:, None]).double()  # batch x subsets x words
         design = design - design.mean(1, keepdim=True)
         kernel = design @ design.mT + RIDGE * subsets * torch.eye(subsets, dtype=torch.float64, device=words.device)
-        effects: Tensor = design.mT @ torch.linalg.solve(kernel, found - found.mean(1, keepdim=True))
+        effects: Tensor = design.mT @ torch.linalg.solve(kernel, after - after.mean(1, keepdim=True))
         return effects
 
 
-def masking(kept: Bool[Tensor, "rows source"], words: Bool[Tensor, "rows source"]) -> Intervention:
-    """Return an intervention that leaves no attention on what is not kept."""
+def masking(keep: Bool[Tensor, "rows source"], words: Bool[Tensor, "rows source"]) -> Intervention:
+    """Return an intervention that puts no attention outside of `keep`."""
 
     def change(weights: Float[Tensor, "rows heads target source"], mask: Tensor) -> Tensor:
         width = weights.shape[-1]
-        left = renormalise(weights.flatten(1, 2), kept[None, :, :width], words[:, :width])[0]
-        return left.view_as(weights)
+        masked = renormalise(weights.flatten(1, 2), keep[None, :, :width], words[:, :width])[0]
+        return masked.view_as(weights)
 
     return change
 
 
 def unit_of(sentences: Sentences, whole_words: bool) -> Int[Tensor, "batch source"]:
-    """Return the word of each position, from 0; where the data do not say, or by choice, each token is a word."""
+    """Return the word of each position, from 0; every token is a word if words are unknown or not whole."""
     words, source = sentences.batch.word_mask, sentences.source
     if source is None or not whole_words:
         return (words.long().cumsum(1) - 1).masked_fill(~words, NO_WORD)
     unit = source.unit.to(words.device)
-    known = words & (unit != NO_WORD) & source.is_word.to(words.device).gather(1, unit.clamp(min=0))
-    first = known & (unit != torch.cat([torch.full_like(unit[:, :1], NO_WORD), unit[:, :-1]], 1))
-    return (first.long().cumsum(1) - 1).masked_fill(~known, NO_WORD)
+    in_word = words & (unit != NO_WORD) & source.is_word.to(words.device).gather(1, unit.clamp(min=0))
+    first = in_word & (unit != torch.cat([torch.full_like(unit[:, :1], NO_WORD), unit[:, :-1]], 1))
+    return (first.long().cumsum(1) - 1).masked_fill(~in_word, NO_WORD)
 
 
 def has_words(sentences: Sentences) -> bool:
-    """Return whether most texts of several tokens have several words: not so where no spaces are written."""
+    """Return whether most texts of several tokens have several words; not in scripts without spaces."""
     tokens = sentences.batch.word_mask.sum(1) >= MIN_WORDS
     words = unit_of(sentences, True).amax(1) + 1 >= MIN_WORDS
     return sentences.source is not None and 2 * int((tokens & words).sum()) >= int(tokens.sum())

@@ -1,7 +1,7 @@
 """Language models: which tokens, words, sentences and named parts of a prompt does an answer rest on?
 
-The same tests as of words (see `assessment`), with other units: tokens, sentences, or the parts of a prompt that the
-data name, such as retrieved passages. All tokens of a unit are deleted, masked and summed together.
+The tests of `assessment`, with other units than words: tokens, sentences, or the parts of a prompt that the data name,
+such as retrieved passages. All tokens of a unit are deleted, masked and summed together.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,8 @@ ENDS = (".", "!", "?", "…", ":", "\n")
 def units(subject: Subject, sample: Sample) -> Part:
     """Return route and agreement by token, word, sentence and named part."""
     kinds: dict[str, Units] = {
-        "token": lambda one: unit_of(one, False), "word": lambda one: unit_of(one, True), "sentence": sentence_units,
+        "token": lambda texts: unit_of(texts, False), "word": lambda texts: unit_of(texts, True),
+        "sentence": sentence_units,
     }  # fmt: skip
     missing: list[str] = []
     if (parts := subject.inputs.parts) is not None:
@@ -38,11 +39,11 @@ def units(subject: Subject, sample: Sample) -> Part:
     table: list[Row] = []
     for name, unit in kinds.items():
         data = (Sentences(texts.batch, texts.source, texts.target) for texts in sample.texts())
-        found = assess_sentences(subject.model, data, (), sample.seed, sample.quick, units=unit)
-        table.append({"unit": name, **unit_row(found)})
+        assessment = assess_sentences(subject.model, data, (), sample.seed, sample.quick, units=unit)
+        table.append({"unit": name, **unit_row(assessment)})
     sentences = [
-        "What a prompt's tokens, words, sentences and parts do to the answer, and whether attention shows it. Prompts "
-        "of one unit only are left out."
+        "The effect of a prompt's tokens, words, sentences and parts on the answer, and whether attention shows it. "
+        "Prompts of one unit are left out."
     ]
     if missing:
         sentences.append(
@@ -51,11 +52,11 @@ def units(subject: Subject, sample: Sample) -> Part:
     return Part(sentences, table)
 
 
-def unit_row(found: Assessment) -> Row:
+def unit_row(assessment: Assessment) -> Row:
     """Return one row of the table."""
-    tests = (found[ROUTE.name], found[AGREEMENT.name])
+    tests = (assessment[ROUTE.name], assessment[AGREEMENT.name])
     values = {name: value for test in tests for name, value in limits_of(test).items()}
-    return {"prompts": found.texts - found.left_out, **values}
+    return {"prompts": assessment.texts - assessment.left_out, **values}
 
 
 def limits_of(test: Test) -> Row:
@@ -63,7 +64,7 @@ def limits_of(test: Test) -> Row:
 
 
 def sentence_units(sentences: Sentences) -> Int[Tensor, "batch source"]:
-    """Return the sentence of each position: a word that ends in a full stop or the like ends one."""
+    """Return the sentence of each position: a word that ends in punctuation such as a full stop ends one."""
     words = unit_of(sentences, True)
     if sentences.source is None:
         return words
@@ -80,11 +81,11 @@ def sentence_numbers(words: Sequence[str]) -> list[int]:
 
 
 def part_units(parts: Sequence[Sequence[str]], missing: list[str]) -> Units:
-    """Return the named part of each position, for prompts that are read in their order; words of none stay.
+    """Return the named part of each position, for prompts read in order; other words are never deleted.
 
     Args:
         parts: The parts of each prompt.
-        missing: Gets the parts that their prompts do not hold.
+        missing: A list to which parts that are not in their prompt are added.
     """
     remaining = iter(parts)
 
@@ -92,10 +93,10 @@ def part_units(parts: Sequence[Sequence[str]], missing: list[str]) -> Units:
         words = unit_of(sentences, True)
         names = [()] * len(words) if sentences.source is None else list(word_names(sentences.source))
         named = [next(remaining) for _ in names]
-        found = [part_numbers(row, row_parts) for row, row_parts in zip(names, named, strict=True)]
-        for row, row_parts in zip(found, named, strict=True):
-            missing.extend(part for number, part in enumerate(row_parts) if number not in row)
-        return grouped(words, found)
+        indices = [part_numbers(row, row_parts) for row, row_parts in zip(names, named, strict=True)]
+        for row, row_parts in zip(indices, named, strict=True):
+            missing.extend(part for i, part in enumerate(row_parts) if i not in row)
+        return grouped(words, indices)
 
     return numbers
 
@@ -106,13 +107,14 @@ def part_numbers(words: Sequence[str], parts: Sequence[str]) -> list[int]:
     >>> part_numbers("Given : it rains . Is it wet".split(), ["it rains .", "not there"])
     [-1, -1, 0, 0, 0, -1, -1, -1]
     """
-    found = [NO_WORD] * len(words)
+    numbers = [NO_WORD] * len(words)
     for number, part in enumerate(parts):
-        wanted = part.split()
-        starts = [i for i in range(len(words) - len(wanted) + 1) if list(words[i : i + len(wanted)]) == wanted]
-        for i in range(starts[0], starts[0] + len(wanted)) if wanted and starts else ():
-            found[i] = number
-    return found
+        part_words = part.split()
+        length = len(part_words)
+        starts = [i for i in range(len(words) - length + 1) if list(words[i : i + length]) == part_words]
+        if starts:
+            numbers[starts[0] : starts[0] + length] = [number] * length
+    return numbers
 
 
 def word_names(source: Words) -> Iterator[list[str]]:
@@ -122,17 +124,17 @@ def word_names(source: Words) -> Iterator[list[str]]:
 
 
 def grouped(words: Int[Tensor, "batch source"], numbers: Sequence[Sequence[int]]) -> Int[Tensor, "batch source"]:
-    """Return the unit of each position, from the unit of each word; units that no position has are closed up."""
-    found = torch.full_like(words, NO_WORD)
-    for row, (of, of_words) in enumerate(zip(words.tolist(), numbers, strict=True)):
-        given = [of_words[i] if NO_WORD < i < len(of_words) else NO_WORD for i in of]
-        order = {number: i for i, number in enumerate(sorted(set(given) - {NO_WORD}))}
-        found[row] = torch.tensor([order.get(number, NO_WORD) for number in given])
-    return found
+    """Return the unit of each position, from the unit of each word; units are renumbered without gaps."""
+    units = torch.full_like(words, NO_WORD)
+    for row, (word_ids, of_words) in enumerate(zip(words.tolist(), numbers, strict=True)):
+        unit_ids = [of_words[i] if NO_WORD < i < len(of_words) else NO_WORD for i in word_ids]
+        order = {unit: i for i, unit in enumerate(sorted(set(unit_ids) - {NO_WORD}))}
+        units[row] = torch.tensor([order.get(unit, NO_WORD) for unit in unit_ids])
+    return units
 
 
 def formation(subject: Subject, sample: Sample) -> Part:
-    """Return the shares of position and words in the scores of every head, and its statistics, sink and all."""
+    """Return the shares of position and words in the scores of every head, and its statistics."""
     model = cast(PredictsNextToken, subject.model)
     texts = [batch for batch in sample.batches() if batch.target.shape[1] == 1]
     statistics = head_statistics(subject.model, list(sample.batches())).table()

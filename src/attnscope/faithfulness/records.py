@@ -56,7 +56,7 @@ class Test:
     bounds: tuple[float, float] | None = None  # "no" up to the first, "yes" from the second
     chance: float | None = None  # for random attention
     best: float | None = None  # for the best other score
-    texts: int | None = None  # that it was measured on
+    texts: int | None = None  # number of texts it was measured on
     classes: Mapping[str, ClassValue] = field(default_factory=dict)  # by predicted class
     reason: str = ""  # why it is not measurable
 
@@ -64,10 +64,10 @@ class Test:
     def from_json(cls, content: Content) -> Test:
         """Read a test, which may be incomplete; null stands for what is not a finite number."""
         bounds = sequence(content.get("bounds"))
-        known = len(bounds) == 2 and None not in bounds
+        has_bounds = len(bounds) == 2 and None not in bounds
         classes = {k: read_record(ClassValue, mapping(v)) for k, v in mapping(content.get("classes")).items()}
         test = read_record(cls, content, answer=answer_of(content.get("answer")), bounds=None, classes=classes)
-        return replace(test, bounds=cast("tuple[float, float]", tuple(bounds))) if known else test
+        return replace(test, bounds=cast("tuple[float, float]", tuple(bounds))) if has_bounds else test
 
     @property
     def measured(self) -> bool:
@@ -95,7 +95,7 @@ class Verdict:
     headline: str = ""
     paragraphs: tuple[str, ...] = ()
     tests: tuple[Test, ...] = ()
-    former_rule: bool = False  # whether it was made before route and agreement decided
+    former_rule: bool = False  # whether it precedes the rule by route and agreement
 
     @classmethod
     def from_json(cls, content: Content) -> Verdict:
@@ -133,7 +133,7 @@ class ScoredExample:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the evidence: sentences, a table and tests, and what else some parts have."""
+    """One part of the evidence: sentences, a table and tests, and fields of single parts."""
 
     sentences: Sequence[str] = ()
     table: Sequence[Row] = ()
@@ -144,10 +144,10 @@ class Part:
     histogram: Sequence[float | None] = ()
     examples: Sequence[ScoredExample] = ()
     failed: str | None = None  # why it could not be measured
-    warning: str = ""  # that comes before the verdict
+    warning: str = ""  # shown before the verdict
     title: str = ""
     question: str = ""
-    texts: int | None = None  # on which it was measured
+    texts: int | None = None  # number of texts it was measured on
     seconds: float | None = None
 
     @classmethod
@@ -160,16 +160,16 @@ class Part:
         )  # fmt: skip
 
 
-def read_record(kind: type[T], content: Content, **given: object) -> T:
+def read_record(kind: type[T], content: Content, **values: object) -> T:
     """Return a record from the fields of a JSON object; those that are missing or null have their defaults.
 
     Args:
         kind: A dataclass.
         content: Fields by their names, or by those of format 1.
-        given: Fields that were read already.
+        values: Values of fields that are read elsewhere.
     """
-    read = {one.name: renamed(content, one.name) for one in fields(cast("type[Any]", kind))} | given
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in read.items() if v is not None})
+    values = {f.name: renamed(content, f.name) for f in fields(cast("type[Any]", kind))} | values
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if v is not None})
 
 
 def rows(table: pd.DataFrame) -> list[Row]:
@@ -180,8 +180,8 @@ def rows(table: pd.DataFrame) -> list[Row]:
 def to_json(content: object) -> object:
     """Return a record as JSON holds it: numbers that are not finite are null, empty fields are left out."""
     if is_dataclass(content) and not isinstance(content, type):
-        given = {one.name: getattr(content, one.name) for one in fields(content)}
-        return {name: to_json(value) for name, value in given.items() if not is_empty(value)}
+        values = {f.name: getattr(content, f.name) for f in fields(content)}
+        return {name: to_json(value) for name, value in values.items() if not is_empty(value)}
     if isinstance(content, Mapping):
         return {str(name): to_json(value) for name, value in content.items()}
     if isinstance(content, list | tuple):

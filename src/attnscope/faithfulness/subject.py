@@ -1,4 +1,4 @@
-"""The model under audit, the texts it is audited on, and its own reading of each batch of them."""
+"""The model under audit, its texts, and its forward pass over each batch of them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -53,15 +53,15 @@ class Subject:
 
     @cached_property
     def num_heads(self) -> int:
-        """The number of heads, in all layers together."""
+        """The total number of heads, over all layers."""
         layers = Reading.of(self, self.inputs.read(slice(1))).trace.layers
         return sum(layer.weights.shape[1] for layer in layers)
 
     @cached_property
     def alignments(self) -> tuple[GoldAlignment, ...] | None:
         """Gold word alignments, where every text has one."""
-        known = self.inputs.alignments
-        return None if known is None else tuple(GoldAlignment.of(*links) for links in known)
+        points = self.inputs.alignments
+        return None if points is None else tuple(GoldAlignment.of(*pair) for pair in points)
 
 
 class Sample(Inputs):
@@ -93,7 +93,7 @@ class Sample(Inputs):
         return self.subject.inputs.read(rows)
 
     def texts(self, size: int | None = None, max_texts: int | None = None) -> Iterator[Texts]:
-        """Yield the texts in batches, of `batch_size` unless a size is given."""
+        """Yield the texts in batches of `size`, by default `batch_size`."""
         for texts in super().texts(size or self.batch_size, max_texts):
             yield texts
             self.progress(len(texts.batch))
@@ -102,7 +102,7 @@ class Sample(Inputs):
         return (texts.batch for texts in self.texts(size, max_texts))
 
     def readings(self, size: int | None = None) -> "Iterator[Reading]":
-        """Yield the model's reading of each batch."""
+        """Yield the model's forward pass over each batch."""
         return (Reading.of(self.subject, texts) for texts in self.texts(size))
 
 
@@ -110,13 +110,13 @@ class Sample(Inputs):
 class Reading:
     """A batch of texts as the model reads it, with its own attention.
 
-    A classifier has one output word, the class that it decides for, right or wrong. A translator has several: with
+    A classifier has one output word, the predicted class, right or wrong. A translator has several: with
     teacher forcing, every output word has one attention and one distribution.
     """
 
     subject: Subject
     texts: Texts
-    batch: Batch  # on the model's device; its target is what effects are measured on
+    batch: Batch  # on the model's device; the target of a classifier is its prediction
     trace: Trace
     attended: Bool[Tensor, "batch source"]  # positions that may be attended to
     words: Bool[Tensor, "batch source"]  # of them, tokens that are not special
@@ -124,13 +124,13 @@ class Reading:
 
     @classmethod
     def of(cls, subject: Subject, texts: Texts) -> "Reading":
-        """Return the reading of these texts, from one forward pass."""
+        """Run the model on these texts."""
         trace, attended = trace_and_mask(subject.model, texts.batch)
         batch = texts.batch.to(trace.source.device)
         trace = replace(trace, source_special=batch.source_special)  # an adapter may not pass it on
         if subject.is_classifier:
-            decided = replace(batch, target=trace.predictions)
-            return cls(subject, texts, decided, trace, attended, batch.word_mask, batch.target_mask)
+            predicted = replace(batch, target=trace.predictions)
+            return cls(subject, texts, predicted, trace, attended, batch.word_mask, batch.target_mask)
         special = SpecialTokens.of(subject.model, batch)
         words, outputs = attended & ~special.source, batch.target_mask & ~special.target
         return cls(subject, texts, batch, trace, attended, words, outputs)
@@ -152,12 +152,12 @@ class Reading:
     @property
     def comparable(self) -> Bool[Tensor, "batch target source"]:
         """Source words that can be ranked, per output word: all, unless there are fewer than two."""
-        enough = self.words.sum(1, keepdim=True) > 1
-        return self.outputs[:, :, None] & (self.words & enough)[:, None]
+        several = self.words.sum(1, keepdim=True) > 1
+        return self.outputs[:, :, None] & (self.words & several)[:, None]
 
     @cached_property
     def leave_one_out(self) -> PairScores:
-        """How much the log-probability of each output word falls without each source token; of an only word, 0."""
+        """How much the log-probability of each output word falls without each source token; 0 for a single token."""
         return leave_one_out(cast(GivesTrace, self.model), self.batch).values.detach().nan_to_num(nan=0.0)
 
     @cached_property
@@ -194,9 +194,9 @@ class Reading:
 
     def by_text(self, values: PerWord) -> Float[np.ndarray, " texts"]:
         """The mean over the output words of each text; NaN is left out, and the mean of nothing is NaN."""
-        known = self.outputs & ~values.isnan()
-        total = values.double().masked_fill(~known, 0).sum(1) / known.sum(1)
-        return np.asarray(total.cpu().numpy())
+        measured = self.outputs & ~values.isnan()
+        mean = values.double().masked_fill(~measured, 0).sum(1) / measured.sum(1)
+        return np.asarray(mean.cpu().numpy())
 
     def by_row(self, values: Float[Tensor, " rows"]) -> Float[np.ndarray, " texts"]:
         """The same, from one number per output word in a row."""

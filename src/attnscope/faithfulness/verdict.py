@@ -29,11 +29,11 @@ def verdict(tests: Sequence[Test], what: str, warnings: Sequence[str] = (), dept
         warnings: Sentences that come first.
         depth: The number of layers of attention.
     """
-    names = {one.name for one in VERDICT}
+    names = {criterion.name for criterion in VERDICT}
     answer, required = decide(tests), [test for test in tests if test.name in names]
     judged = "of the last layer, averaged over its heads" if depth > 1 else "of the model"
     reasons = [f"{test.name.capitalize()}, on {test.texts or 0:,} texts: {test.sentence}" for test in required]
-    classes = {name: one.reason for test in required for name, one in test.classes.items() if one.reason}
+    classes = {name: value.reason for test in required for name, value in test.classes.items() if value.reason}
     not_judged = [
         f"{', '.join(name for name in classes if classes[name] == reason)} ({reason})"
         for reason in dict.fromkeys(classes.values())
@@ -59,22 +59,22 @@ def decide(tests: Sequence[Test]) -> Answer:
     >>> decide([])
     'undecided'
     """
-    found = {test.name: test for test in tests}
-    required = [found[criterion.name] for criterion in VERDICT if criterion.name in found]
+    by_name = {test.name: test for test in tests}
+    required = [by_name[criterion.name] for criterion in VERDICT if criterion.name in by_name]
     answers = {test.answer for test in required}
     if "no" in answers and not too_few_texts(required):
         return "no"
     few = too_few_texts(required) or min(map(mean_texts, required)) < MIN_MEAN_TEXTS
     if len(required) < len(VERDICT) or answers & {"undecided", "not measurable"} or few:
         return "undecided"
-    judged = [one.value for one in found[AGREEMENT.name].classes.values() if not one.reason]
+    judged = [value.value for value in by_name[AGREEMENT.name].classes.values() if not value.reason]
     return "yes" if answers == {"yes"} and min(judged, default=1.0) >= CLASS_AGREEMENT else "with care"
 
 
 def too_few_texts(required: Sequence[Test]) -> bool:
     """Return whether half of the model's classes, or more, are predicted for fewer than MIN_TEXTS texts."""
     return not required or any(
-        2 * sum(one.texts < MIN_TEXTS for one in test.classes.values()) >= len(test.classes)
+        2 * sum(value.texts < MIN_TEXTS for value in test.classes.values()) >= len(test.classes)
         if test.classes
         else (test.texts or 0) < MIN_TEXTS
         for test in required
@@ -83,5 +83,5 @@ def too_few_texts(required: Sequence[Test]) -> bool:
 
 def mean_texts(test: Test) -> float:
     """Return the harmonic mean of the numbers of texts of the classes that are judged."""
-    counts = [one.texts for one in test.classes.values() if not one.reason] if test.classes else [test.texts or 0]
+    counts = [value.texts for value in test.classes.values() if not value.reason] if test.classes else [test.texts or 0]
     return len(counts) / sum(1 / max(count, 1) for count in counts) if counts else 0.0

@@ -1,9 +1,9 @@
-"""Probes: functions of a model and data, each with an answer that has .table() and .plot(ax).
+"""Probes: functions of a model and data, whose results have .table() and .plot(ax).
 
     run_probe("fragility", model, texts).table()
     PROBES["fragility"].question
 
-A probe of one's own is known by name once it is put into PROBES. Transplants (attnscope.probes.transplant) and
+Add your own Probe to PROBES to run it by name. Transplants (attnscope.probes.transplant) and
 adversarial training (attnscope.probes.adversary) need two models or training, so they are called directly.
 """
 
@@ -39,10 +39,10 @@ class Probe:
 
     Attributes:
         name: Its name, also on the command line.
-        question: What it asks, in one line.
-        location: The function, or where it is: "module.name" below attnscope.probes.
-        needs: The capabilities that a model has to declare.
-        needs_data: What the data have to hold besides texts: "labels", "rationales", "word alignments".
+        question: The question it answers, in one line.
+        location: The function, or its path below attnscope.probes: "module.name".
+        needs: The capabilities that a model must declare.
+        needs_data: What the data must contain besides texts: "labels", "rationales", "word alignments".
     """
 
     name: str
@@ -61,18 +61,18 @@ class Probe:
         return function
 
     def __call__(self, model: "Model", data: "Data" = None, **options: object) -> Answer:
-        """Run the probe, once the model is checked for what it needs."""
+        """Check that the model has the capabilities needed, then run the probe."""
         needs(model, *self.needs, by=f"the probe {self.name!r}")
         self.check(options)
         answer = self.function(model, data, **options)
         require(
             isinstance(answer, Answer),
-            f"a probe gives an object with .table() and .plot(ax); {self.name!r} gave a {type(answer).__name__}",
+            f"a probe returns an object with .table() and .plot(ax); {self.name!r} returned a {type(answer).__name__}",
         )
         return answer
 
     def check(self, options: dict[str, object]) -> None:
-        """Refuse options that the function does not have, or of another kind than its annotations say."""
+        """Raise an error for options that the function does not have, or whose type does not fit its annotations."""
         hints = get_type_hints(self.function)
         for name, value in options.items():
             choose(f"option of the probe {self.name!r}", name, list(signature(self.function).parameters)[2:])
@@ -80,7 +80,7 @@ class Probe:
             possible = " or ".join(word for kind in kinds for word in in_words(kind))
             require(
                 any(
-                    isinstance(value, of) if (of := get_origin(kind)) in ABSTRACT else fits(value, kind)
+                    isinstance(value, origin) if (origin := get_origin(kind)) in ABSTRACT else fits(value, kind)
                     for kind in kinds
                 ),
                 f"{name} of the probe {self.name!r} is {possible or 'something else'}, not {value!r:.60}",
@@ -89,7 +89,7 @@ class Probe:
                 check_seed(f"{name} of the probe {self.name!r}", cast(int, value))
 
 
-ABSTRACT = (Callable, Collection, Mapping, Sequence)  # kinds of options of which an instance is told
+ABSTRACT = (Callable, Collection, Mapping, Sequence)  # options of these types are checked by isinstance
 READOUT = (GivesTrace, ReadsOut)
 LANGUAGE = (PredictsNextToken,)
 PROBES: dict[str, Probe] = {
@@ -138,6 +138,6 @@ def run_probe(name: str, model: "Model", data: "Data" = None, **options: object)
         name: A name in PROBES.
         model: A model, or what `attnscope.load` returns.
         data: Texts, a path, a table, a Task or Batches; None for a run's own test set.
-        options: Of the probe's function.
+        options: Keyword arguments of the probe's function.
     """
     return PROBES[choose("probe", name, PROBES, "PROBES")](model, data, **options)

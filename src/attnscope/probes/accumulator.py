@@ -47,7 +47,7 @@ F = TypeVar("F", Tensor, Sums, int)
 
 
 def add_fields(one: F | None, other: F | None) -> F | None:
-    """Return the sum of one field of two halves: None where the model has no such thing."""
+    """Return the sum of one field of two halves; None where the model does not have it."""
     if one is None or other is None:
         if one is not other:
             raise AttnscopeError("these are totals of different kinds of models; merge those of one model only")
@@ -70,15 +70,15 @@ def zero_padded(values: Tensor, shape: list[int]) -> Tensor:
     """Return the same values in a larger shape, zero elsewhere."""
     if list(values.shape) == shape:
         return values
-    room = values.new_zeros(shape)
-    room[tuple(slice(size) for size in values.shape)] = values
-    return room
+    padded = values.new_zeros(shape)
+    padded[tuple(slice(size) for size in values.shape)] = values
+    return padded
 
 
 def check_reiterable(data: object, why: str = "") -> None:
-    """Refuse an iterator, of which there is only one pass, where two are needed."""
+    """Raise an error for an iterator, which allows only one pass, where two are needed."""
     if isinstance(data, Iterator):
         raise BadSetting(
-            f"these batches are an iterator, which is spent after one pass, and two are needed{why}; give a list, or a "
-            "function that returns a new one"
+            f"these batches are an iterator, which is exhausted after one pass, but two are needed{why}; give a list, "
+            "or a function that returns a new iterator"
         )

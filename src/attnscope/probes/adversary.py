@@ -65,7 +65,7 @@ MIN_VIOLIN = 3  # texts of a violin; fewer are dots
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Jain and Wallace 2019 and their code, but without its term that keeps the adversaries of a text apart."""
+    """Settings of the search: Jain and Wallace 2019 and their code, without its term that keeps adversaries apart."""
 
     epsilon: float = EPSILON
     restarts: int = 5
@@ -117,10 +117,10 @@ class Adversaries(Displayed):
         """Return those of all batches, without the weights."""
         require(bool(batches), "there is no text to search; give at least one batch")
         return cls(
-            jsd=torch.cat([one.jsd for one in batches]).cpu().numpy(),
-            tvd=torch.cat([one.tvd for one in batches]).cpu().numpy(),
-            feasible=torch.cat([one.feasible for one in batches]).cpu().numpy(),
-            highest=torch.cat([one.highest for one in batches]).cpu().numpy(),
+            jsd=torch.cat([batch.jsd for batch in batches]).cpu().numpy(),
+            tvd=torch.cat([batch.tvd for batch in batches]).cpu().numpy(),
+            feasible=torch.cat([batch.feasible for batch in batches]).cpu().numpy(),
+            highest=torch.cat([batch.highest for batch in batches]).cpu().numpy(),
             epsilon=epsilon,
         )
 
@@ -158,12 +158,12 @@ def adversary(
 
     Args:
         model: A classifier or a translator.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         epsilon: The largest total variation distance between outputs.
-        settings: Of the search; its epsilon is the one above.
+        settings: Settings of the search; `epsilon` replaces theirs.
     """
     return Adversaries.of(
-        [adversaries_in_batch(model, one, epsilon, settings) for one in as_batches(model, data)], epsilon
+        [adversaries_in_batch(model, batch, epsilon, settings) for batch in as_batches(model, data)], epsilon
     )
 
 
@@ -207,31 +207,31 @@ def search_token_adversaries(
     """Return the adversary of each of these output tokens, sentence by sentence.
 
     One start lies near the model's own attention: where much depends on attention, and there are thousands of outputs,
-    no other may get anywhere.
+    other starts may stay infeasible.
 
     Args:
         model: A translator.
         batch: Sentences.
         tokens: The output tokens that are searched.
-        settings: Of the search.
-        max_probabilities: That are held at a time.
+        settings: Settings of the search.
+        max_probabilities: The largest number of probabilities in memory at a time.
     """
     chosen = settings or SearchSettings()
     vocabulary = trace_and_mask(model, batch.rows(slice(1)))[0].logits.shape[-1]
     at_once = max(1, max_probabilities // (chosen.restarts * batch.target.shape[1] * vocabulary))
     parts = []
     for first in range(0, len(batch), at_once):
-        some = batch.rows(slice(first, first + at_once))
-        searched = tokens[first : first + at_once, : some.target.shape[1]]
-        counterfactual = CounterfactualAttention.of(model, some, tokens=searched)
+        block = batch.rows(slice(first, first + at_once))
+        block_tokens = tokens[first : first + at_once, : block.target.shape[1]]
+        counterfactual = CounterfactualAttention.of(model, block, tokens=block_tokens)
         parts.append(verify(counterfactual, maximise_distance(counterfactual, chosen, nearby=True), chosen.epsilon))
     width = batch.source.shape[1]
     return BatchAdversaries(
-        weights=torch.cat([pad(one.weights, (0, width - one.weights.shape[-1])) for one in parts]),
-        jsd=torch.cat([one.jsd for one in parts]),
-        tvd=torch.cat([one.tvd for one in parts]),
-        feasible=torch.cat([one.feasible for one in parts]),
-        highest=torch.cat([one.highest for one in parts]),
+        weights=torch.cat([pad(part.weights, (0, width - part.weights.shape[-1])) for part in parts]),
+        jsd=torch.cat([part.jsd for part in parts]),
+        tvd=torch.cat([part.tvd for part in parts]),
+        feasible=torch.cat([part.feasible for part in parts]),
+        highest=torch.cat([part.highest for part in parts]),
     )
 
 
@@ -240,11 +240,9 @@ def maximise_distance(
     counterfactual: CounterfactualAttention, settings: SearchSettings, nearby: bool = False
 ) -> Float[Tensor, "decisions heads source"]:
     """Return the best attention over steps and starts; NaN where none was feasible."""
-    # In memory the starts of a text lie side by side: so they are one matrix to its positions.
-    side_by_side = initial_scores(counterfactual, settings, nearby).transpose(
-        0, 1
-    )  # decisions x starts x heads x source
-    scores = side_by_side.contiguous().requires_grad_()
+    # The starts of a text are contiguous in memory, so that they multiply its positions as one matrix.
+    initial = initial_scores(counterfactual, settings, nearby).transpose(0, 1)  # decisions x starts x heads x source
+    scores = initial.contiguous().requires_grad_()
     adam = torch.optim.Adam([scores], settings.learning_rate, fused=True)
     best = torch.full_like(scores.detach(), torch.nan).transpose(0, 1)
     farthest = torch.full_like(best[..., 0, 0], -1.0)  # starts x decisions
@@ -311,13 +309,13 @@ def verify(
 ) -> BatchAdversaries:
     """Return adversaries measured through the whole readout; where there is none (NaN), the model's own attention."""
     own = counterfactual.own
-    known = ~weights.isnan().flatten(1).any(1)
-    tried = torch.where(known[:, None, None], weights, own)
-    change = tvd(counterfactual.verified_probabilities(tried), counterfactual.own_probabilities)
-    feasible = known & (by_sentence(counterfactual, change[None], change[None])[1][0] <= epsilon)
+    exists = ~weights.isnan().flatten(1).any(1)
+    candidates = torch.where(exists[:, None, None], weights, own)
+    change = tvd(counterfactual.verified_probabilities(candidates), counterfactual.own_probabilities)
+    feasible = exists & (by_sentence(counterfactual, change[None], change[None])[1][0] <= epsilon)
     return BatchAdversaries(
-        weights=torch.where(feasible[:, None, None], tried, own),
-        jsd=jsd(tried.double(), own.double()).mean(1) * feasible,
+        weights=torch.where(feasible[:, None, None], candidates, own),
+        jsd=jsd(candidates.double(), own.double()).mean(1) * feasible,
         tvd=change * feasible,
         feasible=feasible,
         highest=own.amax(-1).mean(1).double(),
@@ -341,8 +339,8 @@ def exact_adversaries_in_batch(model: Model, batch: Batch, epsilon: float = EPSI
     counterfactual = CounterfactualAttention.of_classifier(model, batch)
     if not has_exact_adversary(counterfactual):
         raise BadSetting(
-            "the farthest attention is known only for two classes, one head, and a readout that is linear in the "
-            "context; for other models, search for it"
+            "the exact adversary exists only for two classes, one head, and a readout that is linear in the context; "
+            "for other models, search for it"
         )
     return exact_adversary(counterfactual, epsilon)
 
@@ -358,8 +356,8 @@ def exact_adversary(counterfactual: CounterfactualAttention, epsilon: float) -> 
     no, yes = counterfactual.contributions.unbind(-1)
     logits, own = (yes - no).double(), counterfactual.own[:, 0].double()  # batch x source
     bounds = logit_bounds(counterfactual.own_probabilities[:, 1], admissible_change(epsilon))
-    some = max(1, VERTICES_AT_ONCE // logits.shape[1] ** 2)
-    parts = (part.split(some) for part in (logits, own, counterfactual.attended, bounds))
+    size = max(1, VERTICES_AT_ONCE // logits.shape[1] ** 2)
+    parts = (part.split(size) for part in (logits, own, counterfactual.attended, bounds))
     best = torch.cat([farthest_vertex(*part) for part in zip(*parts, strict=True)])
     return verify(counterfactual, best[:, None].to(counterfactual.own), epsilon)
 
@@ -508,10 +506,10 @@ def compare_traces(trace: Trace, base: Trace) -> Float[Tensor, "measures batch"]
 
 def check_pair(trace: Trace, base: Trace) -> None:
     check_classifier(trace)
-    given, expected = (tuple(one.attention.shape) + tuple(one.logits.shape) for one in (trace, base))
+    shape, expected = ((*each.attention.shape, *each.logits.shape) for each in (trace, base))
     require(
-        given == expected,
-        f"the adversary has {given[1]} heads and {given[-1]} target words, its base {expected[1]} and {expected[-1]}; "
+        shape == expected,
+        f"the adversary has {shape[1]} heads and {shape[-1]} target words, its base {expected[1]} and {expected[-1]}; "
         "they must be of the same architecture",
     )
 
@@ -525,8 +523,8 @@ class ImitationTraining(TrainingRun):
     objective: ImitationLoss
 
     def _judge(self, row: Mapping[str, float]) -> None:
-        apart = row[f"imitation.{self.objective.divergence}"]
-        super()._judge({**row, "loss": row["imitation.tvd"] - self.objective.weight * apart})
+        divergence = row[f"imitation.{self.objective.divergence}"]
+        super()._judge({**row, "loss": row["imitation.tvd"] - self.objective.weight * divergence})
 
 
 def train_adversary(
@@ -550,12 +548,12 @@ def train_adversary(
         task: Texts; gold classes are not used.
         weight: λ of eq. 6.
         divergence: "jsd", or "kl" as in the code of Wiegreffe and Pinter.
-        settings: Of training.
+        settings: Settings of the training.
         seed: Random seed.
-        folder: Where checkpoints are kept.
-        report: As in `fit`.
+        folder: The folder for checkpoints.
+        report: See `fit`.
     """
-    require(fresh is not base, "the adversary must be a fresh model: the base itself cannot be moved away from itself")
+    require(fresh is not base, "the adversary must be a fresh model, not the base itself")
     settings = settings or TrainingSettings()
     require(
         settings.best_metric == "loss" and settings.stop_at_accuracy is None,

@@ -77,9 +77,8 @@ def in_top(
 
 def strictly_above(v: Float[Tensor, "*rows source"], mask: Bool[Tensor, "*rows source"]) -> Int[Tensor, "*rows source"]:
     """Return how many of the positions that count are higher than each."""
-    lowered = v.masked_fill(~mask, -torch.inf).contiguous()  # what does not count lies above nothing
-    ordered = lowered.sort(-1).values
-    return v.shape[-1] - torch.searchsorted(ordered, lowered, right=True)
+    masked = v.masked_fill(~mask, -torch.inf).contiguous()  # masked positions are above none
+    return v.shape[-1] - torch.searchsorted(masked.sort(-1).values, masked, right=True)
 
 
 def peaks(u: Float[Tensor, "*rows source"], mask: Bool[Tensor, "*rows source"]) -> Bool[Tensor, "*rows source"]:
@@ -88,7 +87,7 @@ def peaks(u: Float[Tensor, "*rows source"], mask: Bool[Tensor, "*rows source"]) 
     return mask & (u == highest)
 
 
-BLOCK = 1 << 17  # numbers of one score that are compared at a time, to stay in the processor's cache
+BLOCK = 1 << 17  # elements of one score that are compared at a time, to stay in the processor's cache
 
 
 def kendall(
@@ -111,7 +110,7 @@ def kendall(
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Return the values in single precision at least: half precision cannot count pairs."""
+    """Return the values in at least single precision: half precision cannot count pairs."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
@@ -215,7 +214,7 @@ class AgreementAccumulator(Accumulator[AgreementSums]):
             other.target_specials,
             other.one_in,
         ):
-            raise AttnscopeError("these two count different tokens or another top; merge those of the same settings")
+            raise AttnscopeError("these two count different tokens or another top; merge those of equal settings")
         super().merge(other)
 
     def result(self) -> Agreement:
@@ -231,7 +230,7 @@ class AgreementAccumulator(Accumulator[AgreementSums]):
 def check_numbers(u: Tensor, v: Tensor, used: Bool[Tensor, "batch target source"]) -> None:
     for name, values in {"u": u, "v": v}.items():
         if (values.isnan() & used).any():
-            raise AttnscopeError(f"the score {name} is NaN at a token that is no padding; give it a number there")
+            raise AttnscopeError(f"the score {name} is NaN at a token that is not padding; give it a number there")
 
 
 def agreement_sums(
@@ -278,11 +277,11 @@ def agreement(
         data: Texts, a path, a table, a Task or Batches. Without labels or translations, the target is the prediction.
         first: "attention", "lexical", or a method of saliency, such as "influence" or "leave_one_out".
         second: The score whose top 5 % count, by the same names.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
         source_specials: Whether start and end tokens count as source positions.
         target_specials: Whether they count as output tokens.
         layer: The layer of "attention" and "lexical", from 0 or -1; None: the last.
-        sink: Whether the first position counts, on which heads of language models rest that have nothing to do.
+        sink: Whether the first position counts, the attention sink of language models.
     """
     for name in (first, second):
         choose("score", name, ("attention", "lexical", *METHODS))
@@ -370,7 +369,7 @@ class LearningCurve(Displayed):
         return cls(curves[0].steps, tuple(agreement), tuple(performance))
 
     def on(self, checkpoints: Sequence[int]) -> "LearningCurve":
-        """Return the same curve at these steps and no others: with more of them an earlier τ would be found."""
+        """Return the curve at these steps only: with more steps, τ could be earlier."""
         missing = sorted(set(checkpoints) - set(self.steps))
         if missing:
             raise AttnscopeError(f"the curve lacks the steps {', '.join(map(str, missing))}")
@@ -386,7 +385,7 @@ class LearningCurve(Displayed):
 
     def contextualise(self, agreement: float) -> Contextualised:
         """Return ξ(u, v) of an agreement A(u, v): p̂ at the first step with A(α, α̂(τ)) > A(u, v)."""
-        require(isfinite(agreement), f"an agreement must be a number to be put in context, not {agreement}")
+        require(isfinite(agreement), f"an agreement must be finite to be contextualised, not {agreement}")
         for step, reached, performance in zip(self.steps, self.agreement, self.performance, strict=True):
             if reached > agreement:
                 return Contextualised(performance, step, exceeded=True)
@@ -398,7 +397,7 @@ class LearningCurve(Displayed):
         return pd.DataFrame(columns, pd.Index(self.steps, name="step"))
 
     def plot(self, ax: Axes | None = None, agreements: Mapping[str, float] | None = None) -> Axes:
-        """Draw figure 2: both curves; for each given A(u, v), its height and the step where it is exceeded."""
+        """Draw figure 2: both curves; for each A(u, v), its height and the step where it is exceeded."""
         from attnscope import plots
 
         levels = agreements or {}

@@ -28,21 +28,21 @@ from attnscope.tasks.batch import SPECIALS, Batch
 from attnscope.training.objectives import POSITIONS, splitmix64
 
 SEEDS = 1 << 40  # more than there are: the seeds of one step lie below those of the next
-MAX_ELEMENTS = 1 << 24  # held at a time in values, contexts, states and logits; working copies take as many again
+MAX_ELEMENTS = 1 << 24  # in memory at a time: values, contexts, states and logits; working copies take as many again
 TOLERANCE = 1e-5  # of the largest logit: how far a sum of contributions may be from the whole, in single precision
 
 
 @dataclass(frozen=True)
 class CounterfactualAttention:
-    """A model that has read a batch, and its outputs with any other attention.
+    """A model after a pass over a batch, and its outputs with any other attention.
 
     Attributes:
-        model: What gave the trace.
+        model: The model that gave the trace.
         batch: The batch, on the device of the model.
         trace: The pass with the model's own attention.
-        attended: The positions that may be attended to: no padding, no special token that the model leaves out.
+        attended: The positions that may be attended to, without padding and special tokens that the model leaves out.
         tokens: The output tokens that are decisions; None: all, and of a classifier its classes.
-        decoding: How the decoder is run; None: as the model says.
+        decoding: How the decoder is run; None: the model's default.
     """
 
     model: Callable[..., Trace]
@@ -60,7 +60,7 @@ class CounterfactualAttention:
         decoding: Decoding | None = None,
         tokens: Bool[Tensor, "batch target"] | None = None,
     ) -> "CounterfactualAttention":
-        """Return the model with this batch read, in the only pass through its encoder."""
+        """Run the model on the batch, in the only pass through its encoder."""
         module = module_of(model)
         batch = batch.to(device_of(module))
         trace, attended = trace_and_mask(module, batch, decoding)
@@ -68,7 +68,7 @@ class CounterfactualAttention:
 
     @classmethod
     def of_classifier(cls, model: Model, batch: Batch) -> "CounterfactualAttention":
-        """Return the same of a classifier; any other model is refused."""
+        """Return the same for a classifier; raise an error for any other model."""
         counterfactual = cls.of(model, batch)
         check_classifier(counterfactual.trace)
         return counterfactual
@@ -101,15 +101,15 @@ class CounterfactualAttention:
         with evaluating(self.model), torch.set_grad_enabled(gradients):
             if self.exact:
                 at_once = max(1, rows_at_a_time(self.trace, max_elements) // self.trace.target.numel())
-                logits = torch.cat([self.read_out(some) for some in samples.split(at_once)])
+                logits = torch.cat([self.read_out(block) for block in samples.split(at_once)])
             else:
-                logits = torch.stack([self.run(one) for one in samples])
+                logits = torch.stack([self.run(sample) for sample in samples])
         return logits.view(*weights.shape[:-4], *logits.shape[1:])
 
     def read_out(
         self, weights: Float[Tensor, "samples batch heads target source"]
     ) -> Float[Tensor, "samples batch target words"]:
-        """Return the logits behind the encoder: to one head, samples are as so many target tokens."""
+        """Return the logits from the readout alone; the samples of a head are stacked as further target tokens."""
         samples, batch, _, target, _ = weights.shape
         values = self.trace.last.values
         mixed = weights.permute(1, 2, 0, 3, 4).flatten(2, 3) @ values  # batch x heads x (samples target) x value
@@ -120,9 +120,8 @@ class CounterfactualAttention:
 
     def run(self, weights: Float[Tensor, "batch heads target source"]) -> Float[Tensor, "batch target words"]:
         """Return the logits of a forward pass with this attention."""
-        given = {} if self.decoding is None else {"teacher_forcing": TEACHER_FORCING[self.decoding]}
         with torch.backends.cudnn.flags(enabled=False):  # cuDNN has no gradients in evaluation mode
-            return self.model(self.batch, attention=weights, **given).logits
+            return self.model(self.batch, attention=weights, **forcing(self.decoding)).logits
 
     @cached_property
     def rerun(self) -> Rerun:
@@ -198,7 +197,7 @@ class CounterfactualAttention:
     def in_passes(
         self, weights: Float[Tensor, "samples decisions heads source"]
     ) -> Float[Tensor, "samples batch heads target source"]:
-        """Return the attention of whole passes; tokens that are no decisions keep their own."""
+        """Return the attention of whole passes; tokens that are not decisions keep their own."""
         if self.classifies:
             return weights[:, :, :, None]
         sentence, step = self.places
@@ -219,34 +218,34 @@ class CounterfactualAttention:
     def contributions(self) -> Float[Tensor, "batch source classes"] | None:
         """The class logits of each position alone; None unless their weighted sum gives the model's logits (eq. 9).
 
-        That is tested with its own and with uniform attention: where only one position counts, any readout would pass.
+        Tested with the model's own and with uniform attention: if only one position had weight, any readout would pass.
         """
         values = self.trace.last.values  # batch x heads x source x value
         if not (self.exact and is_classifier(self.trace)) or values.shape[1] > 1:
             return None
-        tried = torch.stack([self.trace.attention, uniform(self.trace.attention, self.attended)])
+        weights = torch.stack([self.trace.attention, uniform(self.trace.attention, self.attended)])
         b = torch.arange(len(values), device=values.device).repeat_interleave(values.shape[2])
         with evaluating(self.model):
             rows = values.transpose(1, 2).flatten(0, 1)
             alone = read_out_rows(cast(ReadsOut, self.model), self.trace, rows, b, torch.zeros_like(b))
             contributions = alone.view(len(values), values.shape[2], -1)[..., len(SPECIALS) :]
-            logits = self.logits(tried)[..., 0, len(SPECIALS) :]
-        error = (tried[:, :, 0] @ contributions)[:, :, 0] - logits  # 2 x batch x classes
+            logits = self.logits(weights)[..., 0, len(SPECIALS) :]
+        error = (weights[:, :, 0] @ contributions)[:, :, 0] - logits  # 2 x batch x classes
         return contributions if bool((error.abs() <= TOLERANCE * (1 + logits.abs().max())).all()) else None
 
     @cached_property
     def coupled(self) -> Int[Tensor, " decisions"] | None:
         """The sentence of each decision where attention at one changes others; None where decisions are independent.
 
-        Unless a readout is exact, this is tried with every other target position changed.
+        Unless a readout is exact, this is tested by changing every other target position.
         """
         own = self.trace.attention
         if self.exact or own.shape[2] == 1:
             return None
         changed = torch.arange(own.shape[2], device=own.device) % 2 == 0
-        tried = torch.where(changed[:, None], uniform(own, self.attended), own)
+        weights = torch.where(changed[:, None], uniform(own, self.attended), own)
         with evaluating(self.model):
-            difference = (self.run(tried) - self.trace.logits)[:, ~changed]
+            difference = (self.run(weights) - self.trace.logits)[:, ~changed]
         finite = self.trace.logits.isfinite()  # some tokens have no probability at all
         bound = TOLERANCE * (1 + self.trace.logits[finite].abs().max())
         return None if bool(difference[finite[:, ~changed]].abs().max() <= bound) else self.places[0]
@@ -260,21 +259,25 @@ class CounterfactualAttention:
 def trace_and_mask(
     model: Model, batch: Batch, decoding: Decoding | None = None
 ) -> tuple[Trace, Bool[Tensor, "batch source"]]:
-    """Return the trace of a pass, and the positions that may be attended to, which only the model knows."""
+    """Return the trace of a pass, and the positions that the model may attend to."""
     masks: list[Tensor] = []
 
     def record(weights: Tensor, mask: Tensor) -> Tensor:
         masks.append(mask)
         return weights
 
-    given = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
     module = module_of(model)
     with evaluating(module):
-        trace: Trace = module(batch.to(device_of(module)), attention=record, **given)
+        trace: Trace = module(batch.to(device_of(module)), attention=record, **forcing(decoding))
     mask = masks[0] if masks else trace.source_mask
     if mask.dim() == 3:  # of a language model: what all of its target positions may attend to
         mask = (mask | ~trace.target_mask[:, :, None]).all(1)
     return trace, mask
+
+
+def forcing(decoding: Decoding | None) -> dict[str, float]:
+    """Return the keyword argument of a forward pass for this decoding; none for the model's default."""
+    return {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
 
 
 def layer_weights(trace: Trace) -> Float[Tensor, "layers batch heads target source"]:
@@ -290,7 +293,7 @@ def read_out_rows(
     """Return the logits of rows with these mixed values, each an output token of its own.
 
     Args:
-        model: What gave the trace.
+        model: The model that gave the trace.
         trace: A pass, for its decoder states.
         values: The mixed value of each head.
         b: The sentence of each row.
@@ -309,10 +312,10 @@ def rows_at_a_time(trace: Trace, max_elements: int) -> int:
 
 
 def check_weights(trace: Trace, weights: Tensor) -> None:
-    given, expected = tuple(weights.shape), tuple(trace.attention.shape)
+    shape, expected = tuple(weights.shape), tuple(trace.attention.shape)
     require(
-        given[-4:] == expected,
-        f"weights of shape {given} do not fit this pass, whose batch x heads x target x source is {expected}; only "
+        shape[-4:] == expected,
+        f"weights of shape {shape} do not fit this pass, whose batch x heads x target x source is {expected}; only "
         "samples may come before",
     )
 
@@ -326,20 +329,20 @@ def check_classifier(trace: Trace) -> None:
     if not is_classifier(trace):
         steps, outputs = trace.logits.shape[1:]
         raise BadSetting(
-            f"this probe needs the decisions of a classifier, which outputs one token, a class; this model outputs "
+            "this probe needs the decisions of a classifier, which outputs one token, a class; this model outputs "
             f"{steps} tokens from a vocabulary of {outputs}, the {len(SPECIALS)} special ones included"
         )
 
 
 def class_probabilities(logits: Float[Tensor, "*any 1 words"]) -> Float[Tensor, "*any classes"]:
-    """Return the probabilities of the classes, in double precision; special tokens are no classes."""
+    """Return the probabilities of the classes, in double precision; special tokens are not classes."""
     return logits[..., 0, len(SPECIALS) :].double().softmax(-1)
 
 
 def random_keys(trace: Trace, samples: range, seed: int) -> Int[Tensor, "samples batch heads target source"]:
     """Return random 64-bit integers that follow from seed, sample, head, positions and the tokens of the source.
 
-    So a text has the same keys in every batch, whatever padding follows it. To sort by them is to shuffle.
+    So a text has the same keys in every batch, whatever its padding. Sorting by them is a random permutation.
     """
     heads, source = trace.attention.shape[1], trace.source.shape[1]
     positions = torch.arange(source, device=trace.source.device)

@@ -38,8 +38,8 @@ from attnscope.models.trace import Trace
 
 PENALTIES = ("none", "l1", "l2")
 
-# Where classes can be separated and nothing is penalised, the likelihood has no maximum: weights grow for ever, ever
-# more slowly. The fit then ends where no entry of the gradient of the mean loss is above the tolerance.
+# Where classes can be separated and nothing is penalised, the likelihood has no maximum: weights grow without bound,
+# ever more slowly. The fit then ends where no entry of the gradient of the mean loss is above the tolerance.
 TOLERANCE = 1e-4
 SPARSE_TOLERANCE = 1e-5  # no entry of the projected gradient of the mean loss is above it
 MAX_STEPS = 3000
@@ -82,7 +82,7 @@ def fit_linear(
     require(inverse_penalty > 0, f"inverse_penalty must be positive, not {inverse_penalty}")
     classes, indices = np.unique(labels, return_inverse=True)
     require(len(classes) > 1, "all labels are the same: there is nothing to tell apart")
-    with THREADS.limit(limits=1, user_api="blas"):  # these matrices are too small to be shared among cores
+    with THREADS.limit(limits=1, user_api="blas"):  # these matrices are too small for several cores
         if penalty == "l1":
             weights, biases, converged = fit_sparse(states, indices, inverse_penalty)
         else:
@@ -96,12 +96,12 @@ def fit_smooth(
     """Fit with an L2 penalty; with an infinite `inverse_penalty`, with none."""
     fitter = LogisticRegression(C=inverse_penalty, solver="lbfgs", tol=TOLERANCE, max_iter=MAX_STEPS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # `converged` says so instead
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported as `converged`
         fitter.fit(states, labels)
     weights, biases = fitter.coef_, fitter.intercept_
     if len(weights) == 1:
-        # Of two classes scikit-learn has only the log-odds of the second; here they are shared between the two. More
-        # classes need no such care: L-BFGS starts at zero and every gradient sums to zero over classes.
+        # For two classes scikit-learn has only the log-odds of the second; here they are split between the two. For
+        # more classes this holds already: L-BFGS starts at zero and every gradient sums to zero over classes.
         weights, biases = np.concatenate([-weights, weights]) / 2, np.concatenate([-biases, biases]) / 2
     return weights, biases, bool(np.max(fitter.n_iter_) < MAX_STEPS)
 
@@ -110,18 +110,18 @@ def fit_sparse(
     states: Float[np.ndarray, "steps units"], labels: Int[np.ndarray, " steps"], inverse_penalty: float
 ) -> Fit:
     """Fit with an L1 penalty on weights, none on biases; `labels` count classes from 0."""
-    right = np.eye(labels.max() + 1)[labels]  # steps x classes
-    steps, classes = right.shape
+    one_hot = np.eye(labels.max() + 1)[labels]  # steps x classes
+    steps, classes = one_hot.shape
     units, half = states.shape[1], classes * states.shape[1]
     penalty = 1 / (inverse_penalty * steps)
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         weights = (values[:half] - values[half : 2 * half]).reshape(classes, units)
         log_probabilities = log_softmax(states @ weights.T + values[2 * half :], 1)
-        wrong = (np.exp(log_probabilities) - right) / steps
-        slope = (wrong.T @ states).ravel()
-        total = penalty * values[: 2 * half].sum() - (log_probabilities * right).sum() / steps
-        return float(total), np.concatenate([penalty + slope, penalty - slope, wrong.sum(0)])
+        error = (np.exp(log_probabilities) - one_hot) / steps
+        slope = (error.T @ states).ravel()
+        total = penalty * values[: 2 * half].sum() - (log_probabilities * one_hot).sum() / steps
+        return float(total), np.concatenate([penalty + slope, penalty - slope, error.sum(0)])
 
     floor = np.repeat([0.0, -np.inf], [2 * half, classes])
     optimum = minimize(
@@ -163,7 +163,7 @@ class Samples:
         chosen = mask.cpu().numpy()
         rows = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
         values = states.detach().double().cpu().numpy()[chosen]
-        require(bool(np.isfinite(values).all()), "a state within the mask is no number; give finite states")
+        require(bool(np.isfinite(values).all()), "a state within the mask is not finite")
         type_ids = None if types is None else types.cpu().numpy()[chosen]
         return cls(values, labels.cpu().numpy()[chosen], rows[chosen], type_ids)
 
@@ -332,13 +332,13 @@ def diagnostic(
     """Return how well a linear classifier decodes a feature from hidden states; see also `functional_group`.
 
     Args:
-        model: What gives Traces.
-        data: As of `as_batches`.
+        model: A model that gives Traces.
+        data: See `as_batches`.
         feature: "token": its id; "position": counted from 0.
         states: "encoder" or "decoder".
         max_classes: Only the most frequent values of the feature are decoded.
-        settings: Of the classifiers.
-        decoding: As of `traces`.
+        settings: Settings of the classifiers.
+        decoding: See `traces`.
     """
     choose("feature", feature, FEATURES)
     choose("states", states, STATES)
@@ -365,7 +365,7 @@ def samples_of(trace: Trace, feature: str, states: str) -> Samples:
 def fit_and_test(
     samples: Samples, split: Split, settings: DiagnosticSettings, units: Int[np.ndarray, " chosen"] | None
 ) -> float:
-    """Return the test accuracy of a new classifier, on these units alone if any are given."""
+    """Return the test accuracy of a new classifier, on these units alone, if any."""
     states = samples.states if units is None else samples.states[:, units]
     train, test = ((states[rows], samples.labels[rows]) for rows in (split.train, split.test))
     return fit_linear(*train, settings.penalty, settings.inverse_penalty).accuracy(*test)
@@ -390,7 +390,7 @@ class ControlTask(Displayed):
     real: tuple[float, ...]
     control: tuple[float, ...]
     types: int
-    known: float  # the share of test steps whose type is in the training set; of the others nothing can be known
+    known: float  # the share of test steps whose type is in the training set; no classifier could learn the others
 
     @property
     def selectivities(self) -> tuple[float, ...]:
@@ -456,8 +456,8 @@ def last_tokens(
 
     Args:
         tokens: Token ids.
-        mask: Steps that are no padding; elsewhere -1 is returned.
-        vocabulary: The number of token ids. Before the sequence stands a token of its own.
+        mask: Steps that are not padding; elsewhere -1 is returned.
+        vocabulary: The number of token ids. The start of a sequence counts as one more.
         span: How many tokens count.
 
     >>> import torch

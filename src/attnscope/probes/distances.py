@@ -4,11 +4,11 @@ The scores (attention logits) of texts as they are, under learned positions, rot
 
     score = mean of the row + effect of the distance + effect of the token at the key + rest.
 
-Rows are cut to a window of so many last keys, so that each has the same distances, and the first token, a sink, stands
-in none. Shares are of the variance within rows. An effect is the mean product of the scores of two different texts, at
-the same distance or at the same token, so that noise averages to zero. What a token does to some queries only, such as
-to equal ones, is in the rest. `positions` permutes texts instead, for one query each: there, the share of words holds
-what a word does to this query.
+Rows are cut to a window of the last keys, so that each has the same distances; the first token, a sink, is in none.
+Shares are of the variance within rows. An effect is the mean product of the scores of two different texts, at the same
+distance or at the same token, so that noise averages to zero. The effect of a token on some queries only, such as equal
+ones, is in the rest. `positions` permutes texts instead, for one query each: there, the share of words includes the
+effect of a word on this query.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def distance_shares(model: Model, data: Data, window: int = 32, max_tokens: int 
         model: A language model.
         data: At least two texts that are longer than the window, a path, a table or Batches of whole texts.
         window: How many last keys of each row are compared, the query's own position included.
-        max_tokens: Longer texts are left to their first so many tokens.
+        max_tokens: Longer texts are truncated to their first tokens, this many.
     """
     needs(model, PredictsNextToken, by="distance_shares")
     require(window >= 2, f"window={window}: at least two distances are compared")
@@ -81,21 +81,21 @@ def distance_shares(model: Model, data: Data, window: int = 32, max_tokens: int 
     texts = [ids[:max_tokens] for batch in whole_texts(model, data) for ids in batch.source]
     texts = [ids for ids in texts if len(ids) > window]
     require(len(texts) > 1, f"distance_shares compares texts: give at least two of more than window={window} tokens")
-    known, numbers = torch.cat(texts).unique(return_inverse=True)
-    found = []
+    vocabulary, numbers = torch.cat(texts).unique(return_inverse=True)
+    text_sums = []
     for ids, tokens in zip(texts, numbers.split([len(ids) for ids in texts]), strict=True):
-        sums = TextSums(tokens, window, len(known))
+        sums = TextSums(tokens, window, len(vocabulary))
         mask = torch.ones_like(ids[None], dtype=torch.bool)
         module.observe(Batch(ids[None], mask, ids[None], mask), sums.add)
-        found.append(sums)
-    squares = torch.stack([sums.stacked("squares") for sums in found]).sum(0)
-    total = (squares / sum(sums.rows * window for sums in found)).clamp_min(1e-20)
-    count = torch.tensor([sums.rows for sums in found])[:, None].expand(-1, window)
-    by_distance = torch.stack([sums.stacked("distance") for sums in found])
-    by_token = torch.stack([sums.stacked("token") for sums in found])
+        text_sums.append(sums)
+    squares = torch.stack([sums.stacked("squares") for sums in text_sums]).sum(0)
+    total = (squares / sum(sums.rows * window for sums in text_sums)).clamp_min(1e-20)
+    count = torch.tensor([sums.rows for sums in text_sums])[:, None].expand(-1, window)
+    by_distance = torch.stack([sums.stacked("distance") for sums in text_sums])
+    by_token = torch.stack([sums.stacked("token") for sums in text_sums])
     return DistanceShares(
         (effect(by_distance, count) / total).numpy(),
-        (effect(by_token, torch.stack([sums.token_counts for sums in found])) / total).numpy(),
+        (effect(by_token, torch.stack([sums.token_counts for sums in text_sums])) / total).numpy(),
         (by_distance.sum(0) / count.sum(0)).numpy(),
         module.attending_blocks,
     )
@@ -118,10 +118,10 @@ class TextSums:
     def add(self, rows: AttentionRows) -> None:
         """Add a block of rows; those with fewer keys than the window do not count."""
         places = torch.arange(rows.start, rows.start + rows.scores.shape[2], device=self.tokens.device)
-        enough = places >= self.window
-        keys = places[enough][:, None] - self.distances
+        full = places >= self.window
+        keys = places[full][:, None] - self.distances
         index = keys.expand(rows.scores.shape[1], -1, -1)  # heads x rows x window
-        weights, scores = (values[0][:, enough].gather(-1, index) for values in (rows.weights, rows.scores.double()))
+        weights, scores = (values[0][:, full].gather(-1, index) for values in (rows.weights, rows.scores.double()))
         require(
             not len(keys) or bool((weights.amax((0, 1)) > 0).all()),
             f"layer {rows.layer} attends to fewer than {self.window} last tokens (a sliding window); give window=",
@@ -141,7 +141,7 @@ class TextSums:
 def effect(
     sums: Float[Tensor, "texts layers heads groups"], counts: Int[Tensor, "texts groups"]
 ) -> Float[Tensor, "layers heads"]:
-    """Return the variance of the groups' means: the mean product of two texts, over groups that two texts have."""
+    """Return the variance of the groups' means: the mean product of two texts, over groups that occur in two texts."""
     total = counts.sum(0)
     pairs = total.square() - counts.square().sum(0)
     shared = pairs > 0

@@ -102,9 +102,9 @@ def entropy(model: Model, data: Data, decoding: Decoding | None = None, sink: bo
     Args:
         model: A LoadedModel, or any model that gives Traces.
         data: Texts, a path, a table, a Task or Batches.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
-        sink: Whether the first position counts, on which heads of language models rest that have nothing to do;
-            without it, the other weights are scaled to sum to one.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
+        sink: Whether the first position counts, the attention sink of language models; without it, the other weights
+            are scaled to sum to one.
     """
     values = []
     for batch in as_batches(model, data):

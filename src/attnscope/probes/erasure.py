@@ -1,7 +1,7 @@
 """Do the most attended tokens decide? (Serrano & Smith 2019; ERASER: DeYoung et al. 2020, §4.2)
 
 Decision flips: the share of tokens that has to be removed, the highest score first, until the prediction changes. It
-need not change back and forth only once, so a fixed grid of counts is tried from few to many, and no bisection.
+may change back and forth, so a fixed grid of counts is tried from few to many, without bisection.
 
 Comprehensiveness: the probability of the predicted class, less that without the top tokens; high where they were
 needed. Sufficiency: the probability less that with the top tokens alone; low where they are enough. Both are averaged
@@ -95,7 +95,7 @@ class Comprehensiveness(Displayed):
 
 
 class ComprehensivenessAccumulator(ScoreAccumulator[ProbabilityDrops]):
-    """Comprehensiveness and sufficiency over batches, by a preset; `removal` and `shares` are the preset's if None."""
+    """Comprehensiveness and sufficiency over batches, by a preset; `removal` and `shares` default to the preset's."""
 
     def __init__(
         self,
@@ -173,9 +173,9 @@ def probability_drops(
         batch: Texts.
         score: Ranks tokens.
         removal: A name in REMOVALS.
-        preset: How many tokens are removed or kept.
+        preset: How many tokens are removed, or left alone.
         seed: Random seed of ties.
-        reading: The model's pass over this batch, if there was one.
+        reading: The model's pass over this batch, if it has already run.
     """
     texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
     counts = preset.counts(texts, preset.shares)
@@ -204,16 +204,16 @@ def leave_one_out_tau(
     Args:
         model: A classifier.
         batch: Texts; those of fewer than two words are left out.
-        scores: Of tokens.
+        scores: Scores of the tokens, by name.
         removal: A name in REMOVALS; "retokenised text" gives ferret's measure.
-        reading: The model's pass over this batch, if there was one.
+        reading: The model's pass over this batch, if it has already run.
     """
     batch = batch.to(device_of(model))
     texts = ErasedTexts.of(model, batch, torch.zeros_like(batch.source).double(), removal, reading=reading)
-    each = torch.eye(batch.source.shape[1], dtype=torch.bool, device=batch.source.device) & texts.words[:, None]
-    decision = texts.decision[:, None, None].expand(-1, each.shape[1], 1)
-    left = texts.predict(texts.texts, texts.present[:, None] & ~each).gather(2, decision)[..., 0]  # texts x source
-    lost = texts.whole.gather(1, texts.decision[:, None]) - left
+    removed = torch.eye(batch.source.shape[1], dtype=torch.bool, device=batch.source.device) & texts.words[:, None]
+    decision = texts.decision[:, None, None].expand(-1, removed.shape[1], 1)
+    after = texts.predict(texts.texts, texts.present[:, None] & ~removed).gather(2, decision)[..., 0]  # texts x source
+    lost = texts.whole.gather(1, texts.decision[:, None]) - after
     values = {name: score_values(score, batch)[texts.texts].double() for name, score in scores.items()}
     return {name: kendall(lost, score, texts.words) for name, score in values.items()}
 
@@ -241,14 +241,14 @@ class RemovalGrid:
                 [ 1,  2,  3,  4],
                 [ 1,  2,  7, 12]])
         """
-        most = words[:, None] - 1  # one word is always left
-        rest = (most - self.exact).clamp(min=0)
+        max_count = words[:, None] - 1  # one word is always left
+        rest = (max_count - self.exact).clamp(min=0)
         exact = torch.arange(1, self.exact + 1, device=words.device)
         further = torch.arange(1, self.steps + 1, device=words.device)
         # Rounded up; where fewer words are left than steps, one more at each.
         beyond = torch.where(rest > self.steps, -(-further * rest // max(self.steps, 1)), further)
         counts = torch.cat([exact.expand(len(words), -1), self.exact + beyond], 1)
-        return counts.masked_fill(counts > most, 0)
+        return counts.masked_fill(counts > max_count, 0)
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ def erase_until_flip(
         removal: "attention" or "text".
         grid: How many tokens are removed, in turn.
         seed: Random seed of ties.
-        reading: The model's pass over this batch, if there was one.
+        reading: The model's pass over this batch, if it has already run.
     """
     reading = reading or CounterfactualAttention.of_classifier(model, batch)
     texts = ErasedTexts.of(model, batch, score, removal, seed, reading)
@@ -356,13 +356,13 @@ def erase_until_flip(
 def first_flip(texts: ErasedTexts, counts: Int[Tensor, "texts steps"]) -> Int[Tensor, " texts"]:
     """Return the first of these numbers of removed words that flips the prediction; 0 where none does."""
     first = torch.zeros_like(texts.decision)
-    for some in counts.split(COUNTS_AT_ONCE, 1):
-        rows = ((first == 0) & (some > 0).any(1)).nonzero()[:, 0]  # those that have not flipped yet
+    for block in counts.split(COUNTS_AT_ONCE, 1):
+        rows = ((first == 0) & (block > 0).any(1)).nonzero()[:, 0]  # those that have not flipped yet
         if len(rows):
-            flips = texts.without(rows, some[rows]).argmax(-1) != texts.decision[rows, None]
-            flips &= some[rows] > 0
-            each = some[rows].gather(1, flips.long().argmax(1, keepdim=True))[:, 0]
-            first[rows] = each.where(flips.any(1), 0)
+            flips = texts.without(rows, block[rows]).argmax(-1) != texts.decision[rows, None]
+            flips &= block[rows] > 0
+            count = block[rows].gather(1, flips.long().argmax(1, keepdim=True))[:, 0]
+            first[rows] = count.where(flips.any(1), 0)
     return first
 
 
@@ -395,9 +395,9 @@ def erasure(
 
     Args:
         model: A classifier.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         removal: "text": tokens are deleted and the rest is read again; "retokenised text": the rest is decoded and
-            tokenised again; "attention": their attention is set to zero. None: as the preset has it.
+            tokenised again; "attention": their attention is set to zero. None: the preset's.
         draws: Random scores per text, for comparison.
         seed: Random seed.
         preset: The definition of comprehensiveness and sufficiency: "eraser" or "ferret".

@@ -47,7 +47,7 @@ class Fragility(Displayed):
     ) -> tuple[float, float, float]:
         """Return the loss of a score, F1 of the positive class by default: uniform, permuted, and its sd over draws."""
         whole = score(self.own)
-        permuted = np.array([whole - score(one) for one in self.draws])
+        permuted = np.array([whole - score(decisions) for decisions in self.draws])
         deviation = float(permuted.std(ddof=1)) if len(permuted) > 1 else float("nan")
         return whole - score(self.uniform), float(permuted.mean()), deviation
 
@@ -63,7 +63,7 @@ class Fragility(Displayed):
 
     def table(self) -> pd.DataFrame:
         """One row per attention: scores, loss of F1, change of the output, and share of predictions that change."""
-        permuted = pd.DataFrame([describe_predictions(one, self.own) for one in self.draws])
+        permuted = pd.DataFrame([describe_predictions(decisions, self.own) for decisions in self.draws])
         rows = {
             "trained": describe_predictions(self.own, self.own),
             "uniform": describe_predictions(self.uniform, self.own),
@@ -83,13 +83,13 @@ class Fragility(Displayed):
         )
 
 
-def describe_predictions(one: Decisions, own: Decisions) -> dict[str, float]:
+def describe_predictions(decisions: Decisions, own: Decisions) -> dict[str, float]:
     """Return scores of predictions, their loss against the model's own, and how far they are from it."""
     return {
-        "f1": one.f1, "macro f1": one.macro_f1, "accuracy": one.accuracy,
-        "f1 loss": own.f1 - one.f1, "macro f1 loss": own.macro_f1 - one.macro_f1,
-        "change": float(total_variation(one.probabilities, own).mean()),
-        "changed": float((one.chosen != own.chosen).mean()),
+        "f1": decisions.f1, "macro f1": decisions.macro_f1, "accuracy": decisions.accuracy,
+        "f1 loss": own.f1 - decisions.f1, "macro f1 loss": own.macro_f1 - decisions.macro_f1,
+        "change": float(total_variation(decisions.probabilities, own).mean()),
+        "changed": float((decisions.chosen != own.chosen).mean()),
     }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ class FragilityAccumulator:
         draws: Number of permutations.
         seed: Random seed.
         max_weights: Weights that are permuted at a time.
-        sink: Whether the first position takes part; if not, its weight stays as it is.
+        sink: Whether the first position takes part; if not, its weight is fixed.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class FragilityAccumulator:
         return torch.cat([counterfactual.probabilities(weights) for weights in parts])
 
     def result(self) -> Fragility:
-        require(bool(self.batches), "nothing has come by yet; give at least one batch before asking for a result")
+        require(bool(self.batches), "there is no data yet; update with at least one batch before taking a result")
         *by_text, permuted = zip(*self.batches, strict=True)
         gold, highest, own, even = map(np.concatenate, by_text)
         return Fragility(Decisions(own, gold), Decisions(even, gold), np.concatenate(permuted, 1), highest)
@@ -161,11 +161,10 @@ def fragility(
 
     Args:
         model: A classifier.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         draws: Number of permutations.
         seed: Random seed.
-        sink: Whether the first position takes part, on which heads of language models rest that have nothing to do; if
-            not, its weight stays as it is.
+        sink: Whether the first position (a language model's attention sink) takes part; if not, its weight is fixed.
     """
     accumulator = FragilityAccumulator(model, draws, seed, sink=sink)
     for batch in as_batches(model, data):

@@ -38,7 +38,7 @@ class FunctionalGroup(Displayed):
     min_share: float
     accuracies: dict[int, Accuracies]  # by size
     full: Accuracies  # of all units
-    num_units: int  # of which the group is part
+    num_units: int  # in all
 
     @property
     def size(self) -> int:
@@ -87,7 +87,7 @@ def functional_group(
     Args:
         result: Classifiers on all units.
         ranking: A name in RANKINGS.
-        min_share: Of the accuracy of all units.
+        min_share: The share of the accuracy of all units to reach.
         masked: Keep the classifiers on all units and set other units to zero, in place of fitting new ones.
         every_size: Try all sizes from below.
     """
@@ -97,7 +97,7 @@ def functional_group(
     accuracies = dict[int, Accuracies]()
 
     def suffices(size: int) -> bool:
-        # For all units, nothing is fitted again: theirs is the accuracy that is to be reached.
+        # All units are not fitted again: theirs is the accuracy to reach.
         accuracies[size] = result.accuracies if size == result.samples.units else measure(size)
         return bool(np.mean(accuracies[size]) >= min_share * result.accuracy - 1e-12)
 
@@ -171,11 +171,11 @@ def mean_absolute_shapley(result: DiagnosticResult) -> Float[np.ndarray, " units
 
     Over steps, it is |weight| times the mean |state − mean state|.
     """
-    each = []
+    importance = []
     for classifier, split in zip(result.classifiers, result.splits, strict=True):
         states = result.samples.states[split.train]
-        each.append(np.abs(classifier.weights).mean(0) * np.abs(states - states.mean(0)).mean(0))
-    return np.asarray(np.mean(each, 0))
+        importance.append(np.abs(classifier.weights).mean(0) * np.abs(states - states.mean(0)).mean(0))
+    return np.asarray(np.mean(importance, 0))
 
 
 def shapley_values(
@@ -204,7 +204,7 @@ RANKINGS: dict[str, Callable[[DiagnosticResult], np.ndarray]] = {
 
 
 def rank_units(result: DiagnosticResult, ranking: str = "all_classes") -> Int[np.ndarray, " units"]:
-    """Return the units, the most important one first; of equals, the one of the lower number."""
+    """Return the units, the most important one first; ties in the order of their indices."""
     importance = RANKINGS[choose("ranking", ranking, RANKINGS)](result)
     return np.argsort(-importance, kind="stable")
 

@@ -1,7 +1,7 @@
 """How often is each gate closed, open, or undecided? (baan2019 §4.2, fig. 4)
 
 Gates are named by what they do when open: `keep` the old state, `write` the new one, `reset` (open: the old state is
-seen), `expose` the cell. The figure shows the GRU's update gate z as torch computes it, h' = (1 − z) n + z h: that is
+used), `expose` the cell. The figure shows the GRU's update gate z as torch computes it, h' = (1 − z) n + z h: that is
 `keep`. The paper reads it the other way round: where it finds z mostly closed, it says that new information is rarely
 taken in, but then the old state is overwritten. Its sentences are about `write` = 1 − z, whose closed is z's open.
 """
@@ -81,7 +81,7 @@ def plot_saturations(saturations: Mapping[str, Saturation], ax: Axes | None = No
     """Draw the fraction closed against the fraction open, one point per unit, one colour per name."""
     from attnscope.plots.points import fractions
 
-    points = {name: (one.closed.tolist(), one.open.tolist()) for name, one in saturations.items()}
+    points = {name: (gate.closed.tolist(), gate.open.tolist()) for name, gate in saturations.items()}
     return fractions(points, ax=ax, xlabel="fraction closed", ylabel="fraction open")
 
 
@@ -115,12 +115,12 @@ class SaturationSums(Sums):
         return cls((steps < low).sum(0), (steps > high).sum(0), mask.sum())
 
     def result(self) -> Saturation:
-        require(bool(self.steps > 0), "the mask leaves no step at which a gate could be seen")
+        require(bool(self.steps > 0), "the mask leaves no step to measure a gate at")
         return Saturation(self.closed.double() / self.steps, self.open.double() / self.steps, int(self.steps))
 
 
 class SaturationAccumulator:
-    """The saturation of every gate over Traces that were made with gates=True."""
+    """The saturation of every gate over Traces recorded with gates=True."""
 
     def __init__(self, low: float = LOW, high: float = HIGH):
         require(0 <= low < high <= 1, f"a gate is closed below low and open above high: not low={low}, high={high}")
@@ -144,7 +144,7 @@ class SaturationAccumulator:
             self.gates.setdefault(name, Accumulator()).merge(gate)
 
     def result(self) -> Saturations:
-        require(bool(self.gates), "nothing has come by yet; give at least one trace before asking for a result")
+        require(bool(self.gates), "there are no traces yet; update with at least one before taking a result")
         return Saturations({name: gate.total.result() for name, gate in self.gates.items()})
 
 
@@ -155,10 +155,10 @@ def gates(
 
     Args:
         model: A model with gated recurrent cells.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         low: A gate below it is closed.
         high: A gate above it is open.
-        decoding: As of `traces`.
+        decoding: See `traces`.
     """
     needs(model, GivesTrace, by="the gate probe")
     accumulator = SaturationAccumulator(low, high)
@@ -231,8 +231,8 @@ def activations(
     in_range = num_sampled is None or 0 < num_sampled <= total
     require(in_range, f"num_sampled must be from 1 to the {total} units, not {num_sampled}")
     require(range[0] < range[1], f"the range {range} is empty: its first number must be below its second")
-    every = np.random.default_rng(seed).permutation(total)
-    units = np.arange(total) if num_sampled is None else np.sort(every[:num_sampled])
+    order = np.random.default_rng(seed).permutation(total)
+    units = np.arange(total) if num_sampled is None else np.sort(order[:num_sampled])
     values = states.detach()[mask].double().cpu().numpy()  # (steps of all sequences) x units
     return Activations(values[:, units], tuple(units.tolist()), range)
 
@@ -242,7 +242,7 @@ def concatenate_activations(parts: Sequence[Activations]) -> Activations:
     require(bool(parts), "there are no activations to join; give at least one batch")
     first = parts[0]
     alike = all((part.units, part.range) == (first.units, first.range) for part in parts)
-    require(alike, "these batches are of different units or ranges; sample the same units, by one seed, in each")
+    require(alike, "these batches have different units or ranges; sample the same units, with one seed, in each")
     return Activations(np.concatenate([part.values for part in parts]), first.units, first.range)
 
 

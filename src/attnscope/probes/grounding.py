@@ -39,7 +39,7 @@ class TokenProbabilities:
     """The probability of a class given each token alone, and given the text. NaN where there is no word."""
 
     tokens: Float[Tensor, "batch source"]
-    decision: Float[Tensor, " batch"]  # given the text, with the model's own attention or the one it was given
+    decision: Float[Tensor, " batch"]  # given the text, with the attention of the trace
     target_class: Int[Tensor, " batch"]  # that class, counted from 0
     predicted: Int[Tensor, " batch"]
     gold: Int[Tensor, " batch"]
@@ -88,8 +88,8 @@ def token_probabilities(model: ReadsOut, trace: Trace, target_class: int | None 
     needs(model, ReadsOut, by="the single-token probe")
     check_classifier(trace)
     num_classes = trace.logits.shape[-1] - len(SPECIALS)
-    known = target_class is None or 0 <= target_class < num_classes
-    require(known, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
+    in_range = target_class is None or 0 <= target_class < num_classes
+    require(in_range, f"there is no class {target_class}; they are 0 to {num_classes - 1}")
     target = trace.predictions if target_class is None else torch.full_like(trace.target, target_class + len(SPECIALS))
     special = (target[:, 0] < len(SPECIALS)).nonzero().flatten().tolist()
     require(not special, f"the model predicts a special token, such as an end, for text {special[:1]}; leave it out")
@@ -97,10 +97,10 @@ def token_probabilities(model: ReadsOut, trace: Trace, target_class: int | None 
     words = trace.batch.word_mask
     words = torch.where(words.any(1, keepdim=True), words, trace.source_mask)
     classes = trace.logits.detach()[:, 0, len(SPECIALS) :].double().softmax(-1)
-    of, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (target, trace.predictions, trace.target))
+    class_ids, predicted, gold = (side[:, 0] - len(SPECIALS) for side in (target, trace.predictions, trace.target))
     return TokenProbabilities(
-        tokens=alone.double().masked_fill(~words, torch.nan), decision=classes.gather(1, of[:, None])[:, 0],
-        target_class=of, predicted=predicted, gold=gold, classes=num_classes,
+        tokens=alone.double().masked_fill(~words, torch.nan), decision=classes.gather(1, class_ids[:, None])[:, 0],
+        target_class=class_ids, predicted=predicted, gold=gold, classes=num_classes,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def grounding(model: Model, data: Data = None, margin: float = MARGIN, bins: int
 
     Args:
         model: A classifier that declares ReadsOut.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         margin: How much less confident than the prediction a token may be to count as leakage.
         bins: Ranges of the prediction's probability.
     """
@@ -200,7 +200,7 @@ class GroundingAccumulator(Accumulator[GroundingSums]):
     def merge(self, other: Accumulator[GroundingSums]) -> None:
         if isinstance(other, GroundingAccumulator):
             alike = (self.margin, self.bins) == (other.margin, other.bins)
-            require(alike, "these two have another margin or other bins; merge only what is measured alike")
+            require(alike, "these two have different margins or bins; merge those of equal settings")
         super().merge(other)
 
     def result(self) -> Grounding:
@@ -217,9 +217,10 @@ def plot_sentence(
 
     Args:
         words: The tokens.
-        probabilities: Of the positive class given each token, `token_probabilities(..., target_class=1).of_text()`.
-        decisions: Of the positive class given the text.
-        ax: Where to draw.
+        probabilities: Probabilities of the positive class given each token, by model, from
+            `token_probabilities(..., target_class=1).of_text()`.
+        decisions: Probability of the positive class given the text.
+        ax: The axes to draw on; None: new ones.
     """
     from attnscope import plots
     from attnscope.plots.style import INK, axes
@@ -231,9 +232,9 @@ def plot_sentence(
         ax.axhline(0.5, color=INK, linewidth=0.6, zorder=0)
         before = len(ax.lines)
         plots.profiles(range(len(words)), dict(probabilities), ax=ax, ylabel="probability of the\npositive class")
-        drawn = dict(zip(probabilities, ax.lines[before:], strict=True))
+        lines = dict(zip(probabilities, ax.lines[before:], strict=True))
         for name, decision in (decisions or {}).items():
-            ax.axhline(decision, color=drawn[name].get_color(), linestyle=":", linewidth=1.4)
+            ax.axhline(decision, color=lines[name].get_color(), linestyle=":", linewidth=1.4)
         ax.set(ylim=(-0.03, 1.03), xlim=(-0.5, len(words) - 0.5))
         label_tokens(ax, words)
     return ax

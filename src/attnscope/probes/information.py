@@ -6,7 +6,7 @@ size. Only labels are compared here, so they can be measured like any other.
 
 The estimate of mutual information puts counts in the place of probabilities. It is biased upwards, by about
 (K − 1)(L − 1) / 2n nats for K and L labels of n independent pairs: with 1000 labels on either side and few tokens that
-is much more than what is to be measured. `shuffled_information` is the estimate for the same labels, shuffled.
+is much more than the quantity itself. `shuffled_information` is the estimate for the same labels, shuffled.
 """
 
 from collections.abc import Collection
@@ -36,7 +36,7 @@ from attnscope.probes.occurrences import (
     word_counts,
 )
 
-TOKENS_PER_CLUSTER = 10  # where no number of clusters is given and there are few tokens
+TOKENS_PER_CLUSTER = 10  # by default, where there are few tokens
 
 Labels = Int[np.ndarray, " _"]
 
@@ -50,14 +50,14 @@ def mutual_information(one: Labels, other: Labels) -> float:
     0.0
     """
     check_labels(one, other)
-    (a, of_a), (b, of_b) = contingency(one), contingency(other)
-    cells, joint = np.unique(a * len(of_b) + b, return_counts=True)  # a label of each kind; only pairs that occur
-    independent = np.log(of_a[cells // len(of_b)]) + np.log(of_b[cells % len(of_b)]) - np.log(len(a))
+    (a, a_counts), (b, b_counts) = contingency(one), contingency(other)
+    cells, joint = np.unique(a * len(b_counts) + b, return_counts=True)  # only pairs of labels that occur
+    independent = np.log(a_counts[cells // len(b_counts)]) + np.log(b_counts[cells % len(b_counts)]) - np.log(len(a))
     return max(0.0, float(joint @ (np.log(joint) - independent) / len(a)))  # rounding may leave −1e-16
 
 
 def label_entropy(labels: Labels) -> float:
-    """Return the entropy of labels in nats: no other labels can tell more about them.
+    """Return the entropy of labels in nats, an upper bound of their mutual information with any others.
 
     >>> round(label_entropy(np.array([3, 1, 4, 5])), 4)  # log 4
     1.3863
@@ -146,17 +146,17 @@ def information(
     """Return the mutual information between tokens and their hidden states.
 
     Args:
-        model: What gives Traces.
-        data: As of `as_batches`, but no iterator: it is read several times.
+        model: A model that gives Traces.
+        data: See `as_batches`; not an iterator, since it is read several times.
         choice: "frequent": the most frequent words (MF); "sampled": a random sample (RS).
-        num_words: Words that are chosen; special tokens never are.
-        max_tokens: Occurrences of these words that are used.
+        num_words: Number of words, special tokens excluded.
+        max_tokens: The largest number of their occurrences.
         k: Number of clusters; None: 1000, or fewer where there are fewer than ten tokens for each.
-        batch_size: Of mini-batch k-means.
-        num_starts: Of mini-batch k-means.
+        batch_size: Batch size of mini-batch k-means.
+        num_starts: Number of initialisations of mini-batch k-means.
         seed: Random seed.
         without: Token ids that are never chosen.
-        decoding: As of `traces`.
+        decoding: See `traces`.
     """
     choose("choice of words", choice, ("frequent", "sampled"))
     check_reiterable(data)
@@ -173,7 +173,7 @@ def compute_information(
     num_starts: int = NUM_STARTS,
     seed: int = 0,
 ) -> Information:
-    """Return the mutual information of vectors that have been gathered; arguments are those of `information`."""
+    """Return the mutual information of gathered vectors; see `information` for the other arguments."""
     words = occurrences.words
     k = min(NUM_CLUSTERS, max(1, len(words) // TOKENS_PER_CLUSTER)) if k is None else k
     embedded = cluster_vectors(occurrences.embedded, k, batch_size, num_starts, seed, kinds=words)

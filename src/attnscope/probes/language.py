@@ -3,16 +3,16 @@
 Per head, means over the tokens of texts: the entropy of attention relative to uniform attention, the distance attended
 to, and the weight on
 
-- the first token, on which heads rest that have nothing to do (an attention sink, Xiao 2023);
+- the first token, where idle heads put their weight (an attention sink, Xiao 2023);
 - the previous token;
 - the token after an earlier occurrence of the present one (induction, Olsson 2022);
 - an earlier occurrence of the present token (duplicate token, Wang 2022).
 
-Each is given with and without the sink: without it, the first token is left out and the other weights are scaled to sum
-to one. Rows of attention are seen a block at a time, so that memory grows with the length of a text, not its square.
+Each is reported with and without the sink: without it, the first token is left out and the other weights are scaled to
+sum to one. Attention is processed in blocks of rows, so that memory grows with the length of a text, not its square.
 
-A head that looks like a kind need not act like one. So `head_kinds` removes it and measures the loss on the tokens that
-the kind is about, and on the others.
+A head that looks like a kind need not act like one. So `head_kinds` ablates it and measures the loss on the tokens that
+the kind concerns, and on the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,8 +33,7 @@ from attnscope.models.adapters.causal import LanguageReader
 from attnscope.models.attention import ablated
 from attnscope.models.capabilities import GivesTrace, HasLayers, PredictsNextToken, needs
 from attnscope.models.inference import Model, device_of, evaluating, module_of
-from attnscope.models.inputs import Data, TextInputs, reader_of
-from attnscope.models.inputs import Inputs as ReadInputs
+from attnscope.models.inputs import Data, Inputs, TextInputs, reader_of
 from attnscope.models.trace import AttentionRows
 from attnscope.probes.positions import MIN_WORDS, position_shares
 from attnscope.tasks.batch import Batch
@@ -59,7 +58,7 @@ class HeadSums:
         self.counts[where] = self.counts.get(where, 0) + int(rows.sum())
 
     def mean(self, name: str) -> Float[np.ndarray, "layers heads"]:
-        layers = sorted(layer for known, layer in self.sums if known == name)
+        layers = sorted(layer for measure, layer in self.sums if measure == name)
         return np.stack([(self.sums[name, i] / (self.counts[name, i] or float("nan"))).numpy() for i in layers])
 
 
@@ -70,7 +69,7 @@ class HeadStatistics(Displayed):
     Attributes:
         values: By measure, layers x heads; NaN where no token has the pattern.
         tokens: How many tokens were read.
-        layers: The numbers of the blocks that attend, which are not all in a hybrid model.
+        layers: The indices of the blocks with attention; not all of them in a hybrid model.
         blocks: How many blocks there are.
     """
 
@@ -124,29 +123,29 @@ def add_rows(sums: HeadSums, ids: Int[Tensor, "batch source"], rows: AttentionRo
     induction = pad(duplicate[:, :, :-1], (1, 0))
     first, others = weights[..., 0], weights[..., 1:]
     rest = others.sum(-1).clamp_min(torch.finfo(weights.dtype).tiny)  # batch x heads x rows; not as 1 - first: digits
-    enough, more = ((place >= least).expand(len(ids), -1) for least in (1, 2))  # at least two positions to attend to
+    two_keys, three_keys = ((place >= i).expand(len(ids), -1) for i in (1, 2))  # rows with at least so many keys
 
-    of_others = torch.special.entr(others).sum(-1)
-    sums.add("entropy", rows.layer, (of_others + torch.special.entr(first)) / (place + 1).clamp_min(2).log(), enough)
-    sums.add("entropy" + WITHOUT_SINK, rows.layer, (of_others / rest + rest.log()) / place.clamp_min(2).log(), more)
+    entropy = torch.special.entr(others).sum(-1)  # of the other tokens
+    sums.add("entropy", rows.layer, (entropy + torch.special.entr(first)) / (place + 1).clamp_min(2).log(), two_keys)
+    sums.add("entropy" + WITHOUT_SINK, rows.layer, (entropy / rest + rest.log()) / place.clamp_min(2).log(), three_keys)
     distance = place * rest - others @ keys[1:].to(weights)
-    sums.add("distance", rows.layer, distance + place * first, enough)
-    sums.add("distance" + WITHOUT_SINK, rows.layer, distance / rest, more)
-    sums.add("first", rows.layer, first, enough)
+    sums.add("distance", rows.layer, distance + place * first, two_keys)
+    sums.add("distance" + WITHOUT_SINK, rows.layer, distance / rest, three_keys)
+    sums.add("first", rows.layer, first, two_keys)
     chance = (1 / (place + 1)).expand_as(first)
-    sums.add("first if uniform", rows.layer, chance, enough)
+    sums.add("first if uniform", rows.layer, chance, two_keys)
     before = (place - 1).clamp_min(0)[None, None, :, None]
     previous = weights.take_along_dim(before, -1)[..., 0]
-    sums.add("previous", rows.layer, previous, enough)
-    sums.add("previous if uniform", rows.layer, chance, enough)
-    sums.add("previous" + WITHOUT_SINK, rows.layer, previous / rest, more)
+    sums.add("previous", rows.layer, previous, two_keys)
+    sums.add("previous if uniform", rows.layer, chance, two_keys)
+    sums.add("previous" + WITHOUT_SINK, rows.layer, previous / rest, three_keys)
     for name, pattern in {"induction": induction, "duplicate": duplicate}.items():
         among = torch.einsum("bhrk,brk->bhr", others, pattern[:, :, 1:].to(weights))
         count = pattern.sum(-1)
         sums.add(name, rows.layer, among + first * pattern[:, None, :, 0], count > 0)
         sums.add(f"{name} if uniform", rows.layer, (count / (place + 1))[:, None].expand_as(among), count > 0)
         later = count > pattern[:, :, 0]  # some other than the first token
-        sums.add(name + WITHOUT_SINK, rows.layer, among / rest, later & more)
+        sums.add(name + WITHOUT_SINK, rows.layer, among / rest, later & three_keys)
     if rows.sink is not None:
         sums.add("sink", rows.layer, rows.sink, (place >= 0).expand(len(ids), -1))
 
@@ -163,14 +162,12 @@ def whole_texts(model: Model, data: Data, seed: int = 0) -> Iterator[Batch]:
     batches: Iterable[Batch]
     if isinstance(data, Batch):
         batches = [data]
-    elif isinstance(data, list) and data and all(isinstance(one, Batch) for one in data):
+    elif isinstance(data, list) and data and all(isinstance(batch, Batch) for batch in data):
         batches = data
     else:
-        inputs = ReadInputs.of(model, data)
-        reader = reader_of(model)
+        inputs, reader = Inputs.of(model, data), cast(LanguageReader, reader_of(model))
         require(isinstance(inputs, TextInputs), "a language model needs texts")
-        examples, read = cast(TextInputs, inputs).examples, cast(LanguageReader, reader)
-        batches = (read.read_whole([example.source]).batch for example in examples)
+        batches = (reader.read_whole([example.source]).batch for example in cast(TextInputs, inputs).examples)
     for batch in batches:
         yield from unpadded(batch.to(device))
 
@@ -216,7 +213,7 @@ POSITIONAL = "positional"
 
 @dataclass(frozen=True)
 class HeadKinds(Displayed):
-    """How much each head looks like a kind, and what the loss does without it.
+    """How much each head resembles a kind, and the change of the loss without it.
 
     Attributes:
         heads: One row per kind, layer and head: its score; the score of uniform attention; the mean change of the loss
@@ -274,7 +271,7 @@ def head_kinds(model: Model, data: Data = None, top: int = 3, seed: int = 0, blo
     kinds = {kind: scores_of(kind, measure, statistics) for kind, measure in KINDS.items()}
     if (positional := positional_scores(model, batches, seed)) is not None:
         kinds[POSITIONAL] = positional
-    best = {kind: ranked(found.scores)[: top or None] for kind, found in kinds.items()}
+    best = {kind: ranked(scores.scores)[: top or None] for kind, scores in kinds.items()}
     own = losses(module, batches, None)
     without = {head: losses(module, batches, head) for heads in best.values() for head in heads}
     concerned = {kind: [concerned_of(kind, batch.source).cpu() for batch in batches] for kind in kinds}
@@ -321,17 +318,17 @@ def losses(
     module: PredictsNextToken, batches: list[Batch], head: tuple[int, int] | None
 ) -> list[Float[Tensor, "texts tokens"]]:
     """Return the loss of every token but the last of each batch, without a head of attention."""
-    found = []
+    by_batch = []
     with evaluating(module):
         for batch in batches:
             logits = module.logits_with(batch, {} if head is None else {head: ablated})
             log_probability = logits[:, :-1].log_softmax(-1).gather(-1, batch.target[:, :-1, None])[..., 0]
-            found.append(-log_probability.cpu())
-    return found
+            by_batch.append(-log_probability.cpu())
+    return by_batch
 
 
 def concerned_of(kind: str, ids: Int[Tensor, "texts source"]) -> Bool[Tensor, "texts tokens"]:
-    """Return the tokens, by the position that predicts them, that a kind of head is about; all, but for two kinds."""
+    """Return the tokens, by the position that predicts them, that a kind of head concerns: for most kinds, all."""
     length = ids.shape[1]
     before = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril(-1)  # rows x keys
     duplicate = (ids[:, :, None] == ids[:, None]) & before

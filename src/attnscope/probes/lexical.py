@@ -6,7 +6,7 @@ The same function gives β^uf of a model that was trained under uniform attentio
 (§2.4 eq. 9). Where a readout does not use the context, β is the same at every position.
 
 With `layer=`, of a model with several layers: the token alone is attended to in that layer, at the step that predicts
-y_t, and what follows runs as ever. That takes one forward pass per output token and source token.
+y_t, and later layers run unchanged. That takes one forward pass per output token and source token.
 """
 
 from dataclasses import dataclass, replace
@@ -60,9 +60,9 @@ def lexical(
     Args:
         model: A model that ReadsOut.
         data: Texts, a path, a table, a Task or Batches. Without labels or translations, the target is the prediction.
-        head: The head that attends to the position, the others staying where they are; None: all.
+        head: The head that attends to the position, the others unchanged; None: all.
         attention: Weights in place of the model's own, which the decoder state and the other heads depend on.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
         layer: The layer in which the token alone is attended to, from 0 or -1; None: the last, by a readout.
     """
     needs(model, ReadsOut, by="the lexical probe")
@@ -94,13 +94,13 @@ def batch_lexical_scores(
 
 
 def lexical_scores(model: ReadsOut, trace: Trace, head: int | None = None, max_elements: int = MAX_ELEMENTS) -> Lexical:
-    """Return the lexical probe of a pass that the model has made.
+    """Return the lexical probe of a forward pass.
 
     Args:
-        model: What gave the trace.
+        model: The model that gave the trace.
         trace: The pass.
-        head: The head that attends to the position, the others staying where they are; None: all.
-        max_elements: How many numbers are held at a time.
+        head: The head that attends to the position, the others unchanged; None: all.
+        max_elements: The largest number of elements in memory at a time.
     """
     needs(model, ReadsOut, by="the lexical probe")
     heads = trace.last.values.shape[1]
@@ -130,12 +130,12 @@ def lexical_scores_at(
     """Return the lexical probe of one layer, by one pass for each output token and source token.
 
     Args:
-        model: What gave the trace.
+        model: The model that gave the trace.
         trace: The pass.
         layer: The layer in which the token alone is attended to, from 0 or -1.
-        head: The head that attends to the position, the others staying as they are; None: all.
-        decoding: How the decoder is run; None: as the model says.
-        max_elements: How many numbers are held at a time, about.
+        head: The head that attends to the position, the others unchanged; None: all.
+        decoding: How the decoder is run; None: the model's default.
+        max_elements: The approximate number of elements in memory at a time.
     """
     needs(model, HasLayers, by="the lexical probe of a layer")
     weights = trace.layer(layer).weights
@@ -163,11 +163,11 @@ def lexical_scores_at(
 
 
 def single_decisions(trace: Trace, b: Int[Tensor, " rows"], t: Int[Tensor, " rows"]) -> tuple[Batch, Tensor]:
-    """Return one text per row, and the target position that it is about; of a language model, up to its query."""
+    """Return one text per row, and its target position; for a language model, the text up to its query."""
     if trace.rows is None:
         return trace.batch.keep(b, trace.source_mask[b]), t
-    seen = torch.arange(trace.source.shape[1], device=b.device) <= trace.rows[b, t][:, None]
-    batch = trace.batch.keep(b, trace.source_mask[b] & seen)
+    visible = torch.arange(trace.source.shape[1], device=b.device) <= trace.rows[b, t][:, None]
+    batch = trace.batch.keep(b, trace.source_mask[b] & visible)
     target, mask = trace.target[b, t][:, None], trace.target_mask[b, t][:, None]
     return replace(batch, target=target, target_mask=mask), torch.zeros_like(t)
 
@@ -178,7 +178,7 @@ def lexical_name(head: int | None, layer: int | None = None) -> str:
 
 
 def log_odds(logits: Float[Tensor, "rows words"], gold: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-    """Return log p / (1 − p) of the gold token: its logit less the log-sum-exp of the others, which loses no digits.
+    """Return log p / (1 − p) of the gold token: its logit less the log-sum-exp of the others, without loss of digits.
 
     >>> log_odds(torch.tensor([[0.0, 40.0]]), torch.tensor([1]))
     tensor([40.])

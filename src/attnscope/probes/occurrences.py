@@ -14,8 +14,8 @@ k-means. What to know about it:
   states after about two rounds over the vectors.
 - Three starts were scikit-learn's default when the paper was written; the best on a sample is used. Today it is one.
 - A batch of 100 is too small to be shared out: with two threads fitting took several times as long as with one. So it
-  is fitted on one, which also gives the same clusters whatever the number of cores; labels are then given on as many
-  threads as there are.
+  is fitted on one, which also gives the same clusters whatever the number of cores; labels are then assigned on all
+  threads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,11 +28,12 @@ from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
 from attnscope.errors import require
-from attnscope.models.capabilities import TEACHER_FORCING, Decoding
+from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import Model, evaluating, module_of, on_device_of
 from attnscope.models.inputs import Data, as_batches
 from attnscope.models.trace import Trace
 from attnscope.probes.accumulator import check_reiterable
+from attnscope.probes.counterfactual import forcing
 from attnscope.tasks.batch import SPECIALS, Batch
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def word_counts(batches: Iterable[Batch], without: Collection[int] = ()) -> Coun
     """
     counts = np.zeros(len(SPECIALS), dtype=np.int64)
     for batch in batches:
-        more = np.bincount(batch.source[batch.word_mask].cpu().numpy(), minlength=len(counts))
-        more[: len(counts)] += counts
-        counts = more
+        total = np.bincount(batch.source[batch.word_mask].cpu().numpy(), minlength=len(counts))
+        total[: len(counts)] += counts
+        counts = total
     counts[[token_id for token_id in without if token_id < len(counts)]] = 0
     return counts
 
@@ -82,15 +83,15 @@ def most_frequent_words(counts: Counts, num_words: int = NUM_WORDS) -> TokenIds:
 def sample_words(counts: Counts, num_words: int = NUM_WORDS, seed: int = 0, power: float = POWER) -> TokenIds:
     """Return words sampled without replacement, in proportion to a power of their counts (RS)."""
     check_counts(counts, num_words)
-    known = np.flatnonzero(counts)
-    share = counts[known] ** power
+    occurring = np.flatnonzero(counts)
+    share = counts[occurring] ** power
     random = np.random.default_rng(seed)
-    return np.sort(random.choice(known, min(num_words, len(known)), replace=False, p=share / share.sum()))
+    return np.sort(random.choice(occurring, min(num_words, len(occurring)), replace=False, p=share / share.sum()))
 
 
 def check_counts(counts: Counts, num_words: int) -> None:
     require(num_words > 0, f"at least one word must be chosen, not {num_words}")
-    require(bool(counts.any()), "no word occurs in these batches, apart from special ones and those left out")
+    require(bool(counts.any()), "no word occurs in these batches, apart from special tokens and those left out")
 
 
 # Occurrences
@@ -119,27 +120,26 @@ def gather_occurrences(
 ) -> Occurrences:
     """Return the occurrences of some words; of more than `max_tokens`, a random sample.
 
-    The data are read twice: first tokens are counted, without the model; then it is decided which are sampled, each as
-    likely, wherever it stands (batches of text come shortest first). Only the order of the sentences and the seed
-    decide, not how they are batched. No more than `max_tokens` are ever in memory.
+    The data are read twice: first to count tokens, without the model, then to sample them uniformly, whatever their
+    position (batches of text come shortest first). The sample depends on the order of the sentences and the seed, not
+    on the batch size. No more than `max_tokens` are ever in memory.
 
     Args:
-        model: What gives Traces.
-        data: As of `as_batches`, but no iterator.
+        model: A model that gives Traces.
+        data: See `as_batches`; not an iterator, since it is read twice.
         words: Their token ids.
-        max_tokens: Occurrences that are kept.
+        max_tokens: The largest number of occurrences returned.
         seed: Random seed.
-        decoding: As of `traces`.
+        decoding: See `traces`.
     """
-    require(max_tokens > 0, f"max_tokens={max_tokens}: at least one occurrence must be kept")
+    require(max_tokens > 0, f"max_tokens={max_tokens}: it must be at least 1")
     require(len(words) > 0, "no words were chosen; give at least one")
     check_reiterable(data)
     module, chosen = module_of(model), membership(words)
     sampled = sample_mask(sum(int(positions_of(b, chosen).sum()) for b in as_batches(model, data)), max_tokens, seed)
-    forward = {} if decoding is None else {"teacher_forcing": TEACHER_FORCING[decoding]}
     with evaluating(module):
         batches = on_device_of(module, as_batches(model, data))
-        parts = vectors_by_batch(lambda batch: module(batch, **forward), batches, chosen, sampled)
+        parts = vectors_by_batch(lambda batch: module(batch, **forcing(decoding)), batches, chosen, sampled)
         token_ids, embedded, states = concatenate_parts(parts, int(sampled.sum()))
     return Occurrences(token_ids, embedded, states, len(sampled))
 
@@ -151,14 +151,14 @@ def vectors_by_batch(
     sampled: Bool[np.ndarray, " total"],
 ) -> Iterator[Columns]:
     """Yield token ids, e and h of the sampled tokens of each batch; batches without any are skipped."""
-    passed = 0
+    start = 0
     for batch in batches:
         where = positions_of(batch, chosen)
-        here = sampled[passed : passed + int(where.sum())]
-        passed += len(here)
+        here = sampled[start : start + int(where.sum())]
+        start += len(here)
         if here.any():
-            trace, kept = trace_of(batch), torch.from_numpy(here)
-            rows, steps = (index[kept.to(index.device)] for index in where.nonzero(as_tuple=True))
+            trace, keep = trace_of(batch), torch.from_numpy(here)
+            rows, steps = (index[keep.to(index.device)] for index in where.nonzero(as_tuple=True))
             vectors = (side[rows, steps].float().cpu().numpy() for side in (trace.embedded, trace.encoder))
             yield trace.source[rows, steps].cpu().numpy(), *vectors
 
@@ -223,8 +223,8 @@ def cluster_vectors(
     Args:
         vectors: At least k of them.
         k: Number of clusters.
-        batch_size: Of mini-batch k-means.
-        num_starts: The best of so many initialisations is used.
+        batch_size: Batch size of mini-batch k-means.
+        num_starts: Number of initialisations, of which the best is used.
         seed: Random seed.
         kinds: Vectors of one kind may be the same: if all are, one of each is assigned in place of all. They are
             clustered with all their occurrences in any case.
@@ -236,7 +236,7 @@ def cluster_vectors(
         f"{len(vectors)} vectors do not make k={k} clusters; give more text, or ask for fewer clusters",
     )
     finite = bool(np.isfinite([vectors.min(), vectors.max()]).all())
-    require(finite, "a vector holds a value that is no number; give finite vectors")
+    require(finite, "a vector holds a value that is not finite")
     fitted = fit_kmeans(vectors, k, batch_size, num_starts, seed)
     if kinds is not None:
         _, firsts, indices = np.unique(kinds, return_index=True, return_inverse=True)
@@ -262,7 +262,7 @@ def fit_kmeans(vectors: np.ndarray, k: int, batch_size: int, num_starts: int, se
 
 
 class UniformChoice(np.random.RandomState):
-    """Samples with replacement uniformly, whatever weights are given: here all vectors weigh the same.
+    """Samples with replacement uniformly and ignores weights: here all vectors weigh the same.
 
     Recent versions of scikit-learn sample each batch by weight, for which they add up the weights of all vectors every
     time. At a million vectors that takes longer than everything else.

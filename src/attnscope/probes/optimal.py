@@ -3,7 +3,7 @@
 With p_t = σ(W (c_t + d_t)) the logits are Σ_l α_l γ_l + γ_s: γ_l = W h_l, γ_s = W d_t. So the loss of an output token
 is convex in its attention. The same holds for any readout that is linear in the context, and with several heads.
 
-The minimum is found by an interior-point method for all output tokens at once: minimise f(α) with α > 0 and each head's
+An interior-point method finds the minimum for all output tokens at once: minimise f(α) with α > 0 and each head's
 weights summing to one. Newton steps on f − μ Σ log α follow the central path while μ falls. f is convex, so it is at
 most Σ_l g_l α_l − min_l g_l above its minimum, g its gradient: that gap is measured, not estimated; it sets the next μ,
 and when it is within the tolerance the token is done.
@@ -35,7 +35,7 @@ class Problem:
     places: Float[Tensor, "batch places words"]  # γ_l
     fixed: Float[Tensor, "batch target words"]  # γ_s
     gold: Int[Tensor, "batch target"]
-    open: Bool[Tensor, "batch places"]  # whether the place is no padding
+    open: Bool[Tensor, "batch places"]  # False on padding
     heads: Float[Tensor, "heads places"]  # 1 where the place is the head's; its weights sum to one
 
     def logits(self, weights: Float[Tensor, "batch target places"]) -> Float[Tensor, "batch target words"]:
@@ -45,8 +45,8 @@ class Problem:
         logits = self.logits(weights)
         return logits.logsumexp(-1) - logits.gather(-1, self.gold[..., None]).squeeze(-1)
 
-    def rows(self, some: slice) -> "Problem":
-        return Problem(self.places[some], self.fixed[some], self.gold[some], self.open[some], self.heads)
+    def rows(self, rows: slice) -> "Problem":
+        return Problem(self.places[rows], self.fixed[rows], self.gold[rows], self.open[rows], self.heads)
 
 
 def one_head(
@@ -61,7 +61,7 @@ def one_head(
 
 
 def as_problem(model: ReadsOut, trace: Trace) -> Problem:
-    """The parts of a model's logits, found by its readout, in double precision."""
+    """Return the parts of a model's logits, computed by its readout in double precision."""
     needs(model, ReadsOut, by="the optimal attention")
     with evaluating(model):
         problem = Problem(
@@ -85,7 +85,7 @@ def place_logits(model: ReadsOut, trace: Trace) -> Float[Tensor, "batch places w
         model.readout(model.context_of(one_head_only(values, head)) - empty, state) - blank
         for head in range(values.shape[1])
     ]
-    possible = blank.isfinite()  # special tokens are no classes: their logits are −∞ whatever is attended to
+    possible = blank.isfinite()  # special tokens are not classes: their logits are −∞ whatever is attended to
     return torch.cat([gain.where(possible, 0) for gain in gains], 1)
 
 
@@ -111,7 +111,7 @@ def membership(trace: Trace) -> Float[Tensor, "heads places"]:
 
 
 def check_linear(problem: Problem, trace: Trace) -> None:
-    """Refuse parts that do not sum to the model's logits."""
+    """Raise an error if the parts do not sum to the model's logits."""
     own = trace.attention.transpose(1, 2).flatten(2).to(problem.places)
     logits = trace.logits.to(problem.places)[trace.target_mask]
     difference = (problem.logits(own)[trace.target_mask] - logits).where(logits.isfinite(), 0)
@@ -119,12 +119,12 @@ def check_linear(problem: Problem, trace: Trace) -> None:
     if error.numel() and error.max() > LINEAR_TOLERANCE * (1 + logits[logits.isfinite()].abs().max()):
         raise AttnscopeError(
             "the optimal attention needs a readout that is linear in the context, such as W(c + d) in snell2021 "
-            "eq. 31, and a trace made in evaluation mode; this model's logits are no weighted sum over positions"
+            "eq. 31, and a trace in evaluation mode; this model's logits are not a weighted sum over positions"
         )
 
 
 TOLERANCE = 1e-6  # nats
-MAX_ELEMENTS = 1 << 24  # numbers held at a time by the second derivatives
+MAX_ELEMENTS = 1 << 24  # of the second derivatives, in memory at a time
 MAX_STEPS = 100  # a dozen or two are usual
 SHRINK = 0.05  # of the smallest gap so far: the next one aimed at
 BOUNDARY = 0.99  # of the way to the boundary that a step may go
@@ -142,30 +142,30 @@ class Point:
 
 def minimise(
     problem: Problem,
-    wanted: Bool[Tensor, "batch target"],
+    target_mask: Bool[Tensor, "batch target"],
     tolerance: float = TOLERANCE,
     max_elements: int = MAX_ELEMENTS,
     max_steps: int = MAX_STEPS,
 ) -> tuple[Float[Tensor, "batch target places"], Float[Tensor, "batch target"]]:
-    """Return the best weights of every wanted output token, and the remaining gap."""
+    """Return the best weights of every output token in the mask, and the remaining gap."""
     require(tolerance > 0, f"a tolerance must be positive, not {tolerance}")
     batch, places, words = problem.places.shape
     size = max(1, max_elements // (problem.fixed.shape[1] * places * words))
-    some = [slice(start, start + size) for start in range(0, batch, size)]
-    parts = [solve(problem.rows(rows), wanted[rows], tolerance, max_steps) for rows in some]
-    weights, gaps = (torch.cat(each) for each in zip(*parts, strict=True))
+    blocks = [slice(start, start + size) for start in range(0, batch, size)]
+    parts = [solve(problem.rows(rows), target_mask[rows], tolerance, max_steps) for rows in blocks]
+    weights, gaps = (torch.cat(values) for values in zip(*parts, strict=True))
     return weights, gaps
 
 
 def solve(
-    problem: Problem, wanted: Bool[Tensor, "batch target"], tolerance: float, max_steps: int
+    problem: Problem, target_mask: Bool[Tensor, "batch target"], tolerance: float, max_steps: int
 ) -> tuple[Float[Tensor, "batch target places"], Float[Tensor, "batch target"]]:
     point = initial_point(problem)
     nearest = torch.full_like(point.weights[..., 0], torch.inf)  # the smallest gap so far: μ falls and never rises
     for _ in range(max_steps):
         slope = gradient(problem, point.weights)
         gap = gap_at(problem, point.weights, slope)
-        busy = (wanted & (gap > tolerance))[..., None]
+        busy = (target_mask & (gap > tolerance))[..., None]
         if not busy.any():
             break
         nearest = nearest.minimum(gap)
@@ -324,14 +324,14 @@ def solve_optimal_attention(
     max_elements: int = MAX_ELEMENTS,
     max_steps: int = MAX_STEPS,
 ) -> OptimalAttention:
-    """Return the best attention for a pass that the model made in evaluation mode.
+    """Return the best attention for a pass in evaluation mode.
 
     Args:
-        model: What gave the trace; its readout must be linear in the context.
+        model: The model that gave the trace; its readout must be linear in the context.
         trace: The pass.
         tolerance: The largest gap, in nats.
-        max_elements: How many numbers the second derivatives may hold at a time.
-        max_steps: How many Newton steps to make at most.
+        max_elements: The largest number of elements of second derivatives in memory at a time.
+        max_steps: The largest number of Newton steps.
     """
     problem = as_problem(model, trace)
     weights, gap = minimise(problem, trace.target_mask, tolerance, max_elements, max_steps)
@@ -374,7 +374,7 @@ def optimal_attention(
     Args:
         model: A model that ReadsOut, with a readout that is linear in the context.
         data: Texts, a path, a table, a Task or Batches.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
         tolerance: How far from the minimum a loss may be, in nats.
     """
     needs(model, ReadsOut, by="the optimal attention")

@@ -43,7 +43,7 @@ class TextPlausibility(TextRecords, Displayed):
     """The agreement of one score with the rationale of each text that has one, and its value at chance.
 
     Chance is exact, except for `area` and `iou_f1`, where it is the mean over random scores. `mass` is NaN where a
-    score has negative values, so that it is no share.
+    score has negative values, so that it is not a share.
     """
 
     average_precision: Float[Tensor, " texts"]
@@ -103,7 +103,7 @@ class PlausibilityAccumulator(RecordAccumulator[TextPlausibility]):
         self.share, self.draws, self.seed = share, draws, seed
 
     def update(self, batch: Batch, scores: Mapping[str, Score]) -> None:
-        require(bool(scores), "no score was given; give one or more by name")
+        require(bool(scores), "there are no scores; give one or more by name")
         records = {
             name: text_plausibility(batch, score, self.share, self.draws, self.seed) for name, score in scores.items()
         }
@@ -121,8 +121,8 @@ def plausibility(
 
     Args:
         model: A classifier.
-        data: As of `as_batches`, with rationales.
-        share: As of `PlausibilityAccumulator`.
+        data: See `as_batches`; with rationales.
+        share: See `PlausibilityAccumulator`.
         draws: Random scores per text, for comparison.
         seed: Random seed.
     """
@@ -143,7 +143,7 @@ def text_plausibility(
 ) -> TextPlausibility:
     """Return the agreement of a score with the rationale of each text that has one.
 
-    Args are those of `PlausibilityAccumulator`.
+    The arguments are those of `PlausibilityAccumulator`.
     """
     marked = rationale_mask(batch)
     texts = marked.any(1)
@@ -158,11 +158,11 @@ def text_plausibility(
         average_precision=average_precision(values, marked, words),
         average_precision_chance=expected_average_precision(marked, words),
         area=precision_recall_auc(values, marked, words),
-        area_chance=torch.stack([precision_recall_auc(one, marked, words) for one in random]).mean(0),
+        area_chance=torch.stack([precision_recall_auc(score, marked, words) for score in random]).mean(0),
         token_f1=token_f1(predicted(values), marked),
         token_f1_chance=expected_token_f1(size, marked.sum(1), words.sum(1)),
         iou_f1=iou_f1(predicted(values), marked),
-        iou_f1_chance=torch.stack([iou_f1(predicted(one), marked) for one in random]).mean(0),
+        iou_f1_chance=torch.stack([iou_f1(predicted(score), marked) for score in random]).mean(0),
         mass=rationale_mass(values, marked, words),
         mass_chance=marked.sum(1).double() / words.sum(1),
     )
@@ -172,7 +172,7 @@ def rationale_mask(batch: Batch) -> Bool[Tensor, "batch source"]:
     """Return which tokens at least half of the annotators marked."""
     if batch.rationale is None:
         raise AttnscopeError(
-            "these texts come without rationales; add a field `rationale` (one number from 0 to 1 per word), or "
+            "these texts have no rationales; add a field `rationale` (one number from 0 to 1 per word), or "
             "use a task that names one, such as eraser_movies or Classification(..., rationale='rationale')"
         )
     return (batch.rationale >= MIN_VOTES) & batch.word_mask
@@ -264,7 +264,7 @@ def token_f1(chosen: Bool[Tensor, "texts source"], marked: Bool[Tensor, "texts s
 def expected_token_f1(
     chosen: Int[Tensor, " texts"], marked: Int[Tensor, " texts"], words: Int[Tensor, " texts"]
 ) -> Float[Tensor, " texts"]:
-    """Return the expected token F1 of so many tokens chosen at random: chosen · marked / words of them are both.
+    """Return the expected token F1 of tokens chosen at random, of which chosen · marked / words are marked.
 
     >>> expected_token_f1(torch.tensor([3]), torch.tensor([3]), torch.tensor([10]))
     tensor([0.3000], dtype=torch.float64)
@@ -281,11 +281,10 @@ def iou_f1(
     A span is a run of tokens without a gap. Two overlap if their intersection is at least half of their union, so none
     can overlap with two others. NaN where nothing is marked.
     """
-    one, other = number_runs(chosen), number_runs(marked)
-    matches = matching_runs(one, other, overlap)
-    wanted = other.amax(-1)
-    f1 = 2 * matches.double() / (one.amax(-1) + wanted)
-    return f1.masked_fill(wanted == 0, torch.nan)
+    chosen_runs, marked_runs = number_runs(chosen), number_runs(marked)
+    matches, num_marked = matching_runs(chosen_runs, marked_runs, overlap), marked_runs.amax(-1)
+    f1 = 2 * matches.double() / (chosen_runs.amax(-1) + num_marked)
+    return f1.masked_fill(num_marked == 0, torch.nan)
 
 
 def number_runs(chosen: Bool[Tensor, "texts source"]) -> Int[Tensor, "texts source"]:
@@ -304,14 +303,14 @@ def matching_runs(
 ) -> Int[Tensor, " texts"]:
     """Return how many runs of the one overlap with a run of the other."""
     text, place = ((one > 0) & (other > 0)).nonzero().T
-    met = torch.stack([text, one[text, place], other[text, place]], 1)
-    pairs, shared = met.unique(dim=0, return_counts=True)
+    shared_tokens = torch.stack([text, one[text, place], other[text, place]], 1)
+    pairs, shared = shared_tokens.unique(dim=0, return_counts=True)
     text, a, b = pairs.unbind(1)
     union = run_sizes(one)[text, a] + run_sizes(other)[text, b] - shared
     return torch.bincount(text[shared >= overlap * union], minlength=len(one))
 
 
 def run_sizes(numbered: Int[Tensor, "texts source"]) -> Int[Tensor, "texts runs"]:
-    """Return how many tokens bear each number."""
+    """Return the number of tokens of each run."""
     counts = numbered.new_zeros(len(numbered), numbered.shape[1] + 1)
     return counts.scatter_add_(1, numbered, torch.ones_like(numbered))

@@ -1,8 +1,8 @@
 """How much of a head's attention follows from positions, how much from tokens? (aitken2021 §3, on one scale)
 
 aitken2021 splits hidden states into a temporal mean, an input mean and a rest. With rotary positions, a mean of keys
-over positions mixes rotated vectors and means nothing. So the split is made on the scores (attention logits) here,
-which exist under learned positions, rotary positions and position biases alike: the words of a text are permuted many
+over positions mixes rotated vectors and is meaningless. So here the scores (attention logits) are split, which exist
+under learned positions, rotary positions and position biases alike: the words of a text are permuted many
 times at random, the query staying where it is, and the score of every position is split into
 
     score = mean of the row + effect of the position + effect of the word + rest.
@@ -86,7 +86,7 @@ def position_shares(
         data: Texts, a path, a table or Batches. Special tokens stay where they are; so does the first token (a sink),
             except of an encoder-decoder.
         permutations: How often the words of each text are permuted.
-        max_tokens: Longer texts are left to their last so many tokens.
+        max_tokens: Longer texts are truncated to their last tokens, this many.
         seed: Random seed of the permutations.
     """
     require(permutations >= 2, f"permutations={permutations}: at least 2 are compared")
@@ -95,20 +95,20 @@ def position_shares(
         is_language_model, one_step = isinstance(module_of(model), PredictsNextToken), batch.target.shape[1] == 1
         require(one_step or not is_language_model, "position_shares of a language model needs one answer token")
         for i in range(len(batch)):
-            one = last_tokens(batch.rows(slice(i, i + 1)), max_tokens)
-            movable = one.word_mask[0].clone()
+            text = last_tokens(batch.rows(slice(i, i + 1)), max_tokens)
+            movable = text.word_mask[0].clone()
             movable[0] &= not one_step
             if is_language_model:
                 movable[-1] = False  # the query
             if int(movable.sum()) >= MIN_WORDS:
-                shares.append(shares_of_text(model, one, movable, permutations, seed))
+                shares.append(shares_of_text(model, text, movable, permutations, seed))
     require(bool(shares), f"no text has at least {MIN_WORDS} words that could be permuted")
     position, words = (torch.stack(values).cpu().numpy() for values in zip(*shares, strict=True))
     return PositionShares(position, words)
 
 
 def last_tokens(batch: Batch, count: int) -> Batch:
-    """Return one text without padding, and no longer than so many tokens."""
+    """Return one text without padding, truncated to its last `count` tokens."""
     special = None if batch.source_special is None else batch.source_special[:, -count:]
     mask = batch.source_mask[:, -count:]
     return Batch(batch.source[:, -count:], mask, batch.target, batch.target_mask, source_special=special)

@@ -2,7 +2,7 @@
 
 A token is removed in one of three ways: it is deleted from the text, which the model then reads again; the same, but
 what is left is decoded and tokenised again, as ferret does; or its attention is set to zero and the rest renormalised,
-while its neighbours' states still know of it (Serrano & Smith 2019). Start and end tokens are never removed.
+while its neighbours' states still depend on it (Serrano & Smith 2019). Start and end tokens are never removed.
 """
 
 from abc import abstractmethod
@@ -28,7 +28,7 @@ RANDOM = "random"  # the name of random scores
 MIN_WORDS = 2  # one is removed, one stays
 
 Score = TokenScores | Float[Tensor, "batch source"]
-# For some texts (rows of the batch), each with several masks of kept positions, the probabilities of the classes.
+# For some texts (rows of the batch), each with several masks of the positions to keep, the class probabilities.
 Predict = Callable[
     [Int[Tensor, " texts"], Bool[Tensor, "texts choices source"]], Float[Tensor, "texts choices classes"]
 ]
@@ -44,11 +44,11 @@ def has_two_words(batch: Batch) -> Bool[Tensor, " batch"]:
 def score_values(score: Score, batch: Batch) -> Float[Tensor, "batch source"]:
     """Return the score of each source token for the one prediction of a classifier."""
     values = score.values if isinstance(score, TokenScores) else score[:, None]
-    given, expected = tuple(values.shape), (len(batch), 1, batch.source.shape[1])
-    if given != expected:
+    shape, expected = tuple(values.shape), (len(batch), 1, batch.source.shape[1])
+    if shape != expected:
         raise AttnscopeError(
-            f"a score of shape batch x target x source = {given} was given; these texts and their one decision "
-            f"each need {expected}"
+            f"a score of shape batch x target x source = {shape} does not fit; these texts, with one decision each, "
+            f"need {expected}"
         )
     return values[:, 0].detach().to(batch.source.device)
 
@@ -69,7 +69,7 @@ def text_keys(batch: Batch) -> Int[Tensor, " batch"]:
 def rank_by_score(
     values: Float[Tensor, "batch source"], words: Bool[Tensor, "batch source"], ties: Float[Tensor, "batch source"]
 ) -> Int[Tensor, "batch source"]:
-    """Return the rank of each word from 0, the highest score first; ties by `ties`. What is no word comes last.
+    """Return the rank of each word from 0, the highest score first; ties by `ties`; other tokens last.
 
     >>> scores, everywhere = torch.tensor([[0.2, 0.7, 0.1]]), torch.ones(1, 3, dtype=torch.bool)
     >>> rank_by_score(scores, everywhere, ties=torch.zeros(1, 3))
@@ -80,7 +80,7 @@ def rank_by_score(
     lowered = values.masked_fill(~words, -torch.inf)
     shuffled = ties.masked_fill(~words, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     order = shuffled.gather(1, lowered.gather(1, shuffled).argsort(dim=-1, descending=True, stable=True))
-    # -inf is a score as well, so what is no word is put behind once more.
+    # A word may have the score -inf too, so other tokens are moved behind the words explicitly.
     order = order.gather(1, (~words).gather(1, order).long().argsort(dim=-1, stable=True))
     return order.argsort(-1)
 
@@ -102,8 +102,8 @@ def retokenise(reading: CounterfactualAttention, batch: Batch) -> Predict:
     if not isinstance(reader, TokenizerReader):
         return remove_tokens(reading, batch)
 
-    def reread(rows: Tensor, kept: Tensor) -> Batch:
-        words = zip(batch.source[rows], kept & batch.word_mask[rows], strict=True)
+    def reread(rows: Tensor, keep: Tensor) -> Batch:
+        words = zip(batch.source[rows], keep & batch.word_mask[rows], strict=True)
         source, mask = reader.retokenise([ids[there].tolist() for ids, there in words])
         return Batch(source.to(rows.device), mask.to(rows.device), batch.target[rows], batch.target_mask[rows])
 
@@ -117,15 +117,15 @@ def read_again(reading: CounterfactualAttention, batch: Batch, rest: Callable[[T
     probabilities are the same to the last bit, and effects that are tied stay tied.
     """
 
-    def predict(texts: Tensor, kept: Tensor) -> Tensor:
-        changed = rest(texts.repeat_interleave(kept.shape[1]), kept.flatten(0, 1))
+    def predict(texts: Tensor, keep: Tensor) -> Tensor:
+        changed = rest(texts.repeat_interleave(keep.shape[1]), keep.flatten(0, 1))
         rows, same = first_of_each(text_keys(changed))
-        groups = [rows[some] for some in by_length(reading.model, changed.source_mask[rows].sum(1))]
+        groups = [rows[group] for group in by_length(reading.model, changed.source_mask[rows].sum(1))]
         with evaluating(reading.model):
-            parts = [logits_of(reading.model, changed.keep(some, changed.source_mask[some])) for some in groups]
+            parts = [logits_of(reading.model, changed.keep(group, changed.source_mask[group])) for group in groups]
         logits = torch.cat(parts)
         whole = logits.new_empty(len(changed), *logits.shape[1:]).index_copy_(0, torch.cat(groups), logits)
-        classes: Tensor = class_probabilities(whole[rows[same]]).unflatten(0, kept.shape[:2])
+        classes: Tensor = class_probabilities(whole[rows[same]]).unflatten(0, keep.shape[:2])
         return classes
 
     return predict
@@ -146,9 +146,9 @@ def mask_attention(reading: CounterfactualAttention, batch: Batch) -> Predict:
     """Return predictions with zero attention on some tokens; the encoder runs once."""
     words = batch.word_mask
 
-    def predict(texts: Tensor, kept: Tensor) -> Tensor:
-        everything = words.new_ones(kept.shape[1], *words.shape)  # choices x batch x source
-        everything[:, texts] = kept.transpose(0, 1)
+    def predict(texts: Tensor, keep: Tensor) -> Tensor:
+        everything = words.new_ones(keep.shape[1], *words.shape)  # choices x batch x source
+        everything[:, texts] = keep.transpose(0, 1)
         with torch.no_grad():
             return reading.probabilities(renormalise(reading.own, everything, words))[:, texts].transpose(0, 1)
 
@@ -164,13 +164,13 @@ REMOVALS: dict[str, Callable[[CounterfactualAttention, Batch], Predict]] = {
 
 def renormalise(
     weights: Float[Tensor, "batch heads source"],
-    kept: Bool[Tensor, "choices batch source"],
+    keep: Bool[Tensor, "choices batch source"],
     words: Bool[Tensor, "batch source"],
 ) -> Float[Tensor, "choices batch heads source"]:
-    """Return each head's attention on what is kept; where it had none there, uniform over the words that are kept."""
-    left = weights * kept[:, :, None]
+    """Return each head's attention restricted to `keep`; where it has none there, uniform over the words in `keep`."""
+    left = weights * keep[:, :, None]
     mass = left.sum(-1, keepdim=True)
-    remaining = (kept & words)[:, :, None].to(weights)
+    remaining = (keep & words)[:, :, None].to(weights)
     uniform = remaining / remaining.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(mass > 0, left / mass, uniform)
 
@@ -205,7 +205,7 @@ class ErasedTexts:
             score: Higher means that a token is removed earlier.
             removal: A name in REMOVALS.
             seed: Random seed of ties.
-            reading: The model's pass over this batch, if there was one.
+            reading: The model's pass over this batch, if it has already run.
         """
         batch = batch.to(device_of(model))
         reading = reading or CounterfactualAttention.of_classifier(model, batch)
@@ -240,8 +240,8 @@ class ErasedTexts:
         """The class probabilities of all texts without their top words, and with these alone."""
         top = self.top(torch.arange(len(self.texts), device=self.texts.device), counts)
         special = (self.present & ~self.words)[:, None]
-        kept = torch.cat([self.present[:, None] & ~top, special | top], 1)
-        without, alone = self.predict(self.texts, kept).chunk(2, 1)
+        keep = torch.cat([self.present[:, None] & ~top, special | top], 1)
+        without, alone = self.predict(self.texts, keep).chunk(2, 1)
         return without, alone
 
 
@@ -262,7 +262,7 @@ R = TypeVar("R", bound=TextRecords)
 def concatenate_records(records: Sequence[R], axis: int) -> R:
     """Join records of different texts (axis 0), or of the same texts by several random scores (axis 1)."""
     kind = type(records[0])
-    return kind(**{f.name: torch.cat([getattr(one, f.name) for one in records], axis) for f in fields(kind)})
+    return kind(**{f.name: torch.cat([getattr(record, f.name) for record in records], axis) for f in fields(kind)})
 
 
 def mean_over_draws(values: Tensor) -> Tensor:
@@ -295,14 +295,14 @@ class RecordAccumulator(Generic[R]):
 
     def gathered(self) -> dict[str, R]:
         if not self.records:
-            raise AttnscopeError("nothing has come by yet; give at least one batch before asking for a result")
+            raise AttnscopeError("there is no data yet; update with at least one batch before taking a result")
         if not any(map(len, self.records.values())):
-            raise AttnscopeError(f"all {self.left_out} texts had to be left out, so there is no result")
+            raise AttnscopeError(f"all {self.left_out} texts were left out, so there is no result")
         return self.records
 
 
 class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
-    """Compares attention, given scores and random ones over batches.
+    """Compares attention, other scores and random ones over batches.
 
     Texts of fewer than two words are left out.
 
@@ -320,9 +320,9 @@ class ScoreAccumulator(RecordAccumulator[R], Generic[R]):
 
     def update(self, model: Model, batch: Batch, scores: Mapping[str, Score] | None = None) -> None:
         reading = CounterfactualAttention.of_classifier(model, batch)
-        given: dict[str, Score] = {"attention": attention_scores(reading.trace), **(scores or {})}
-        require(RANDOM not in given, f"random scores are added here; give your score another name than {RANDOM!r}")
-        records = {name: self.measure(reading, batch, score) for name, score in given.items()}
+        all_scores: dict[str, Score] = {"attention": attention_scores(reading.trace), **(scores or {})}
+        require(RANDOM not in all_scores, f"{RANDOM!r} is the name of random scores; give yours another one")
+        records = {name: self.measure(reading, batch, score) for name, score in all_scores.items()}
         random = [self.measure(reading, batch, random_score(batch, self.seed + 1 + i)) for i in range(self.draws)]
         self.add(records | {RANDOM: concatenate_records(random, 1)}, left_out=int((~has_two_words(batch)).sum()))
 

@@ -1,8 +1,8 @@
 """Which source tokens influence the output? Leave-one-out and gradients (snell2021 §5.1, Δ; tutek2020)
 
 Every method scores each source token for each output token, positive where it raises the output: the log-probability of
-the target token y_t, unless another function of the trace is given as `of`. `.lowering` has the other sign. The model
-runs in evaluation mode and stays as it is: modes, gradients, hooks. Changed texts of a batch are put together by
+the target token y_t, or another function of the trace, `of`. `.lowering` has the other sign. The model
+runs in evaluation mode and is left unchanged: modes, gradients, hooks. Changed texts of a batch are put together by
 length, so `of` must treat each text on its own; an output of type OfLogits spares the model from recording attention.
 
 Gradients need a model that declares EmbedsSource: `source_inputs` is the module that embeds the source, called on
@@ -33,7 +33,7 @@ Change = Callable[[Float[Tensor, "batch source input"]], Float[Tensor, "batch so
 
 DELETIONS = {"drop": "word dropped", "zero": "embedding zeroed"}
 POINTS = 32  # of the Gauss-Legendre rule
-TOKENS_WITH_GRADIENTS = 1 << 13  # in one pass whose intermediate values are kept for the way back
+TOKENS_WITH_GRADIENTS = 1 << 13  # in one pass whose activations are stored for the backward pass
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def saliency(
     """Return the saliency of every source token.
 
     Args:
-        model: What gives Traces; all methods but leave_one_out need EmbedsSource.
-        data: As of `as_batches`. Without labels or translations, the target is the model's prediction.
+        model: A model that gives Traces; all methods but leave_one_out need EmbedsSource.
+        data: See `as_batches`. Without labels or translations, the target is the model's prediction.
         method: A name in METHODS.
         of: The output whose change is measured; by default the log-probability of the target token.
-        decoding: As of `traces`.
+        decoding: See `traces`.
     """
     compute = METHODS[choose("saliency method", method, METHODS)]
     needs(model, GivesTrace, *(() if method == "leave_one_out" else (EmbedsSource,)), by=f"saliency by {method}")
@@ -98,13 +98,13 @@ def leave_one_out(
     """Return the output less the output without each token.
 
     Args:
-        model: What gives Traces.
+        model: A model that gives Traces.
         batch: Sentences.
         of: The output.
         how: "drop": the sentence closes over the gap; a token that is its whole sentence cannot be dropped: NaN.
             "zero": a zero embedding stands in the token's place.
-        attention: Of the forward passes.
-        decoding: Of the forward passes; None: as the model says.
+        attention: Attention of the forward passes.
+        decoding: Decoding of the forward passes; None: the model's default.
     """
     choose("way to leave a word out", how, DELETIONS)
     without = output_without if how == "drop" else output_with_zero
@@ -120,12 +120,12 @@ def output_without(
     model: GivesTrace, batch: Batch, of: Output, attention: Interventions | None, decoding: Decoding | None
 ) -> Iterator[tuple[Tensor, Tensor, Float[Tensor, "rows target"]]]:
     """Yield sentences, positions, and the output when the token at this position is dropped."""
-    several = batch.source_mask & (batch.source_mask.sum(1, keepdim=True) > 1)  # a pass over nothing has no meaning
+    several = batch.source_mask & (batch.source_mask.sum(1, keepdim=True) > 1)  # a sentence keeps one token
     rows, places = several.nonzero(as_tuple=True)
-    for some in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1]):
-        kept = batch.source_mask[rows[some]]
-        kept[torch.arange(len(some), device=some.device), places[some]] = False
-        yield rows[some], places[some], output(model, batch.keep(rows[some], kept), of, attention, decoding)
+    for block in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1]):
+        keep = batch.source_mask[rows[block]]
+        keep[torch.arange(len(block), device=block.device), places[block]] = False
+        yield rows[block], places[block], output(model, batch.keep(rows[block], keep), of, attention, decoding)
 
 
 def output_with_zero(
@@ -133,10 +133,10 @@ def output_with_zero(
 ) -> Iterator[tuple[Tensor, Tensor, Float[Tensor, "rows target"]]]:
     """Yield sentences, positions, and the output when the token at this position has a zero embedding."""
     copies = batch.source_mask.T.flatten()  # one of each sentence for each of its tokens
-    for some, rows, places in repeated(model, batch, batch.source.shape[1], attention, copies):
-        others = (torch.arange(some.source.shape[1], device=rows.device) != places[:, None])[..., None]
-        with with_embeddings(model, some, partial(torch.mul, others)):
-            values = output(model, some, of, attention, decoding)
+    for texts, rows, places in repeated(model, batch, batch.source.shape[1], attention, copies):
+        others = (torch.arange(texts.source.shape[1], device=rows.device) != places[:, None])[..., None]
+        with with_embeddings(model, texts, partial(torch.mul, others)):
+            values = output(model, texts, of, attention, decoding)
         yield rows, places, values
 
 
@@ -155,10 +155,10 @@ def influence(
     By the chain rule it is gradient · embedding, the first-order effect of that token on the output.
     """
 
-    def slopes(some: Batch) -> list[Tensor]:
-        scale = torch.ones_like(embeddings(model, some)[..., :1]).requires_grad_()  # batch x source x 1
+    def slopes(texts: Batch) -> list[Tensor]:
+        scale = torch.ones_like(embeddings(model, texts)[..., :1]).requires_grad_()  # batch x source x 1
         return [
-            slope[..., 0] for slope in derivatives(model, some, lambda e: e * scale, scale, of, attention, decoding)
+            slope[..., 0] for slope in derivatives(model, texts, lambda e: e * scale, scale, of, attention, decoding)
         ]
 
     return gradient_scores(model, batch, slopes, attention, "influence Δ")
@@ -173,9 +173,9 @@ def gradient_norm(
 ) -> Saliency:
     """Return the norm of the gradient with respect to each embedding: how much a token could matter, without a sign."""
 
-    def norms(some: Batch) -> list[Tensor]:
-        shift = torch.zeros_like(embeddings(model, some)).requires_grad_()
-        slopes = derivatives(model, some, lambda e: e + shift, shift, of, attention, decoding)
+    def norms(texts: Batch) -> list[Tensor]:
+        shift = torch.zeros_like(embeddings(model, texts)).requires_grad_()
+        slopes = derivatives(model, texts, lambda e: e + shift, shift, of, attention, decoding)
         return [slope.norm(dim=-1) for slope in slopes]
 
     return gradient_scores(model, batch, norms, attention, "gradient norm")
@@ -190,10 +190,10 @@ def gradient_times_input(
 ) -> Saliency:
     """Return the gradient with respect to each embedding, times that embedding, summed: the same as `influence`."""
 
-    def products(some: Batch) -> list[Tensor]:
-        embedded = embeddings(model, some)
+    def products(texts: Batch) -> list[Tensor]:
+        embedded = embeddings(model, texts)
         shift = torch.zeros_like(embedded).requires_grad_()
-        slopes = derivatives(model, some, lambda e: e + shift, shift, of, attention, decoding)
+        slopes = derivatives(model, texts, lambda e: e + shift, shift, of, attention, decoding)
         return [(slope * embedded).sum(-1) for slope in slopes]
 
     return gradient_scores(model, batch, products, attention, "gradient × input")
@@ -202,17 +202,17 @@ def gradient_times_input(
 def gradient_scores(
     model: EmbedsSource,
     batch: Batch,
-    scores: Callable[[Batch], list[Float[Tensor, "some source"]]],
+    scores: Callable[[Batch], list[Float[Tensor, "texts source"]]],
     attention: Interventions | None,
     name: str,
 ) -> Saliency:
     """Return the scores of all texts, from a function that returns, for some texts, those of each target token."""
     values = torch.zeros(())
-    for some, rows, _ in repeated(model, batch, 1, attention):
-        found = torch.stack(scores(some), 1)  # some x target x source
+    for texts, rows, _ in repeated(model, batch, 1, attention):
+        block = torch.stack(scores(texts), 1)  # texts x target x source
         if not values.dim():
-            values = found.new_zeros(*batch.target.shape, batch.source.shape[1])
-        values[rows, :, : found.shape[-1]] = found
+            values = block.new_zeros(*batch.target.shape, batch.source.shape[1])
+        values[rows, :, : block.shape[-1]] = block
     return masked_saliency(values, batch, name)
 
 
@@ -234,8 +234,8 @@ def derivatives(
             outputs = output(model, batch, of, attention, decoding).sum(0)  # target
         last = len(outputs) - 1
         return [
-            torch.autograd.grad(one, parameter, retain_graph=step < last, materialize_grads=True)[0]
-            for step, one in enumerate(outputs)
+            torch.autograd.grad(total, parameter, retain_graph=step < last, materialize_grads=True)[0]
+            for step, total in enumerate(outputs)
         ]
 
 
@@ -246,7 +246,7 @@ def derivatives(
 class IntegratedGradients(Saliency):
     """Shares of the change of the output from a blank sentence to this one."""
 
-    missed: Float[Tensor, "batch target"]  # what the shares should have summed to, less what they do; NaN on padding
+    missed: Float[Tensor, "batch target"]  # the exact sum of the shares, less their actual sum; NaN on padding
 
 
 def integrated_gradients(
@@ -260,40 +260,40 @@ def integrated_gradients(
 ) -> IntegratedGradients:
     """Return the mean gradient on the line from a baseline embedding to the token's own, times their difference.
 
-    Over the tokens of a sentence it sums to the output less that of the blank sentence; `missed` is by how much the
-    numerical integral fails to.
+    Over the tokens of a sentence it sums to the output less that of the blank sentence; `missed` is the error of the
+    numerical integral.
 
     Args:
-        model: What embeds its source.
+        model: A model that declares EmbedsSource.
         batch: Sentences.
         of: The output.
         baseline: The blank embedding; zero by default.
-        points: Of the Gauss-Legendre rule.
-        attention: Of the forward passes.
-        decoding: Of the forward passes; None: as the model says.
+        points: Number of points of the Gauss-Legendre rule.
+        attention: Attention of the forward passes.
+        decoding: Decoding of the forward passes; None: the model's default.
     """
     require(points > 0, f"points={points}: the integral needs at least one point")
     embedded = embeddings(model, batch)
     blank = torch.zeros_like(embedded[0, 0]) if baseline is None else baseline.to(embedded)
     places, weights = embedded.new_tensor(gauss_legendre(points)).T
     values = embedded.new_zeros(*batch.target.shape, batch.source.shape[1])
-    for some, rows, point in repeated(model, batch, points, attention):
-        far = places[point, None, None].repeat(1, some.source.shape[1], 1).requires_grad_()  # some x source x 1
-        slopes = derivatives(model, some, line_to(blank, far), far, of, attention, decoding)
-        found = weights[point, None, None] * torch.stack([slope.squeeze(-1) for slope in slopes], 1)
-        values[..., : found.shape[-1]].index_add_(0, rows, found)
+    for texts, rows, point in repeated(model, batch, points, attention):
+        scale = places[point, None, None].repeat(1, texts.source.shape[1], 1).requires_grad_()  # texts x source x 1
+        slopes = derivatives(model, texts, line_to(blank, scale), scale, of, attention, decoding)
+        parts = weights[point, None, None] * torch.stack([slope.squeeze(-1) for slope in slopes], 1)
+        values[..., : parts.shape[-1]].index_add_(0, rows, parts)
     scores = masked_saliency(values, batch, "integrated gradients")
     ends = torch.zeros(2, *batch.target.shape, dtype=embedded.dtype, device=embedded.device)
     with evaluating(model):
-        for some, rows, end in repeated(model, batch, 2, attention):
-            with with_embeddings(model, some, line_to(blank, end[:, None, None].to(embedded))):
-                ends[end, rows] = output(model, some, of, attention, decoding).to(ends)
+        for texts, rows, end in repeated(model, batch, 2, attention):
+            with with_embeddings(model, texts, line_to(blank, end[:, None, None].to(embedded))):
+                ends[end, rows] = output(model, texts, of, attention, decoding).to(ends)
     missed = (ends[1] - ends[0] - scores.values.nansum(-1)).masked_fill(~batch.target_mask, torch.nan)
     return IntegratedGradients(scores.values, scores.source_mask, scores.target_mask, scores.name, missed)
 
 
-def line_to(blank: Tensor, far: Tensor) -> Change:
-    return lambda e: blank + (e - blank) * far
+def line_to(blank: Tensor, scale: Tensor) -> Change:
+    return lambda e: blank + (e - blank) * scale
 
 
 def gauss_legendre(points: int) -> list[tuple[float, float]]:
@@ -314,28 +314,28 @@ def repeated(
     batch: Batch,
     copies: int,
     attention: Interventions | None,
-    wanted: Bool[Tensor, " rows"] | None = None,
+    select: Bool[Tensor, " rows"] | None = None,
 ) -> Iterator[tuple[Batch, Int[Tensor, " rows"], Int[Tensor, " rows"]]]:
     """Yield texts in batches of similar length, each text several times, with the text and the copy of each row.
 
-    Where attention is given, the batch stays as it is, for the weights may be those of its texts.
+    With `attention`, the batch is not split, since the weights may be those of its texts.
 
     Args:
-        model: What reads them.
+        model: The model that reads them.
         batch: Texts.
-        copies: How often each occurs.
-        attention: Of the forward passes.
-        wanted: Which rows are needed, the first copy of all texts first; all by default.
+        copies: Number of copies of each text.
+        attention: Attention of the forward passes.
+        select: Mask of the rows needed, the first copy of all texts first; None: all.
     """
     rows = torch.arange(len(batch), device=batch.source.device).repeat(copies)
     copy = torch.arange(copies, device=rows.device).repeat_interleave(len(batch))
     if attention is not None:
-        yield from ((batch, rows[: len(batch)], each) for each in copy.split(len(batch)))
+        yield from ((batch, rows[: len(batch)], index) for index in copy.split(len(batch)))
         return
-    if wanted is not None:
-        rows, copy = rows[wanted], copy[wanted]
-    for some in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1], TOKENS_WITH_GRADIENTS):
-        yield batch.keep(rows[some], batch.source_mask[rows[some]]), rows[some], copy[some]
+    if select is not None:
+        rows, copy = rows[select], copy[select]
+    for block in by_length(model, batch.source_mask.sum(1)[rows] + batch.target.shape[1], TOKENS_WITH_GRADIENTS):
+        yield batch.keep(rows[block], batch.source_mask[rows[block]]), rows[block], copy[block]
 
 
 def output(
@@ -345,7 +345,7 @@ def output(
     attention: Interventions | None,
     decoding: Decoding | None,
 ) -> Float[Tensor, "batch target"]:
-    """Return the output of a pass, which records attention only if the output asks for it."""
+    """Return the output of a pass, which records attention only if the output needs it."""
     if isinstance(of, OfLogits) and attention is None:
         return of.compute(logits_of(model, batch, decoding), batch.target)
     return of(forward(model, batch, attention, decoding))
@@ -354,7 +354,7 @@ def output(
 def forward(
     model: EmbedsSource | GivesTrace, batch: Batch, attention: Interventions | None, decoding: Decoding | None
 ) -> Trace:
-    """Return the trace of a pass, with the model's own attention and decoding where none is given."""
+    """Return the trace of a pass, with the model's own attention and decoding by default."""
     if decoding is None:
         return model(batch) if attention is None else model(batch, attention=attention)
     return model(batch, attention=attention, teacher_forcing=TEACHER_FORCING[decoding])
@@ -372,9 +372,9 @@ def with_embeddings(model: EmbedsSource | GivesTrace, batch: Batch, change: Chan
     assert isinstance(model, EmbedsSource)
     calls = 0
 
-    def hook(_: nn.Module, given: tuple[object, ...], embedded: Tensor) -> Tensor | None:
+    def hook(_: nn.Module, args: tuple[object, ...], embedded: Tensor) -> Tensor | None:
         nonlocal calls
-        if not given or given[0] is not batch.source:
+        if not args or args[0] is not batch.source:
             return None
         calls += 1
         return change(embedded)
@@ -400,7 +400,7 @@ def embeddings(model: EmbedsSource, batch: Batch) -> Float[Tensor, "batch source
 
 @contextmanager
 def with_gradients(model: EmbedsSource) -> Iterator[None]:
-    """Evaluation mode with gradients. cuDNN cannot go back through a recurrent layer then; torch's own kernels can."""
+    """Evaluation mode with gradients, without cuDNN, which has no backward pass of recurrent layers in this mode."""
     with evaluating(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         yield
 

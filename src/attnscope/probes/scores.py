@@ -99,7 +99,7 @@ class TokenScoreTable(Displayed):
 
 
 def token_table(values: Float[Tensor, "batch target source"], trace: Trace) -> pd.DataFrame:
-    """Return one row per text, output token and source token that is no padding; tokens as strings where known."""
+    """Return one row per text, output token and source token that is not padding; with names of tokens if any."""
     text, step, position = trace.pairs.nonzero().cpu().unbind(1)
     source, target = trace.source_tokens, trace.target_tokens
     places = list(zip(text.tolist(), step.tolist(), position.tolist(), strict=True))
@@ -119,7 +119,7 @@ def over_words(
     source_mask: Bool[Tensor, "batch source"],
     target_mask: Bool[Tensor, "batch target"],
 ) -> Float[Tensor, "batch target source"]:
-    """Return the same values, NaN on padding."""
+    """Return the values, NaN on padding."""
     return values.masked_fill(~(target_mask[:, :, None] & source_mask[:, None]), torch.nan)
 
 

@@ -56,14 +56,14 @@ class ModifiedModel:
 def freezing(model: nn.Module, frozen: Mapping[str, Bool[Tensor, "..."]]) -> Iterator[None]:
     """Set the gradients of frozen weights to zero within the block.
 
-    Adam starts with every `fit`, so a weight without a gradient never moves, to the bit; and gradients are clipped by
-    the norm of what is trained.
+    Every `fit` has a new Adam, so a weight with zero gradients does not change at all; gradients are clipped by the
+    norm of the trained weights.
     """
     own = dict(model.named_parameters())
     for name, where in frozen.items():
         require(name in own, f"there is no parameter {name!r} to freeze; there are {', '.join(own)}")
-        given, expected = tuple(where.shape), tuple(own[name].shape)
-        require(given == expected, f"the mask of {name} has shape {given}, but it is of shape {expected}")
+        shape, expected = tuple(where.shape), tuple(own[name].shape)
+        require(shape == expected, f"the mask of {name} has shape {shape}, not {expected}")
     hooks = [own[name].register_hook(zero_at(where.to(own[name].device))) for name, where in frozen.items()]
     try:
         yield
@@ -89,12 +89,12 @@ def retrain(
 
     Args:
         modified: The model, and its frozen weights.
-        task: What it is trained on.
-        objective: As in `fit`.
-        settings: As in `fit`.
+        task: The training data.
+        objective: See `fit`.
+        settings: See `fit`.
         seed: Random seed.
         free: Freeze nothing (what the released code did after pruning).
-        folder: Where checkpoints are kept.
+        folder: The folder for checkpoints.
     """
     model = copy_model(modified.model)
     with freezing(model, {} if free else modified.frozen):
@@ -134,7 +134,7 @@ def parameters_of(model: EncoderDecoder, component: str) -> dict[str, nn.Paramet
     belongs = COMPONENTS[choose("component", component, COMPONENTS)]
     require(
         not model.settings.shared_inputs,
-        "with shared_inputs the embedding belongs to encoder and decoder at once, so no part can be taken out alone",
+        "with shared_inputs the embedding belongs to both encoder and decoder, so no part can be transplanted alone",
     )
     parameters = {name: parameter for name, parameter in model.named_parameters() if belongs(name)}
     require(
@@ -150,14 +150,14 @@ def transplant_component(receiver: EncoderDecoder, donor: EncoderDecoder, compon
     one, other = (
         {name: tuple(parameter.shape) for name, parameter in model.named_parameters()} for model in (receiver, donor)
     )
-    apart = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-    require(not apart, f"receiver and donor are of different architectures: they differ in {', '.join(apart[:3])}")
+    differing = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    require(not differing, f"receiver and donor differ in architecture: {', '.join(differing[:3])}")
     model = copy_model(receiver)
-    given, taken = parameters_of(donor, component), parameters_of(model, component)
-    for name, parameter in taken.items():
-        parameter.copy_(given[name])
+    source, parameters = parameters_of(donor, component), parameters_of(model, component)
+    for name, parameter in parameters.items():
+        parameter.copy_(source[name])
     return ModifiedModel(
-        model, {name: torch.ones_like(parameter, dtype=torch.bool) for name, parameter in taken.items()}
+        model, {name: torch.ones_like(parameter, dtype=torch.bool) for name, parameter in parameters.items()}
     )
 
 
@@ -170,16 +170,16 @@ def prune_to_strongest(model: EncoderDecoder, share: float = STRONGEST) -> Modif
 
 
 @torch.no_grad()
-def keep_neurons(model: EncoderDecoder, kept: dict[str, tuple[int, ...]]) -> ModifiedModel:
+def keep_neurons(model: EncoderDecoder, neurons: dict[str, tuple[int, ...]]) -> ModifiedModel:
     """Return a new model with these neurons of encoder and decoder only."""
-    require(set(kept) == set(SIDES), f"name the neurons of encoder and decoder to keep, not of {', '.join(kept)}")
+    require(set(neurons) == set(SIDES), f"name the neurons of encoder and decoder to keep, not of {', '.join(neurons)}")
     settings = model.settings
     require(
         settings.attention != "dot" and settings.readout != "sum",
-        "dot attention and readout='sum' see the decoder's neurons without weights, so that none can be cut off",
+        "dot attention and readout='sum' read the decoder's neurons without weights, so that none can be pruned",
     )
     pruned = copy_model(model)
-    removed = {side: ~unit_mask(kept[side], settings.units) for side in SIDES}
+    removed = {side: ~unit_mask(neurons[side], settings.units) for side in SIDES}
     frozen: FrozenMask = {}
     for side in SIDES:
         frozen |= weights_of_neurons(pruned, side, recurrent_of(pruned, side), removed[side])
@@ -215,7 +215,7 @@ def weights_of_neurons(
 
 
 def readers_of_decoder(model: EncoderDecoder, removed: Bool[Tensor, " units"]) -> FrozenMask:
-    """Return the mask of weights that read the decoder's neurons: these start where the encoder ended, not at zero."""
+    """Return the mask of weights that read the decoder's neurons, whose first state is the encoder's last, not zero."""
     reads_state = model.settings.readout in ("state", "both")
     first_layer = "output.weight" if model.settings.hidden is None else "hidden.0.weight"
     own, frozen = dict(model.named_parameters()), FrozenMask()
@@ -233,6 +233,3 @@ def row_mask(rows: Tensor, weight: Tensor) -> Tensor:
 
 def column_mask(columns: Tensor, weight: Tensor) -> Tensor:
     return columns.expand(weight.shape).clone()
-
-
-# Outcomes

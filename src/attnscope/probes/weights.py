@@ -119,13 +119,13 @@ def embedding_table(model: EncoderDecoder, side: str, words: Sequence[str]) -> E
     """Return the learned embeddings of encoder or decoder.
 
     Args:
-        model: With inputs="learned".
+        model: A model with inputs="learned".
         side: "encoder" or "decoder".
         words: The tokens of the task's vocabulary.
     """
     inputs = model.source_inputs if choose("side", side, SIDES) == "encoder" else model.target_inputs
     if not isinstance(inputs.table, nn.Parameter):
-        raise BadSetting("one-hot tokens have no embedding to look at; train a model with inputs='learned'")
+        raise BadSetting("one-hot tokens have no embedding; train a model with inputs='learned'")
     values = to_numpy(inputs.table)
     require(len(words) == len(values), f"there are {len(words)} words for the {len(values)} vectors of the {side}")
     return EmbeddingTable(values, tuple(words), f"{side} embedding")
@@ -204,9 +204,9 @@ def strengths(
     """
     means = [np.abs(matrix).mean(1) for matrix in (incoming or {}).values()]
     means += [np.abs(matrix).mean(0) for matrix in (outgoing or {}).values()]
-    require(bool(means), "no matrix was given: units are as strong as their weights in at least one")
+    require(bool(means), "the strength of units needs at least one matrix")
     sizes = sorted({len(mean) for mean in means})
-    require(len(sizes) == 1, f"these matrices are of different numbers of units: {sizes}")
+    require(len(sizes) == 1, f"these matrices have different numbers of units: {sizes}")
     return np.asarray(np.mean(means, 0))
 
 
@@ -214,7 +214,7 @@ def unit_strengths(model: EncoderDecoder, side: str, direction: str = "both") ->
     """Return the strength of the encoder's or decoder's units.
 
     Args:
-        model: With one layer in one direction.
+        model: A model with one layer in one direction.
         side: "encoder" or "decoder".
         direction: "incoming" (rows of all gates' matrices), "outgoing" (columns of the recurrent ones) or "both".
     """
@@ -247,8 +247,8 @@ STRONGEST_WEIGHTS = 0.01  # the share above these thresholds, on average over ba
 
 @dataclass(frozen=True)
 class WeightGraph(Displayed):
-    """The edges of one matrix: from a unit of the previous layer to one of the next. The two layers are kept apart,
-    also where a recurrent matrix leads from units to the same units, as fig. 2 draws them."""
+    """The edges of one matrix: from a unit of the previous layer to one of the next. The two layers are separate,
+    even where a recurrent matrix leads from units to the same units, as in fig. 2."""
 
     next: Int[np.ndarray, " edges"]  # rows
     previous: Int[np.ndarray, " edges"]  # columns
@@ -342,7 +342,7 @@ def weights(
     Args:
         model: An EncoderDecoder of gru or lstm cells.
         data: Unused: weights do not depend on texts.
-        threshold: As of `weight_graphs`.
+        threshold: See `weight_graphs`.
         share: The share of the weights that counts as strong, where there is no threshold.
     """
     module = module_of(model)
@@ -370,7 +370,7 @@ def weight_graphs(
     Args:
         models: The matrices of each model, by its name.
         threshold: One for all matrices, or one per side ("encoder", "decoder"); None: by `share`.
-        share: Of the weights of a side, of all models together, that are above its threshold.
+        share: The share of a side's weights, over all models, that are above its threshold.
     """
     names = common_names(models)
     thresholds = {name: threshold_of(name, models, threshold, share) for name in names}
@@ -380,14 +380,14 @@ def weight_graphs(
 
 
 def threshold_of(
-    name: str, models: Mapping[str, Matrices], given: float | Mapping[str, float] | None, share: float
+    name: str, models: Mapping[str, Matrices], threshold: float | Mapping[str, float] | None, share: float
 ) -> float:
     side = side_of(name)
-    if isinstance(given, Mapping):
-        choose("side with a threshold", side, given)
-        return given[side]
-    if given is not None:
-        return given
+    if isinstance(threshold, Mapping):
+        choose("side with a threshold", side, threshold)
+        return threshold[side]
+    if threshold is not None:
+        return threshold
     pooled = [matrix for matrices in models.values() for other, matrix in matrices.items() if side_of(other) == side]
     return pooled_threshold(pooled, share)
 
@@ -408,8 +408,8 @@ def pooled_threshold(matrices: list[Matrix], share: float = STRONGEST_WEIGHTS) -
     """
     require(0 < share < 1, f"share must be between 0 and 1, not {share}")
     sizes = np.concatenate([np.abs(matrix).ravel() for matrix in matrices])
-    kept = round(share * len(sizes))
-    return float(np.partition(sizes, len(sizes) - kept - 1)[len(sizes) - kept - 1])
+    place = len(sizes) - round(share * len(sizes)) - 1
+    return float(np.partition(sizes, place)[place])
 
 
 def common_names(models: Mapping[str, Matrices]) -> list[str]:

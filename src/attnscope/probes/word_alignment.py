@@ -6,8 +6,8 @@ precision = |A ∩ P| / |A|, recall = |A ∩ S| / |S|, AER = 1 − (|A ∩ S| + 
 the corpus first.
 
 Alignments are written in Pharaoh format: "0-0 1-2", one line per sentence pair, source first. A gold line may mark a
-point that is only possible with a p in place of the hyphen: "0-0 1p2". Some files count from 0 and others from 1, and
-no line tells which, so `base` has to be given.
+point that is only possible with a p in place of the hyphen: "0-0 1p2". Some files count from 0 and others from 1,
+which a line does not show, so `base` is required.
 """
 
 import re
@@ -71,7 +71,7 @@ def argmax_alignment(
         scores: Higher means that source and target token belong together.
         source_mask: Source tokens that compete for the highest score.
         target_mask: Target tokens that are aligned.
-        unlinked: Source tokens that compete, but leave the target tokens that they win unaligned, such as end tokens.
+        unlinked: Source tokens, such as end tokens, that leave a target token unaligned where they score highest.
     """
     best = scores.masked_fill(~source_mask[:, None], -torch.inf).argmax(-1)  # batch x target
     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best[..., None], True)
@@ -94,7 +94,7 @@ def alignments_from_mask(chosen: Bool[Tensor, "batch target source"]) -> list[Al
     points: list[set[AlignmentPoint]] = [set() for _ in range(len(chosen))]
     for sentence, target, source in chosen.nonzero().tolist():
         points[sentence].add((source, target))
-    return [frozenset(each) for each in points]
+    return list(map(frozenset, points))
 
 
 def intersect_alignments(
@@ -229,32 +229,32 @@ def word_alignment(model: Model, data: Data = None, decoding: Decoding | None = 
     Args:
         model: A translator.
         data: Sentence pairs with gold alignments: texts with `alignment`, or Batches with `gold_attention`.
-        decoding: As of `traces`.
+        decoding: See `traces`.
     """
-    from attnscope.probes.heads.ranking import head_alignments, model_1_reference  # which build on this module
+    from attnscope.probes.heads.ranking import head_alignments, model_1_reference  # both import this module
     from attnscope.probes.heads.sentences import SpecialTokens, read_sentences
 
     inputs = as_sentences(model, data)
     sentences = list(read_sentences(model, inputs))
-    gold = gold_alignments(inputs, [some.batch for some in sentences])
+    gold = gold_alignments(inputs, [part.batch for part in sentences])
     reference = model_1_reference(model, sentences)
     counts = {"attention": AlignmentAccumulator(), "IBM Model 1": AlignmentAccumulator()}
-    for some in sentences:
-        (_, trace), *_ = traces(model, [some.batch], decoding=decoding)
-        weights, special = trace.attention.mean(1, keepdim=True)[None], SpecialTokens.of(model, some.batch)
-        alignments = head_alignments(weights, some, special)[0][0]
-        likeliest = [one.sure for one in reference(some)]
+    for part in sentences:
+        (_, trace), *_ = traces(model, [part.batch], decoding=decoding)
+        weights, special = trace.attention.mean(1, keepdim=True)[None], SpecialTokens.of(model, part.batch)
+        alignments = head_alignments(weights, part, special)[0][0]
+        likeliest = [alignment.sure for alignment in reference(part)]
         for name, predicted in (("attention", alignments), ("IBM Model 1", likeliest)):
-            for alignment, expected in zip(predicted, gold[: len(some)], strict=True):
+            for alignment, expected in zip(predicted, gold[: len(part)], strict=True):
                 counts[name].update(alignment, expected)
-        gold = gold[len(some) :]
+        gold = gold[len(part) :]
     return WordAlignmentQuality({name: count.result() for name, count in counts.items()})
 
 
 def as_sentences(model: Model, data: Data) -> Inputs | list[Batch]:
-    """Return texts as Inputs, whose alignments are known, and all else as Batches."""
+    """Return texts as Inputs, which may have alignments, and other data as Batches."""
     batches = isinstance(data, Batch | Task) or data is None or callable(data)
-    listed = isinstance(data, list | tuple) and all(isinstance(one, Batch) for one in data)
+    listed = isinstance(data, list | tuple) and all(isinstance(batch, Batch) for batch in data)
     return list(as_batches(model, data)) if batches or listed else Inputs.of(model, data)
 
 
@@ -266,7 +266,7 @@ def gold_alignments(inputs: Inputs | list[Batch], batches: Sequence[Batch]) -> l
     for batch in batches:
         if batch.gold_attention is None or batch.target.shape[1] == 1:
             raise AttnscopeError(
-                "these sentences come without gold word alignments; give texts with 'alignment', such as '0-0 1-2'"
+                "these sentences have no gold word alignments; give texts with 'alignment', such as '0-0 1-2'"
             )
         for row, mask in zip(batch.gold_attention.tolist(), batch.target_mask.tolist(), strict=True):
             points = [(source, i) for i, (source, real) in enumerate(zip(row, mask, strict=True)) if real]
@@ -323,7 +323,7 @@ def parse_point(text: str, base: int) -> tuple[str, AlignmentPoint]:
     match = POINT.fullmatch(text)
     if match is None:
         raise AttnscopeError(
-            f"'{text}' is no alignment point; expected source-target, such as 3-4, or 3p4 for a possible one"
+            f"'{text}' is not an alignment point; expected source-target, such as 3-4, or 3p4 for a possible one"
         )
     source, target = int(match[1]) - base, int(match[3]) - base
     if min(source, target) < 0:
@@ -343,7 +343,7 @@ def attention_on_gold(
     gold: Int[Tensor, "batch target"],
     target_mask: Bool[Tensor, "batch target"],
 ) -> Float[Tensor, " tokens"]:
-    """Return the attention of every target token on its gold source position; on the first where none is known.
+    """Return the attention of every target token on its gold source position; on the first where there is none.
 
     >>> attention, gold = torch.tensor([[[0.9, 0.1], [0.3, 0.7]]]), torch.tensor([[0, 1]])
     >>> attention_on_gold(attention, gold, torch.tensor([[True, True]]))
@@ -357,6 +357,6 @@ def mean_attention_on_gold(model: EncoderDecoder, batches: Iterable[Batch]) -> f
     weights = []
     for batch, trace in traces(model, batches, teacher_forcing=0.0):
         if batch.gold_attention is None:
-            raise AttnscopeError("these sentences have no gold attention, so it is not known where it should be")
+            raise AttnscopeError("these sentences have no gold attention")
         weights.append(attention_on_gold(trace.attention.mean(1), batch.gold_attention, batch.target_mask))
     return torch.cat(weights).mean().item()

@@ -1,6 +1,6 @@
-"""The contract of an adapter: its clauses, and checks of all of them, or of what every audit relies on.
+"""The contract of an adapter: its clauses, a check of all of them, and a quick check that runs before every audit.
 
-Each clause yields one sentence for whatever a model does not keep.
+Each clause yields one sentence per violation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ from attnscope.models.trace import Attention, Intervention, Interventions, Trace
 from attnscope.probes.saliency import gold_log_probability, with_embeddings, with_gradients
 from attnscope.tasks.batch import SPECIALS, START, Batch
 
-TOLERANCE = 1e-5  # of the largest number compared, or of one if that is larger
+TOLERANCE = 1e-5  # relative to the largest number compared, but at least to 1
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,31 @@ class Case:
 
     def run(self, attention: Interventions | None = None, batch: Batch | None = None) -> Trace:
         """Return the trace of another pass."""
-        given = {} if attention is None else {"attention": attention}
+        forward = {} if attention is None else {"attention": attention}
         with evaluating(self.model):
-            return self.model(self.batch if batch is None else batch, **given)
+            return self.model(self.batch if batch is None else batch, **forward)
 
     @cached_property
     def intervention(self) -> tuple[Tensor, Tensor]:
-        """The arguments of a function given as attention=: the last layer's weights, and what may be attended to.
+        """The arguments of a function passed as attention=: the last layer's weights, and the mask of positions.
 
         A model that decodes step by step passes one target position at a time.
         """
         calls = self.interventions_at(None)
         if not calls:
-            raise AssertionError("a function given as attention= was never called")
+            raise AssertionError("a function passed as attention= was never called")
         weights, masks = zip(*calls, strict=True)
         return torch.cat(weights, 2), masks[-1]
 
     def interventions_at(self, layer: int | None) -> list[tuple[Tensor, Tensor]]:
-        """Return the arguments of each call of a function given for one layer, or as attention= itself."""
+        """Return the arguments of each call of a function passed for one layer, or as attention= itself."""
         calls: list[tuple[Tensor, Tensor]] = []
 
-        def keep(weights: Tensor, mask: Tensor) -> Tensor:
+        def record(weights: Tensor, mask: Tensor) -> Tensor:
             calls.append((weights, mask))
             return weights
 
-        self.run(keep if layer is None else {layer: keep})
+        self.run(record if layer is None else {layer: record})
         return calls
 
     @property
@@ -67,7 +67,7 @@ class Case:
         return by_row(self.intervention[1])
 
     def attended_at(self, layer: int) -> Bool[Tensor, "batch rows source"]:
-        """Return the same of one layer: they differ where some have sliding windows."""
+        """Return the same for one layer; layers with sliding windows differ."""
         calls = self.interventions_at(layer) if isinstance(self.model, HasLayers) else []
         return by_row(calls[-1][1]) if calls else self.attended
 
@@ -80,7 +80,7 @@ class Case:
         return bool(torch.isclose(one, other, rtol=0, atol=self.tolerance * scale, equal_nan=True).all())
 
     def rows(self, weights: Float[Tensor, "batch heads target source"]) -> Float[Tensor, "rows heads source"]:
-        """Return the rows of target positions that are no padding."""
+        """Return the rows of target positions that are not padding."""
         return weights.transpose(1, 2)[self.trace.target_mask]
 
     def on_one(self, last: bool) -> Float[Tensor, "batch heads target source"]:
@@ -92,7 +92,7 @@ class Case:
 
 
 def logits_of(trace: Trace) -> Float[Tensor, "rows words"]:
-    """Return the logits of target positions that are no padding."""
+    """Return the logits of target positions that are not padding."""
     return trace.logits[trace.target_mask]
 
 
@@ -168,22 +168,24 @@ def interventions_are_given_weights_and_mask(case: Case) -> Iterator[str]:
     expected = (case.trace.source_mask.shape, case.trace.pairs.shape)
     if mask.dtype != torch.bool or mask.shape not in expected:
         yield (
-            f"the mask given to an intervention is {mask.dtype} of {tuple(mask.shape)}, not bool of batch x source or "
+            f"the mask passed to an intervention is {mask.dtype} of {tuple(mask.shape)}, not bool of batch x source or "
             "batch x target x source"
         )
     elif bool((by_row(mask) & ~case.trace.source_mask[:, None]).any()) or not bool(mask.any(-1).all()):
-        yield "the mask given to an intervention is true on padding, or on nothing at all"
+        yield "the mask passed to an intervention is true on padding, or nowhere"
     if not case.same(case.rows(weights), case.rows(case.trace.attention)):
-        yield "the weights given to an intervention are not those that the trace shows"
+        yield "the weights passed to an intervention are not those of the trace"
 
 
 def own_weights_change_nothing(case: Case) -> Iterator[str]:
     if not case.trace.layers:
         return
-    given: dict[str, Intervention] = {"a tensor": case.trace.attention, "a function": lambda weights, mask: weights}
-    for name, attention in given.items():
+    interventions: dict[str, Intervention] = {
+        "a tensor": case.trace.attention, "a function": lambda weights, mask: weights
+    }  # fmt: skip
+    for name, attention in interventions.items():
         if not case.same(logits_of(case.run(attention)), logits_of(case.trace)):
-            yield f"with the model's own weights, given as {name}, other logits come out"
+            yield f"passing the model's own weights as {name} changes the logits"
 
 
 def interventions_take_effect(case: Case) -> Iterator[str]:
@@ -191,14 +193,14 @@ def interventions_take_effect(case: Case) -> Iterator[str]:
         return
     first, last = (case.on_one(last) for last in (False, True))
     on_first, on_last = case.run(first), case.run(last)
-    for trace, given in ((on_first, first), (on_last, last)):
-        if not case.same(case.rows(trace.attention), case.rows(given)):
-            yield "the trace does not show the weights that were given as attention="
+    for trace, weights in ((on_first, first), (on_last, last)):
+        if not case.same(case.rows(trace.attention), case.rows(weights)):
+            yield "the trace does not hold the weights passed as attention="
             break
     # Where the two positions have the same value, as in a model that copies it everywhere, the logits are the same.
     differ = not torch.equal(case.rows(first @ on_first.last.values), case.rows(last @ on_last.last.values))
     if differ and torch.equal(logits_of(on_first), logits_of(on_last)):
-        yield "all attention on the first or on the last token: the same logits come out, so attention= has no effect"
+        yield "all attention on the first or on the last token gives the same logits, so attention= has no effect"
 
 
 def uniform_is_uniform(case: Case) -> Iterator[str]:
@@ -218,13 +220,13 @@ def every_layer_and_head_can_be_changed(case: Case) -> Iterator[str]:
         return
     for i, layer in enumerate(layers):
         if not case.same(logits_of(case.run({i: layer.weights})), logits_of(case.trace)):
-            yield f"with layer {i}'s own weights, other logits come out"
+            yield f"passing layer {i}'s own weights changes the logits"
         for head in range(layer.weights.shape[1]):
             changed = case.run({(i, head): uniform})
             expected = layer.weights.clone()
             expected[:, head] = uniform(layer.weights, case.attended_at(i))[:, head]
             if not case.same(case.rows(changed.layers[i].weights), case.rows(expected)):
-                yield f"attention={{({i}, {head}): uniform}} does not make that head uniform, and no other of its layer"
+                yield f"attention={{({i}, {head}): uniform}} does not make exactly that head uniform"
             if torch.equal(logits_of(changed), logits_of(case.trace)):
                 yield f"making head {head} of layer {i} uniform changes no logit"
 
@@ -272,7 +274,7 @@ def padding_changes_nothing(case: Case) -> Iterator[str]:
     # The target of a classifier is one token, whatever the padding.
     wider = case.run(batch=case.batch.widened(source + 2, target if target == 1 else target + 1))
     for i in range(len(case.batch)):
-        yield from differences(case, wider, i, f"with more padding, sentence {i}", row=i)
+        yield from differences(case, wider, i, f"sentence {i} with more padding", row=i)
 
 
 def masked_positions_are_not_read(case: Case) -> Iterator[str]:
@@ -292,15 +294,15 @@ def masked_positions_are_not_read(case: Case) -> Iterator[str]:
 
 
 def differences(case: Case, other: Trace, i: int, name: str, row: int = 0) -> Iterator[str]:
-    """Yield what differs between sentence i of the batch and a row of another trace, where it is no padding."""
+    """Yield what differs between sentence i of the batch and a row of another trace, where it is not padding."""
     source, target = int(case.batch.source_mask[i].sum()), int(case.batch.target_mask[i].sum())
     if not case.same(other.logits[row, :target], case.trace.logits[i, :target]):
-        yield f"{name} has other logits than in its batch"
+        yield f"the logits of {name} differ from those in its batch"
     if not case.same(other.encoder[row, :source], case.trace.encoder[i, :source]):
-        yield f"{name} has other encoder states than in its batch"
+        yield f"the encoder states of {name} differ from those in its batch"
     for layer, (one, two) in enumerate(zip(other.layers, case.trace.layers, strict=True)):
         if not case.same(one.weights[row, :, :target, :source], two.weights[i, :, :target, :source]):
-            yield f"{name} has other attention in layer {layer} than in its batch"
+            yield f"the attention of {name} in layer {layer} differs from that in its batch"
 
 
 def source_embeddings_can_be_reached(case: Case) -> Iterator[str]:
@@ -319,11 +321,11 @@ def source_embeddings_can_be_reached(case: Case) -> Iterator[str]:
         yield "source_inputs(batch.source) is not called once in a pass, with trace.embedded as its result"
     gradient = torch.autograd.grad(output, shift, allow_unused=True)[0] if output.requires_grad else None
     if gradient is None or not bool(gradient.isfinite().all()) or not bool((gradient != 0).any()):
-        yield "no gradient goes from the output to the embeddings of the source, or it is not finite"
+        yield "the output has no gradient with respect to the source embeddings, or one that is not finite"
 
 
 def the_model_is_left_as_it_was(case: Case) -> Iterator[str]:
-    """In a pass with some modules in training mode, and in one that an exception ends."""
+    """Also after a pass with some modules in training mode, and one that raises an exception."""
     model = case.model
     if not isinstance(model, nn.Module):
         return
@@ -339,7 +341,7 @@ def the_model_is_left_as_it_was(case: Case) -> Iterator[str]:
             except Interruption:
                 yield from state_changes(before, state_of(model), "an exception in a pass")
             else:
-                yield "an exception raised in a function given as attention= does not come out of the pass"
+                yield "an exception raised in a function passed as attention= does not propagate out of the pass"
 
 
 class Interruption(Exception):
@@ -352,7 +354,7 @@ def interrupt(weights: Tensor, mask: Tensor) -> Tensor:
 
 @contextmanager
 def half_in_training(model: nn.Module) -> Iterator[None]:
-    """Put every other module in training mode; afterwards all are in their former mode."""
+    """Put every other module in training mode, and restore all modes afterwards."""
     with evaluating(model):
         for i, module in enumerate(model.modules()):
             module.training = i % 2 == 0
@@ -416,7 +418,7 @@ QUICK_SENTENCES = 4
 
 
 class BrokenContract(AttnscopeError):
-    """A model does not do what an adapter must."""
+    """A model violates the contract of an adapter."""
 
 
 def quick_check(model: Model, batch: Batch) -> None:
@@ -428,42 +430,42 @@ def quick_check(model: Model, batch: Batch) -> None:
     few = batch.rows(slice(QUICK_SENTENCES)).to(device_of(module))
     for sentence in violations(module, few, TOLERANCE, QUICK):
         raise BrokenContract(
-            f"{type(module).__name__} does not keep the contract of an adapter: {sentence} "
-            "(attnscope.testing.check_adapter lists all that is wrong)"
+            f"{type(module).__name__} violates the contract of an adapter: {sentence} "
+            "(attnscope.testing.check_adapter lists all violations)"
         )
 
 
 def check_adapter(model: Callable[..., Trace], batches: Iterable[Batch], tolerance: float = TOLERANCE) -> None:
-    """Raise an AssertionError with one sentence for everything that does not hold, on any of these batches.
+    """Raise an AssertionError with one sentence per violation, on any of these batches.
 
     Args:
         model: The model; what it does not declare (see `capabilities`) is not checked.
-        batches: A few sentences of different lengths.
-        tolerance: Of the largest number compared, or of one if that is larger.
+        batches: A few sentences of different lengths, so that there is padding.
+        tolerance: Relative to the largest number compared, but at least to 1.
     """
-    given = list(batches)
+    batches = list(batches)
     require(
-        any(not bool(batch.source_mask.all()) for batch in given),
+        any(not bool(batch.source_mask.all()) for batch in batches),
         "check_adapter needs a batch of texts of different lengths, or padding would not be tested",
     )
     before = state_of(model) if isinstance(model, nn.Module) else {}
-    wrong = [sentence for batch in given for sentence in violations(model, batch, tolerance, CLAUSES.values())]
+    wrong = [sentence for batch in batches for sentence in violations(model, batch, tolerance, CLAUSES.values())]
     wrong += state_changes(before, state_of(model), "being checked") if isinstance(model, nn.Module) else []
     if wrong:
-        raise AssertionError("\n".join([f"{type(model).__name__} does not keep the contract of an adapter:", *wrong]))
+        raise AssertionError("\n".join([f"{type(model).__name__} violates the contract of an adapter:", *wrong]))
 
 
 def violations(model: Callable[..., Trace], batch: Batch, tolerance: float, clauses: Iterable[Clause]) -> Iterator[str]:
-    """Yield one sentence for everything that does not hold on this batch."""
+    """Yield one sentence per violation on this batch."""
     with evaluating(model):
         trace = model(batch)
     if not isinstance(trace, Trace):
-        yield f"a pass gives a {type(trace).__name__}, not a Trace"
+        yield f"a pass returns a {type(trace).__name__}, not a Trace"
         return
     case = Case(model, batch, trace, tolerance)
     for clause in clauses:
         name = clause.__name__.replace("_", " ")
         try:
             yield from (f"{name}: {sentence}" for sentence in clause(case))
-        except Exception as error:  # whatever a foreign model raises is a finding about it
+        except Exception as error:  # any error of the model is a violation
             yield f"{name}: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Models whose faithfulness is known: each has a certificate that follows from its parameters, not from an audit.
+"""Models of known faithfulness: each has a certificate that follows from its parameters, not from an audit.
 
 Everything after attention is linear. With values u and bypassing values r of the tokens (in logits), attention α, a
 mixing M of states (rows sum to one; the identity where states are embeddings) and a path β around attention,
@@ -19,17 +19,16 @@ attention with the size of contributions, pairs weighted by how much the two con
 
 Agreement is 1 if attention ranks tokens as contributions do, and 0 for constant or random attention.
 
-States of contextual encoders (BiLSTM, Transformer) are no sums over tokens. There, with attention as it is for the
-whole text, φ_sj is the Shapley value of token j for the value of state s: the mean, over all orders in which tokens
-could come, of what it changes when its embedding takes the place of the mean embedding (of a balanced sample, weighted
+States of contextual encoders (BiLSTM, Transformer) are not sums over tokens. There, with attention as it is for the
+whole text, φ_sj is the Shapley value of token j for the value of state s: the mean, over all orders of the tokens, of
+the change when its embedding replaces the mean embedding (of a balanced sample, weighted
 by attention). It is exact: all subsets of the tokens are run, so texts have at most MAX_EXACT of them. Then
 
     own_tj = α_tj φ_jj,    other_tj = Σ_{s≠j} α_ts φ_sj,
 
-which again sum to the logit, above that of mean embeddings. Where states are sums over tokens, both definitions agree
-but for the mean from which values are measured.
-No deletion of words, no masking in attention and no ranking by effects, of which the tests of an audit are made, is
-used. Label bounds are the same.
+which again sum to the logit, above that of mean embeddings. Where states are sums over tokens, both definitions agree,
+except for the mean from which values are measured. Certificates do not use what the tests of an audit use: deletion of
+words, masking in attention, ranking by effects. Label bounds are the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +61,7 @@ from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, TOPICS, TRANS
 
 Label = Literal["faithful", "unfaithful", "grey"]
 Family = Literal["classifier", "translator", "contextual"]
+EncoderClass = type[Recurrent] | type[SelfAttention]
 # Bounds on the certificate, set before any audit was run on these models. What is in between is grey: not counted.
 FAITHFUL_SHARE, FAITHFUL_AGREEMENT = 0.9, 0.7  # at least both, in every class
 UNFAITHFUL_SHARE, UNFAITHFUL_AGREEMENT = 0.35, 0.2  # at most one of them, in every class
@@ -69,7 +69,7 @@ REFERENCE_TEXTS, REFERENCE_SEED = 400, 10_001  # on which certificates are compu
 REFERENCE_SENTENCES = 100  # the same, of a translator
 TRAINING_TEXTS, TRAINING_SEED, TRAINING_STEPS, TRAINING_BATCH = 1500, 20_001, 200, 64
 MIN_TEXTS = 5  # a class that is predicted for fewer reference texts has no certificate
-MAX_EXACT = 8  # tokens of a text, of which all subsets are run for an exact Shapley value
+MAX_EXACT = 8  # tokens of a text: all of their subsets are run for an exact Shapley value
 REFERENCE_SHORT = 200  # reference texts of contextual encoders
 CONTEXT_SIZE, CONTEXT_RATE, RIDGE = 16, 0.01, 1e-3  # of contextual encoders: states, training, penalty
 MIXING = (0.0, 0.05, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0)  # shares of the output from what encoders make of other tokens
@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def label(self) -> Label:
-        """What the model is, by the bounds above."""
+        """The label by the bounds above."""
         if min(self.share) >= FAITHFUL_SHARE and min(self.agreement) >= FAITHFUL_AGREEMENT:
             return "faithful"
         unfaithful = max(self.share) <= UNFAITHFUL_SHARE or max(self.agreement) <= UNFAITHFUL_AGREEMENT
@@ -96,7 +96,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each source token contributes to each prediction, with the attention that it gets."""
+    """The contribution of each source token to each prediction, with its attention."""
 
     attention: Float[Tensor, "batch target source"]
     own: Float[Tensor, "batch target source"]
@@ -130,9 +130,9 @@ def contributions(model: KnownModel, batch: Batch) -> Contributions:
 
 @torch.no_grad()
 def shapley_contributions(model: PooledClassifier, batch: Batch) -> Contributions:
-    """Return the same of a classifier with any encoder and no path around attention, by exact Shapley values."""
+    """Return the same for a classifier with any encoder and no path around attention, by exact Shapley values."""
     mask, embedded = batch.source_mask, model.source_inputs(batch.source)
-    require(int(mask.sum(1).max()) <= MAX_EXACT, f"exact Shapley values are of texts with up to {MAX_EXACT} words")
+    require(int(mask.sum(1).max()) <= MAX_EXACT, f"exact Shapley values need texts of at most {MAX_EXACT} words")
     with evaluating(model):
         paths = model.paths(embedded, batch)
         attention = masked_softmax(paths.scores[:, None], mask)[:, 0]  # batch x 1 x source
@@ -140,12 +140,12 @@ def shapley_contributions(model: PooledClassifier, batch: Batch) -> Contribution
         mean = (attention @ embedded).mean((0, 1))
         effects = torch.zeros(*mask.shape, mask.shape[1], dtype=torch.float64)  # batch x token x state
         for count in mask.sum(1).unique().tolist():
-            kept, weights = subsets(count)
+            keep, weights = subsets(count)
             rows = (mask.sum(1) == count).nonzero()[:, 0]
-            some = batch.keep(rows.repeat_interleave(len(kept)), mask[rows.repeat_interleave(len(kept))])
-            given = torch.where(kept.repeat(len(rows), 1)[..., None], model.source_inputs(some.source), mean)
-            values = model.mix(model.paths(given, some).values, some).double()  # (batch subsets) x state x class
-            values = towards(values, 0 * values[0, 0], predicted[rows].repeat_interleave(len(kept), 0))[:, 0]
+            texts = batch.keep(rows.repeat_interleave(len(keep)), mask[rows.repeat_interleave(len(keep))])
+            replaced = torch.where(keep.repeat(len(rows), 1)[..., None], model.source_inputs(texts.source), mean)
+            values = model.mix(model.paths(replaced, texts).values, texts).double()  # (batch subsets) x state x class
+            values = towards(values, 0 * values[0, 0], predicted[rows].repeat_interleave(len(keep), 0))[:, 0]
             effects[rows, :count, :count] = weights @ values.unflatten(0, (len(rows), -1))
     weighted = attention.double() * effects  # batch x token x state
     own = weighted.diagonal(dim1=1, dim2=2)
@@ -155,12 +155,12 @@ def shapley_contributions(model: PooledClassifier, batch: Batch) -> Contribution
 
 
 def subsets(count: int) -> tuple[Bool[Tensor, "subsets tokens"], Float[Tensor, "tokens subsets"]]:
-    """Return all subsets of so many tokens, and the weights with which their values sum to Shapley values."""
-    kept = torch.tensor(list(product((False, True), repeat=count)))
-    size = kept.sum(1, keepdim=True)
+    """Return all subsets of `count` tokens, and the weights with which their values sum to Shapley values."""
+    keep = torch.tensor(list(product((False, True), repeat=count)))
+    size = keep.sum(1, keepdim=True)
     with_it = torch.tensor([0.0, *(1 / (count * comb(count - 1, k - 1)) for k in range(1, count + 1))]).double()
     without = torch.tensor([*(-1 / (count * comb(count - 1, k)) for k in range(count)), 0.0]).double()
-    return kept, torch.where(kept, with_it[size], without[size]).T
+    return keep, torch.where(keep, with_it[size], without[size]).T
 
 
 def towards(values: Tensor, mean: Tensor, predicted: Tensor) -> Float[Tensor, "batch target source"]:
@@ -170,12 +170,12 @@ def towards(values: Tensor, mean: Tensor, predicted: Tensor) -> Float[Tensor, "b
     return above.gather(-1, predicted[:, None].expand(-1, above.shape[1], -1)).mT
 
 
-def certificate(found: Contributions, by_class: bool = True) -> Certificate:
+def certificate(parts: Contributions, by_class: bool = True) -> Certificate:
     """Return share and agreement; of a translator (`by_class` false), over all its predictions together."""
-    own, other = found.own.abs().sum(-1), found.other.abs().sum(-1)  # batch x target
-    agreed, possible = concordance(found.attention, found.total.abs(), found.words)
-    groups = [found.outputs & (found.predicted == i) for i in found.predicted[found.outputs].unique()]
-    groups = [group for group in groups if int(group.sum()) >= MIN_TEXTS] if by_class else [found.outputs]
+    own, other = parts.own.abs().sum(-1), parts.other.abs().sum(-1)  # batch x target
+    agreed, possible = concordance(parts.attention, parts.total.abs(), parts.words)
+    groups = [parts.outputs & (parts.predicted == i) for i in parts.predicted[parts.outputs].unique()]
+    groups = [group for group in groups if int(group.sum()) >= MIN_TEXTS] if by_class else [parts.outputs]
     return Certificate(
         tuple(float(own[group].sum() / (own + other)[group].sum()) for group in groups),
         tuple(float(agreed[group].sum() / possible[group].sum()) for group in groups),
@@ -217,7 +217,7 @@ class KnownAnswer:
     def batches(
         self, count: int, seed: int | Sequence[int], balance: float | None = None, size: int = 128
     ) -> Iterator[Batch]:
-        """Yield so many texts, which no certificate and no training has seen."""
+        """Yield `count` texts that are used neither for the certificate nor in training."""
         return read(self.model, replace(self.texts, balance=balance), count, seed, size)
 
 
@@ -240,8 +240,7 @@ def known_answer(kind: str, seed: int, texts: Texts | None = None) -> KnownAnswe
         parts = shapley_contributions(model, reference)
     else:
         parts = contributions(model, reference)
-    found = certificate(parts, by_class=chosen.family != "translator")
-    return KnownAnswer(kind, seed, model, found, texts)
+    return KnownAnswer(kind, seed, model, certificate(parts, by_class=chosen.family != "translator"), texts)
 
 
 def read(model: KnownModel, texts: Texts, count: int, seed: int | Sequence[int], size: int) -> Iterator[Batch]:
@@ -251,7 +250,7 @@ def read(model: KnownModel, texts: Texts, count: int, seed: int | Sequence[int],
         targets: list[tuple[str, ...]] | list[int] = [s[::-1] for s in sources] if model.backwards else list(sources)
     else:
         sources, targets = texts.sample(count, seed)
-    return (each.batch for each in model.reader.batches(sources, targets, size))
+    return (texts.batch for texts in model.reader.batches(sources, targets, size))
 
 
 @lru_cache(maxsize=16)
@@ -262,7 +261,7 @@ def pool(texts: Texts, count: int, seed: int) -> Batch:
 
 
 def importance(random: np.random.Generator, texts: Texts) -> Float[np.ndarray, "words classes"]:
-    """Return what each word is worth to each class, centred over classes; neutral words have a little of it."""
+    """Return the value of each word for each class, centred over classes; near zero for neutral words."""
     classes = texts.classes
     worth = random.normal(0, 0.05, (len(WORDS), classes))
     for number, topic in enumerate(TOPICS):
@@ -279,16 +278,16 @@ def standardised(
     score: np.ndarray, value: np.ndarray, bypassing: np.ndarray, through: float, texts: Texts,
     random: np.random.Generator, pooled: Callable[[Tensor, Tensor], PooledClassifier] = PooledClassifier,
 ) -> PooledClassifier:  # fmt: skip
-    """Return the classifier whose two paths have outputs of mean zero and of given spread on a sample of texts.
+    """Return the classifier whose two paths have outputs of mean zero and of a chosen spread on a sample of texts.
 
     Args:
         score: One per word.
         value: One per word and class.
         bypassing: The same, of the path around attention.
         through: Share of attention's path in the spread of the output.
-        texts: Where texts come from.
-        random: Gives the spread of the logits, from 1.5 to 3.
-        pooled: Makes the classifier from table and bias.
+        texts: The distribution of texts.
+        random: Random generator, of the spread of the logits (1.5 to 3).
+        pooled: Function that builds the classifier from table and bias.
     """
     batch, classes = pool(texts, REFERENCE_TEXTS, TRAINING_SEED), texts.classes
     table = torch.from_numpy(np.hstack([score, value, bypassing])).float()
@@ -374,10 +373,11 @@ def trained(
     """Return a classifier trained on texts.
 
     Args:
-        random: Gives initial parameters and the order of texts.
-        texts: Where texts come from.
-        size: Of embeddings, from which a query vector takes scores and a linear layer values; None: both are free.
-        hiding: Weight of the loss that keeps attention off the words that speak for a class.
+        random: Random generator, of initial parameters and the order of texts.
+        texts: The distribution of texts.
+        size: Size of embeddings, from which a query vector computes scores and a linear layer values; None: both are
+            free parameters.
+        hiding: Weight of the loss that keeps attention off the words that are evidence for a class.
         elsewhere: Share of each state that comes from other tokens.
     """
     columns = 1 + texts.classes
@@ -412,22 +412,22 @@ def hiding(random: np.random.Generator, texts: Texts) -> PooledClassifier:
 
 
 def encoder_of(
-    made: Callable[[int, bool], Encoder], others: bool, classes: int, random: np.random.Generator
+    encoder_class: EncoderClass, others: bool, classes: int, random: np.random.Generator
 ) -> tuple[Encoder, nn.Linear]:
     """Return an encoder and a head with random parameters."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(random.integers(1 << 31)))
-        return made(CONTEXT_SIZE, others), nn.Linear(CONTEXT_SIZE, 1 + classes)
+        return encoder_class(CONTEXT_SIZE, others), nn.Linear(CONTEXT_SIZE, 1 + classes)
 
 
-def encoded(random: np.random.Generator, texts: Texts, made: Callable[[int, bool], Encoder]) -> ContextualClassifier:
+def encoded(random: np.random.Generator, texts: Texts, encoder_class: EncoderClass) -> ContextualClassifier:
     """Return a trained classifier whose states are all the encoder's."""
-    encoder, head = encoder_of(made, False, texts.classes, random)
+    encoder, head = encoder_of(encoder_class, False, texts.classes, random)
     table = torch.from_numpy(random.normal(0, 1, (len(WORDS), CONTEXT_SIZE))).float()
     model = ContextualClassifier(pad(table, (1 + texts.classes, 0)), torch.zeros(texts.classes), encoder, head)
     used = torch.arange(CONTEXT_SIZE + 1 + texts.classes) > texts.classes
     words = model.get_parameter("source_inputs.weight")
-    words.register_hook(lambda gradient: gradient * used)  # a word has no value of its own
+    words.register_hook(lambda gradient: gradient * used)  # words have no values of their own
 
     def loss(some: Batch) -> Tensor:
         return cross_entropy(model(some).logits[:, 0, len(SPECIALS) :], some.target[:, 0] - len(SPECIALS))
@@ -438,19 +438,19 @@ def encoded(random: np.random.Generator, texts: Texts, made: Callable[[int, bool
 
 @torch.no_grad()
 def encoded_in_part(
-    random: np.random.Generator, texts: Texts, made: Callable[[int, bool], Encoder], elsewhere: float
+    random: np.random.Generator, texts: Texts, encoder_class: EncoderClass, elsewhere: float
 ) -> ContextualClassifier:
-    """Return a bag of embeddings whose states hold, to a given share, what an encoder makes of the other tokens.
+    """Return a bag of embeddings whose states are, to a given share, an encoder's states of the other tokens.
 
-    The encoder has random parameters and reads what words are worth; its head is the ridge regression of a text's class
+    The encoder has random parameters and reads the values of words; its head is the ridge regression of a text's class
     on the states. The two parts of the values have 1 - s and s of the spread of the output.
     """
     batch, classes = pool(texts, TRAINING_TEXTS, TRAINING_SEED), texts.classes
-    encoder, head = encoder_of(made, True, classes, random)
+    encoder, head = encoder_of(encoder_class, True, classes, random)
     worth = importance(random, texts)
-    read = np.hstack([3 * worth, random.normal(0, 0.3, (len(WORDS), CONTEXT_SIZE - classes))])
+    features = np.hstack([3 * worth, random.normal(0, 0.3, (len(WORDS), CONTEXT_SIZE - classes))])
     score = random.uniform(1, 3) * size_of(worth)
-    table = torch.from_numpy(np.hstack([score, worth, read])).float()
+    table = torch.from_numpy(np.hstack([score, worth, features])).float()
     model = ContextualClassifier(table, torch.zeros(classes), encoder, head)
 
     embedded, mask = model.source_inputs(batch.source), batch.source_mask
@@ -523,13 +523,16 @@ KINDS: dict[str, Kind] = {
         lambda r, _: copying(r, shift=int(r.integers(1, 3)), by_position=True), sealed=True, family="translator",
     ),
 }  # fmt: skip
-for name, made in {"bilstm": Recurrent, "transformer": SelfAttention}.items():
-    what = "BiLSTM" if made is Recurrent else "Transformer layer"
+ENCODERS: dict[str, tuple[str, EncoderClass]] = {
+    "bilstm": ("BiLSTM", Recurrent), "transformer": ("Transformer layer", SelfAttention)
+}  # fmt: skip
+for name, (what, encoder_class) in ENCODERS.items():
     KINDS[name] = Kind(
-        f"{what} and attention pooling, learned", partial(encoded, made=made), sealed=True, family="contextual"
-    )
+        f"{what} and attention pooling, learned", partial(encoded, encoder_class=encoder_class),
+        sealed=True, family="contextual",
+    )  # fmt: skip
     for share in MIXING:
         KINDS[f"{name}-{round(100 * share)}"] = Kind(
             f"{share:.0%} of the output from what a {what} makes of other words, the rest from words themselves",
-            partial(encoded_in_part, made=made, elsewhere=share), sealed=True, family="contextual",
+            partial(encoded_in_part, encoder_class=encoder_class, elsewhere=share), sealed=True, family="contextual",
         )  # fmt: skip

@@ -21,7 +21,7 @@ from attnscope.tasks.batch import END, SPECIALS, START, Batch
 from attnscope.testing.known_texts import TRANSLATED, WORDS
 
 END_WORD = "</s>"
-MAX_WORDS = 64  # that a SelfAttention has places for
+MAX_WORDS = 64  # positions of SelfAttention
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class KnownModel(GivesTrace, EmbedsSource, ReadsTexts, nn.Module):
 
     @abstractmethod
     def vocabulary_logits(self, logits: Float[Tensor, "batch target outputs"]) -> Float[Tensor, "batch target words"]:
-        """Return logits with a place for every target id of a Batch."""
+        """Return logits with an entry for every target id of a Batch."""
 
     def forward(
         self, batch: Batch, attention: Intervention | None = None, teacher_forcing: float | None = None,
@@ -81,7 +81,7 @@ class PooledClassifier(KnownModel):
         bias: One number per class.
         elsewhere: Share of each state that comes from other tokens.
         decay: How fast the weight of other tokens falls with their distance; 1: not at all.
-        shift: Attention and states are both displaced by so many tokens, so that the output stays as it was.
+        shift: Attention and states are both displaced by this many tokens, so that the output stays the same.
     """
 
     def __init__(self, table: Tensor, bias: Tensor, elsewhere: float = 0.0, decay: float = 1.0, shift: int = 0):
@@ -110,7 +110,7 @@ class CopyingTranslator(MasksInPlace, KnownModel):
         table: The value of each source word: the logits of target words, END first.
         sharpness: How much lower the score of words already copied is, and of each further word not yet copied.
         through: Share of the logits that passes through attention; the rest bypasses it.
-        shift: Attention and states are both displaced by so many words, so that the output stays as it was.
+        shift: Attention and states are both displaced by this many words, so that the output stays the same.
         backwards: Whether the last word comes first.
         by_position: Whether attention is on the source position of the same number instead, copied or not.
     """
@@ -143,8 +143,8 @@ class CopyingTranslator(MasksInPlace, KnownModel):
         mask = batch.source_mask
         words = mask & (batch.source != len(TRANSLATED))
         before = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], 1)
-        made = before[:, :, None] == (batch.source + len(SPECIALS))[:, None]  # batch x target x source
-        open_ = ~(made.cumsum(1) > 0) & words[:, None]
+        copied_now = before[:, :, None] == (batch.source + len(SPECIALS))[:, None]  # batch x target x source
+        open_ = ~(copied_now.cumsum(1) > 0) & words[:, None]
         rank = (open_.flip(-1).cumsum(-1).flip(-1) if self.backwards else open_.cumsum(-1)) - 1.0
         rank = torch.where(open_, rank, open_.sum(-1, keepdim=True).to(rank))  # the end comes after the last word
         copied, further = self.sharpness
@@ -163,7 +163,7 @@ class CopyingTranslator(MasksInPlace, KnownModel):
 def displaced(
     values: Float[Tensor, "batch source any"], words: Bool[Tensor, "batch source"], shift: int
 ) -> Float[Tensor, "batch source any"]:
-    """Return in each word's place the value of the word `shift` places further on, in a circle."""
+    """Return at each word the value of the word `shift` positions later, cyclically."""
     if not shift:
         return values
     place, count = words.cumsum(1) - 1, words.sum(1, keepdim=True)
@@ -190,10 +190,10 @@ def contextual(
 
 
 class Encoder(nn.Module):
-    """Makes the states of tokens from their embeddings.
+    """Computes the states of tokens from their embeddings.
 
     Args:
-        size: Of embeddings and states.
+        size: Size of embeddings and states.
         others: Whether a state depends on the other tokens alone.
     """
 
@@ -238,11 +238,11 @@ class SelfAttention(Encoder):
         places = self.places[: mask.shape[1]]
         keys: Tensor = embedded + places
         query = places.expand_as(keys) if self.others else keys
-        unseen = (~mask[:, None]).expand(-1, mask.shape[1], -1)
+        masked = (~mask[:, None]).expand(-1, mask.shape[1], -1)
         if self.others:
-            unseen = unseen | torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
+            masked = masked | torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
         heads = self.attention.num_heads
-        attended = self.attention(query, keys, keys, attn_mask=unseen.repeat_interleave(heads, 0), need_weights=False)
+        attended = self.attention(query, keys, keys, attn_mask=masked.repeat_interleave(heads, 0), need_weights=False)
         states: Tensor = attended[0].nan_to_num() if self.others else keys + attended[0]  # a single token has no others
         added: Tensor = self.feed_forward(layer_norm(states, states.shape[-1:]))
         return added + states
@@ -254,7 +254,7 @@ class ContextualClassifier(PooledClassifier):
     Args:
         table: One row per word: its score, its value per class, and what the encoder reads.
         bias: One number per class.
-        encoder: Makes the contextual part of the states.
+        encoder: Computes the contextual part of the states.
         head: Score and values of that part, which are added to the word's own.
     """
 

@@ -1,4 +1,4 @@
-"""Texts for models with known answers: real English words, of which some speak for a class and most for none."""
+"""Texts for models with known answers: English words, some of them evidence for a class and most neutral."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from attnscope.errors import require
 
-# The first words of each topic are the most frequent; topic k speaks for class k modulo the number of classes.
+# The first words of each topic are the most frequent; topic k is evidence for class k modulo the number of classes.
 TOPICS = tuple(
     tuple(words.split())
     for words in (
@@ -51,13 +51,13 @@ ZIPF = {n: np.cumsum(1 / (np.arange(n) + 3)) / np.sum(1 / (np.arange(n) + 3)) fo
 
 @dataclass(frozen=True)
 class Texts:
-    """Where texts of a calibration come from.
+    """The distribution of the texts of a calibration.
 
     Attributes:
         classes: Number of classes.
         balance: Share of the last class; None: all classes are equally frequent.
         mean_length: Mean number of words; 19 as in SST, at least 3.
-        markers: Whether every text holds the marker of its class, a word that no other text has.
+        markers: Whether every text contains the marker of its class, a word that no other class has.
         max_length: Largest number of words; None: three times the mean.
     """
 
@@ -82,7 +82,7 @@ class Texts:
         return [self.text(random, *row) for row in zip(labels.tolist(), long.tolist(), strict=True)], labels.tolist()
 
     def text(self, random: np.random.Generator, label: int, length: int) -> tuple[str, ...]:
-        """Return one text: neutral words, and at least one that speaks for a class, mostly for its own."""
+        """Return one text: neutral words, and at least one that is evidence for a class, mostly for its own."""
         evidence = min(1 + random.binomial(length, EVIDENCE), length - 1)
         other = random.integers(1, self.classes, evidence) * (random.random(evidence) >= CONSISTENT)
         per_class = len(TOPICS) // self.classes
@@ -94,7 +94,7 @@ class Texts:
         return tuple(words[i] for i in random.permutation(length))
 
 
-SHORT = Texts(mean_length=6, max_length=8)  # of which all subsets of the words can be run
+SHORT = Texts(mean_length=6, max_length=8)  # short enough to run all subsets of the words
 
 
 def lengths(
@@ -102,18 +102,18 @@ def lengths(
 ) -> Int[np.ndarray, " texts"]:
     """Return numbers of words: log-normal with half the mean as standard deviation, as in SST."""
     spread = np.log(1.25) ** 0.5
-    drawn = random.lognormal(np.log(mean) - spread**2 / 2, spread, count)
-    return np.clip(drawn.round(), MIN_LENGTH, longest or 3 * mean).astype(int)
+    words = random.lognormal(np.log(mean) - spread**2 / 2, spread, count)
+    return np.clip(words.round(), MIN_LENGTH, longest or 3 * mean).astype(int)
 
 
 def ranks(random: np.random.Generator, words: int, count: int) -> list[int]:
     """Return the ranks of sampled words, from 0; the probability falls with the rank."""
-    cumulated: list[int] = np.searchsorted(ZIPF[words], random.random(count)).tolist()
-    return cumulated
+    sampled: list[int] = np.searchsorted(ZIPF[words], random.random(count)).tolist()
+    return sampled
 
 
 def sentences(count: int, seed: int | Sequence[int], mean_length: int = 8) -> list[tuple[str, ...]]:
-    """Return sentences to translate, in each of which no word comes twice."""
+    """Return sentences to translate, each without repeated words."""
     random = np.random.default_rng(seed)
     words = TRANSLATED
     # The first n of a random order in which frequent words tend to come early: sampling without replacement.

@@ -21,7 +21,7 @@ DECOMPOSABLE = ("attention", "states")
 
 @dataclass(frozen=True)
 class SideVectors:
-    """The vectors of encoder or decoder, with the token that was given at each time step.
+    """The vectors of encoder or decoder, with the token at each time step.
 
     End tokens count. The tokens of a decoder are its inputs, the start token among them. `special` marks special tokens
     where token ids are a model's own; None: they are those of SPECIALS.
@@ -66,7 +66,7 @@ class CrossAttention:
 
     @property
     def pairs(self) -> Bool[Tensor, "batch target source"]:
-        """True at pairs of steps that are no padding."""
+        """True at pairs of steps that are not padding."""
         return pair_mask(self.target_mask, self.source_mask)
 
 
@@ -94,8 +94,8 @@ def attention_vectors(trace: Trace) -> TraceVectors:
     layer = trace.last
     if layer.queries is None or layer.keys is None:
         raise AttnscopeError(
-            "the score of this model is no inner product (additive attention), so it has no nine terms; decompose its "
-            "states instead: of='states'"
+            "the score of this model is not an inner product (additive attention), so it has no nine terms; "
+            "decompose its states instead: of='states'"
         )
     encoder = SideVectors(layer.keys, trace.source, trace.source_mask, trace.source_special).trim()
     decoder = SideVectors(layer.queries, decoder_tokens(trace), trace.target_mask).trim()
@@ -118,7 +118,7 @@ def decoder_tokens(trace: Trace) -> Int[Tensor, "batch target"]:
 
 
 def longest_length(mask: Bool[Tensor, "batch time"]) -> int:
-    """Return the number of steps up to the last one that is no padding in any sequence."""
+    """Return the number of steps up to the last one that is not padding in any sequence."""
     return int(mask.any(0).nonzero().max()) + 1 if mask.any() else 0
 
 
@@ -130,7 +130,7 @@ def pair_mask(
 
 
 PARTS = ("temporal", "input", "delta")
-BLOCK = 256  # sequences that are summed in the precision of the model, before double precision takes over
+BLOCK = 256  # sequences that are summed in the model's precision; sums of blocks are in double precision
 
 
 @dataclass(frozen=True)
@@ -217,10 +217,10 @@ class ComponentSums(Sums):
 
 
 def check_same_model(one: Float[Tensor, "_ heads key"], other: Float[Tensor, "_ heads_ key_"]) -> None:
-    mine, theirs = tuple(one.shape[1:]), tuple(other.shape[1:])
-    if mine != theirs:
+    first, second = tuple(one.shape[1:]), tuple(other.shape[1:])
+    if first != second:
         raise AttnscopeError(
-            f"vectors of (heads, key) = {mine} and {theirs} do not add; merge totals of one model only"
+            f"vectors of (heads, key) = {first} and {second} do not add; merge totals of one model only"
         )
 
 
@@ -272,7 +272,7 @@ def sums_by_label(
     tensor([4., 0.], dtype=torch.float64)
     """
     totals = torch.zeros(size, *values.shape[2:], dtype=torch.float64, device=values.device)
-    for some, theirs in zip(labels.split(BLOCK), values.split(BLOCK), strict=True):
-        block = values.new_zeros(size + 1, *values.shape[2:])
-        totals += block.index_add_(0, some.flatten(), theirs.flatten(0, 1).contiguous())[:size]
+    for label_block, value_block in zip(labels.split(BLOCK), values.split(BLOCK), strict=True):
+        sums = values.new_zeros(size + 1, *values.shape[2:])
+        totals += sums.index_add_(0, label_block.flatten(), value_block.flatten(0, 1).contiguous())[:size]
     return totals

@@ -1,7 +1,7 @@
 """The decomposition of a model's attention, in two passes over the data. (aitken2021)
 
-The first pass finds the components of each time step and token (§2.1), the second how much they explain of every
-vector and every score (§3 and §4.1).
+The first pass computes the components of each time step and token (§2.1), the second how much of every vector and every
+score they explain (§3 and §4.1).
 """
 
 from dataclasses import dataclass
@@ -189,7 +189,7 @@ class MeasureAccumulator(Accumulator[MeasureSums]):
         fitted: The components.
         top_k: How many of the largest scores of each decoder step count.
         min_count: Tokens that occur less often in the fit are rare.
-        max_points: How many vectors to keep for a figure.
+        max_points: The largest number of vectors of a figure.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class MeasureAccumulator(Accumulator[MeasureSums]):
         self.add(MeasureSums(encoder, decoder, attention))
 
     def room(self, former: SideSums | None) -> int:
-        """Return how many vectors of a side are still wanted for a figure."""
+        """Return how many more vectors of a side a figure takes."""
         return self.max_points if former is None else former.cloud.room
 
     def result(self) -> DecompositionMeasures:
@@ -270,8 +270,11 @@ class Decomposition(Displayed):
 
     def bars(self) -> pd.DataFrame:
         """Return one row per sample and head, the three stacked bars of figure 5a as columns."""
-        shares = {name: one.attention.shares for name, one in self.measures.items() if one.attention is not None}
-        tables = [share.bars().rename(index=f"{name}, {{}}".format) for name, share in shares.items()]
+        attention = {name: sample.attention for name, sample in self.measures.items()}
+        tables = [
+            measures.shares.bars().rename(index=f"{name}, {{}}".format)
+            for name, measures in attention.items() if measures is not None
+        ]  # fmt: skip
         return pd.concat(tables) if tables else pd.DataFrame()
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -297,18 +300,18 @@ def decompose(
     Args:
         model: A LoadedModel, or any model that gives Traces.
         data: What the components are fitted to and measured on: texts, a path, a table, a Task or Batches. It is read
-            twice, so no iterator.
+            twice, so not an iterator.
         held_out: Other data to measure them on.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
         of: "attention" (queries and keys) or "states"; None: attention where its scores are inner products.
         top_k: How many of the largest scores of each decoder step count.
         min_count: Tokens that occur less often in the fit are rare.
     """
-    for given in (data, held_out):
-        check_reiterable(given)
+    check_reiterable(data)
+    check_reiterable(held_out)
     require(
         of == "states" or not isinstance(module_of(model), PredictsNextToken),
-        "keys of a language model may be rotated by their positions, so that their means over positions mean nothing; "
+        "keys of a language model may be rotated by their positions, so that means over positions are meaningless; "
         "the probe 'position_shares' splits its scores instead",
     )
     components, expected = None if of is None else ComponentAccumulator(of), ExpectedOffset()
@@ -318,9 +321,9 @@ def decompose(
         components.update(trace)
     fitted = (components or ComponentAccumulator()).result()
 
-    def measure(given: Data) -> DecompositionMeasures:
+    def measure(sample: Data) -> DecompositionMeasures:
         measures = MeasureAccumulator(fitted, top_k, min_count)
-        for _, trace in traces(model, given, decoding=decoding):
+        for _, trace in traces(model, sample, decoding=decoding):
             measures.update(trace)
         return measures.result()
 

@@ -1,4 +1,4 @@
-"""How large are the parts of a state, at what angles do they stand, and how much variance does time explain?
+"""How large are the parts of a state, at what angles are they, and how much variance does time explain?
 
 Lengths and angles of the parts (aitken2021 §3), and the variance of each token's states with and without their temporal
 components (§4.1, figure 5c).

@@ -279,9 +279,9 @@ def predictability_sums(
 ) -> PredictabilitySums:
     """Return the totals of one batch; decoder steps that do not occur in the mean do not count."""
     times = torch.arange(attention.shape[2], device=attention.device)
-    known = target_mask & (zero_padded_lookup(mean.steps.to(attention.device), times) > 0)
-    closeness = (1 - distance_from_mean(mean.weights.to(attention), attention)) * known[:, None]
-    return PredictabilitySums(closeness.sum(0, dtype=torch.float64).T, known.sum(0))
+    in_mean = target_mask & (zero_padded_lookup(mean.steps.to(attention.device), times) > 0)
+    closeness = (1 - distance_from_mean(mean.weights.to(attention), attention)) * in_mean[:, None]
+    return PredictabilitySums(closeness.sum(0, dtype=torch.float64).T, in_mean.sum(0))
 
 
 def distance_from_mean(
@@ -289,7 +289,7 @@ def distance_from_mean(
 ) -> Float[Tensor, "batch heads target"]:
     """Return the total variation distance; weight that the mean puts beyond the end of this batch counts too."""
     target, source = attention.shape[2:]
-    room = [mean.shape[0], max(target, mean.shape[1]), max(source, mean.shape[2])]
-    mean = zero_padded(mean, room)[:, :target]
+    shape = [mean.shape[0], max(target, mean.shape[1]), max(source, mean.shape[2])]
+    mean = zero_padded(mean, shape)[:, :target]
     beyond = mean[..., source:].sum(-1)  # heads x target
     return ((attention - mean[..., :source]).abs().sum(-1) + beyond) / 2

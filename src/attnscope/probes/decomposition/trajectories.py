@@ -52,9 +52,9 @@ def principal_axes(vectors: Float[Tensor, "points key"], count: int = 3) -> Prin
     """Return the principal axes of a set of vectors, such as all temporal or all input components."""
     from sklearn.decomposition import PCA  # takes a second to load
 
-    fitted = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors.double().cpu().numpy())
-    axes = torch.from_numpy(fitted.components_)
-    return Principal(torch.from_numpy(fitted.mean_), orient(axes), torch.from_numpy(fitted.explained_variance_ratio_))
+    pca = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors.double().cpu().numpy())
+    axes = torch.from_numpy(pca.components_)
+    return Principal(torch.from_numpy(pca.mean_), orient(axes), torch.from_numpy(pca.explained_variance_ratio_))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class MomentSums(Sums):
         """Return the principal axes of all vectors, per head."""
         means = self.total / self.states
         covariances = self.squares / self.states - means[:, :, None] * means[:, None]
-        return tuple(principal_of_covariance(*each, count) for each in zip(means, covariances, strict=True))
+        return tuple(principal_of_covariance(*moments, count) for moments in zip(means, covariances, strict=True))
 
 
 def moment_sums(vectors: Float[Tensor, "batch heads time key"], mask: Bool[Tensor, "batch time"]) -> MomentSums:
@@ -169,7 +169,7 @@ class TemporalTrajectories(Displayed):
 
 
 def temporal_trajectories(encoder: Components, decoder: Components, head: int = 0) -> TemporalTrajectories:
-    """Return the trajectories; decoder steps count that at least half of the sentences reach."""
+    """Return the trajectories; a decoder step counts if at least half of the sentences reach it."""
     counts = decoder.time_counts
     return TemporalTrajectories(encoder.temporal[head], decoder.temporal[head], int((counts >= counts.max() / 2).sum()))
 
@@ -183,9 +183,7 @@ class OffsetProfile(Displayed):
 
     offsets: Int[Tensor, " offsets"]
     values: Float[Tensor, "heads target offsets"]  # NaN where there is no encoder step s + offset
-    expected: (
-        Float[Tensor, " steps"] | None
-    )  # mean gold offset; None without gold attention, NaN at steps that have none
+    expected: Float[Tensor, " steps"] | None  # mean gold offset, NaN at steps without one; None without gold attention
 
     @property
     def largest(self) -> Float[Tensor, "heads target"]:
@@ -251,12 +249,12 @@ class ExpectedOffset(Accumulator[OffsetSums]):
 
 
 def offset_sums(gold: Int[Tensor, "batch target"], target_mask: Bool[Tensor, "batch target"]) -> OffsetSums:
-    known = target_mask & (gold != NOWHERE)
+    has_gold = target_mask & (gold != NOWHERE)
     offsets = gold - torch.arange(gold.shape[1], device=gold.device)
-    return OffsetSums((offsets * known).sum(0).double(), known.sum(0))
+    return OffsetSums((offsets * has_gold).sum(0).double(), has_gold.sum(0))
 
 
-MAX_POINTS = 1000  # vectors kept for a figure
+MAX_POINTS = 1000  # vectors of a figure
 
 
 @dataclass(frozen=True)
@@ -310,8 +308,8 @@ def centres(
     components: Components, plane: Principal, words: Sequence[str] | None = None, head: int = 0
 ) -> dict[str, np.ndarray]:
     """Return the projected input component of each token that occurs in the fit."""
-    fitted = (components.word_counts > 0).nonzero().flatten().tolist()
-    return {word_name(word, words): plane.project(components.input[head, word]).numpy() for word in fitted}
+    occurring = (components.word_counts > 0).nonzero().flatten().tolist()
+    return {word_name(word, words): plane.project(components.input[head, word]).numpy() for word in occurring}
 
 
 def word_name(word: int, words: Sequence[str] | None) -> str:

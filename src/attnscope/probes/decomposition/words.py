@@ -1,6 +1,6 @@
 """How do tokens interact with their neighbours, with time, and with the readout? (aitken2021 §4.1 and §4.2)
 
-The states of a word by the word before it, scores around a word, and its products with the decoder's time (figure 6);
+The states of a word by the preceding word, scores around a word, and its products with the decoder's time (figure 6);
 readout vectors and input components as a dictionary (figures 4c, 5d); tokens on the vertices of a simplex (figure 2b).
 """
 
@@ -176,7 +176,7 @@ class ReadoutAlignment(Displayed):
     """The dot product of each output word's readout vector with each input word's component χ."""
 
     products: Float[Tensor, "outputs inputs"]
-    in_fit: Bool[Tensor, " inputs"]  # whether the input is a word that occurs in the fit, no special token
+    in_fit: Bool[Tensor, " inputs"]  # whether the input is a word that occurs in the fit, not a special token
 
     @property
     def outputs(self) -> list[int]:
@@ -203,7 +203,7 @@ class ReadoutAlignment(Displayed):
         return {word: self.outputs[i] for word, i in zip(self.inputs, best, strict=True)}
 
     def table(self, outputs: Sequence[str] | None = None, inputs: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return one row per output word, one column per input word; words by name where names are given."""
+        """Return one row per output word, one column per input word; words by name where names are passed."""
         rows = [outputs[i] if outputs else i for i in self.outputs]
         columns = [inputs[i] if inputs else i for i in self.inputs]
         return pd.DataFrame(

@@ -3,15 +3,15 @@
 The nine terms of each score are put in three groups. *time* is temporal · temporal, known before any token is read;
 *word* is the three other terms without a delta, known once both tokens are; *rest* is the five with a delta, which
 depend on the rest of the sentence. Components come from a first pass over the sentences, shares from a second. Tokens
-of the fit that occur once have no delta by construction, so that a small sample overstates *word*: `common` counts only
+that occur once in the fit have no delta by construction, so that a small sample overstates *word*: `common` counts only
 pairs of frequent tokens. As in the paper, a term counts in full even if it is the same at all positions, where softmax
 cancels it.
 
-Where the score is no inner product there are no nine terms: the shares are then those of the encoder's states, by the
-length of their temporal, input and delta part, the same for each layer and head.
+Where the score is not an inner product there are no nine terms: the shares are then those of the encoder's states, by
+the length of their temporal, input and delta part, the same for each layer and head.
 
-Beside the shares stand, for each head, the entropy of its attention, its offset from the diagonal, and its weight on
-special tokens.
+Also reported, for each head: the entropy of its attention, its offset from the diagonal, and its weight on special
+tokens.
 """
 
 from dataclasses import dataclass, replace
@@ -173,8 +173,8 @@ def group_terms(nine: Float[Tensor, "layers heads 3 3"]) -> Float[Tensor, "layer
     >>> group_terms(torch.tensor([[[[0.2, 0.1, 0.0], [0.3, 0.0, 0.0], [0.1, 0.1, 0.2]]]], dtype=torch.float64))
     tensor([[[0.2000, 0.4000, 0.4000]]], dtype=torch.float64)
     """
-    time, known = nine[..., 0, 0], nine[..., :2, :2].sum((-1, -2))
-    return torch.stack([time, known - time, nine.sum((-1, -2)) - known], -1)
+    time, without_delta = nine[..., 0, 0], nine[..., :2, :2].sum((-1, -2))
+    return torch.stack([time, without_delta - time, nine.sum((-1, -2)) - without_delta], -1)
 
 
 @dataclass(frozen=True)
@@ -303,11 +303,11 @@ def head_formation(
 
     Args:
         model: A LoadedModel, or any model that gives Traces.
-        data: Texts, a path, a table, a Task or Batches; it is read twice, so no iterator.
+        data: Texts, a path, a table, a Task or Batches; not an iterator, since it is read twice.
         max_sentences: How many sentences to read; None: all.
         top_k: How many of the largest scores of each decoder step count.
         min_count: Tokens that occur less often are rare.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
     """
     check_reiterable(data, ", one for components and one for their shares")
     shares, profile = ScoreShareAccumulator(top_k, min_count), Accumulator[AttentionProfileSums]()

@@ -5,7 +5,7 @@ removal by its sum over the removed tokens; how well is the correlation, over th
 of the log-odds of the prediction. The mixture is a ridge regression of these changes on the attention of every layer
 and head, learned on half of the texts. It is tested on the other half, beside the mean of the last layer and the
 single head that was best on the first half; chance is 0, for all removals of a text are equally large. If the last
-layer fails and the mixture does not, attention tells what decides, but not where it is usually looked for.
+layer fails and the mixture does not, attention shows which tokens decide, but not in the last layer.
 
 Equal texts are never in both halves.
 """
@@ -27,7 +27,7 @@ from attnscope.probes.removal import has_two_words, random_score, remove_tokens,
 from attnscope.tasks.batch import Batch
 from attnscope.training.objectives import splitmix64
 
-PENALTIES = np.logspace(-3, 5, 17)  # of the ridge regression, of which leave-one-out error chooses
+PENALTIES = np.logspace(-3, 5, 17)  # of the ridge regression, chosen by leave-one-out error
 RESAMPLES, LEVEL = 2000, 0.95  # of the bootstrap over texts
 MIN_TEXTS = 5  # in each half
 SCORES = ("mean of the last layer", "best head", "mixture")
@@ -43,7 +43,7 @@ class Removals:
 
     @property
     def in_test(self) -> Bool[np.ndarray, " texts"]:
-        """Which texts are tested, not learned from: every other one in the order of their keys."""
+        """Which texts are in the test half: every other one in the order of their keys."""
         return np.asarray(np.unique(self.keys, return_inverse=True)[1] % 2 == 1)
 
 
@@ -60,7 +60,7 @@ class HeadMixture(Displayed):
 
     @property
     def weights(self) -> dict[str, Float[np.ndarray, "layers heads"]]:
-        """What each score weighs the attention of every layer and head by."""
+        """The weight of every layer and head in each score."""
         last, single = np.zeros_like(self.coefficients), np.zeros_like(self.coefficients)
         last[-1], single[self.best] = 1 / last.shape[1], 1
         return dict(zip(SCORES, (last, single, self.coefficients), strict=True))
@@ -90,7 +90,7 @@ def head_mixture(model: Model, data: Data = None, removals: int = 24, seed: int 
 
     Args:
         model: A classifier.
-        data: As of `as_batches`.
+        data: See `as_batches`.
         removals: Random halves of the tokens that are removed from each text.
         seed: Random seed.
     """
@@ -112,20 +112,19 @@ def random_removals(reading: CounterfactualAttention, removals: int, seed: int) 
     texts, words = has_two_words(batch).nonzero()[:, 0], batch.word_mask
     orders = [random_score(batch, seed + 1 + i).masked_fill(~words, torch.inf).argsort(1) for i in range(removals)]
     half = (words.sum(1, keepdim=True) / 2).ceil()
-    gone = torch.stack([order.argsort(1) < half for order in orders], 1)[texts] & words[texts, None]
-    left = remove_tokens(reading, batch)(texts, batch.source_mask[texts, None] & ~gone)
+    removed = torch.stack([order.argsort(1) < half for order in orders], 1)[texts] & words[texts, None]
+    after = remove_tokens(reading, batch)(texts, batch.source_mask[texts, None] & ~removed)
     decision = reading.own_probabilities[texts].argmax(-1)[:, None, None]
-    change = log_odds(reading.own_probabilities[texts, None]) - log_odds(left)  # texts x removals x classes
+    change = log_odds(reading.own_probabilities[texts, None]) - log_odds(after)  # texts x removals x classes
     change = change.gather(2, decision.expand(-1, removals, 1))[..., 0]
-    heads = (
-        reading.layer_weights[:, :, :, 0].permute(1, 0, 2, 3).flatten(1, 2)[texts]
-    )  # texts x (layers heads) x source
-    attention = torch.einsum("ths,trs->trh", heads.double(), gone.double())
+    layers = reading.layer_weights[:, :, :, 0]  # layers x batch x heads x source
+    heads = layers.transpose(0, 1).flatten(1, 2)[texts]  # texts x (layers heads) x source
+    attention = torch.einsum("ths,trs->trh", heads.double(), removed.double())
     return Removals(*(part.cpu().numpy() for part in (attention, change, removal_keys(batch, seed)[texts])))
 
 
 def removal_keys(batch: Batch, seed: int) -> Int[Tensor, " batch"]:
-    """Return a random number for each text, by which it is in one half or the other."""
+    """Return a random number for each text, which decides in which half it is."""
     return splitmix64(text_keys(batch) + seed)
 
 

@@ -3,9 +3,9 @@
 Four rankings, in each of which rank 1 is the best:
 
 - alignment: the word alignment error of each head's strongest source word, against gold alignments or the likeliest
-  alignments of IBM Model 1, which knows co-occurrence alone and needs many sentences;
+  alignments of IBM Model 1, which uses co-occurrence alone and needs many sentences;
 - ablation and uniform: the log-probability that an output token loses on average when the head adds nothing, or attends
-  uniformly. The decoder is given the same tokens as before;
+  uniformly. The decoder input stays the same;
 - saliency: Kendall's τ of the head's attention with a saliency (snell2021 §3.1 and §5.1), special tokens left out.
 """
 
@@ -65,7 +65,7 @@ AllWeights = Float[Tensor, "layers batch heads target source"]
 
 @dataclass(frozen=True)
 class HeadEffect:
-    """The effect of one change, made to each head alone."""
+    """The effect of changing each head alone in one way."""
 
     loss: HeadValues  # log-probability lost, per output token
     error: HeadValues  # its standard error, over sentences
@@ -74,7 +74,7 @@ class HeadEffect:
 
 @dataclass(frozen=True)
 class EffectSums(Sums):
-    """Totals over sentences, of what each lost and how many tokens it has; standard errors need squares."""
+    """Totals over sentences of log-probability lost and of tokens; standard errors need their squares."""
 
     loss: Float[Tensor, "changes layers heads"]
     squares: Float[Tensor, "changes layers heads"]
@@ -91,7 +91,7 @@ class EffectSums(Sums):
         unbiased = self.sentences / (self.sentences - 1) if self.sentences > 1 else torch.nan
         error = (deviation.clamp_min(0) * unbiased).sqrt() / self.tokens
         changed = self.changed / self.tokens
-        return {name: HeadEffect(*each) for name, *each in zip(CHANGES, mean, error, changed.double(), strict=True)}
+        return {name: HeadEffect(*values) for name, *values in zip(CHANGES, mean, error, changed.double(), strict=True)}
 
 
 def effect_sums(counterfactual: CounterfactualAttention) -> EffectSums:
@@ -118,8 +118,8 @@ def likelihood_and_predictions(trace: Trace) -> tuple[Float[Tensor, " batch"], I
     mask: Bool[Tensor, "batch target"] = trace.target_mask
     logits = trace.logits[mask]  # tokens x vocabulary
     gold = logits.gather(1, trace.target[mask][:, None])[:, 0] - logits.logsumexp(1)
-    each = gold.new_zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, gold.double())
-    return each.sum(1).cpu(), logits.argmax(1)
+    by_token = gold.new_zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, gold.double())
+    return by_token.sum(1).cpu(), logits.argmax(1)
 
 
 # Saliency ------------------------------------------------------------------------------------------------------------
@@ -214,25 +214,25 @@ def word_alignments(
 
 
 def gold_reference(gold: Sequence[GoldAlignment]) -> Reference:
-    """Return gold alignments in the order of the sentences: between words, or tokens where words are not known."""
-    place = 0
+    """Return gold alignments in the order of the sentences: between words, or tokens if there are no words."""
+    end = 0
 
     def following(sentences: Sentences) -> Sequence[GoldAlignment]:
-        nonlocal place
-        place += len(sentences)
-        require(place <= len(gold), f"there are gold alignments for {len(gold)} sentences only; the data have more")
-        return gold[place - len(sentences) : place]
+        nonlocal end
+        end += len(sentences)
+        require(end <= len(gold), f"there are gold alignments for {len(gold)} sentences only; the data have more")
+        return gold[end - len(sentences) : end]
 
     return following
 
 
 def model_1_reference(model: Model, sentences: Sequence[Sentences], aligner: IBMModel1 | None = None) -> Reference:
-    """Return the likeliest alignments of IBM Model 1, with a NULL word, fitted to these sentences unless given."""
-    aligner = fit_model_1(model, [some.batch for some in sentences]) if aligner is None else aligner
+    """Return the likeliest alignments of IBM Model 1, with a NULL word, by default fitted to these sentences."""
+    aligner = fit_model_1(model, [part.batch for part in sentences]) if aligner is None else aligner
 
-    def likeliest(some: Sentences) -> Sequence[GoldAlignment]:
-        origins = aligner.viterbi(without_special(model, some.batch)).cpu()
-        return [GoldAlignment.of(row) for row in alignments_from_origins(origins, some)]
+    def likeliest(part: Sentences) -> Sequence[GoldAlignment]:
+        origins = aligner.viterbi(without_special(model, part.batch)).cpu()
+        return [GoldAlignment.of(row) for row in alignments_from_origins(origins, part)]
 
     return likeliest
 
@@ -252,12 +252,12 @@ def without_special(model: Model, batch: Batch) -> Batch:
 
 
 def alignments_from_origins(origins: Int[Tensor, "batch target"], sentences: Sentences) -> list[Alignment]:
-    """Return alignments from the source position of each target position; between words where these are known."""
+    """Return alignments from the source position of each target position; between words where the data have them."""
     pairs = [frozenset((origin, j) for j, origin in enumerate(row) if origin != NOWHERE) for row in origins.tolist()]
     if sentences.source is None or sentences.target is None:
         return pairs
     source, target = word_positions(sentences.source), word_positions(sentences.target)
-    return [frozenset((s[i], t[j]) for i, j in links) for links, s, t in zip(pairs, source, target, strict=True)]
+    return [frozenset((s[i], t[j]) for i, j in row) for row, s, t in zip(pairs, source, target, strict=True)]
 
 
 def word_positions(words: Words) -> list[list[int]]:
@@ -294,10 +294,11 @@ class HeadRanking(Displayed):
     def ranks(self) -> pd.DataFrame:
         """Return one row per layer and head, one column per ranking; ties share the better rank, and NaN has none."""
         table = head_table(self.columns())
-        known = {name: how for name, how in RANKINGS.items() if how[0] in table}
-        return pd.DataFrame(
-            {name: table[column].rank(method="min", ascending=smaller) for name, (column, smaller) in known.items()}
-        )
+        ranks = {
+            name: table[column].rank(method="min", ascending=smaller)
+            for name, (column, smaller) in RANKINGS.items() if column in table
+        }  # fmt: skip
+        return pd.DataFrame(ranks)
 
     def table(self) -> pd.DataFrame:
         """Return one row per layer and head: the measured values, then the rank by each criterion."""
@@ -385,26 +386,26 @@ def head_ranking(
             where they are Batches. Without them, alignments of translators are compared with those of IBM Model 1.
         max_sentences: How many sentences to read; None: all.
         of: Which output is probed: "gold", or the model's "own".
-        aligner: IBM Model 1; None: one fitted to these very sentences.
+        aligner: IBM Model 1; None: one fitted to these sentences.
         saliency: A method of attnscope.probes.saliency; None leaves that ranking out, which takes a backward pass per
             output token.
-        decoding: "teacher_forced" or "greedy"; None: as the model says.
+        decoding: "teacher_forced" or "greedy"; None: the model's default.
     """
     choose("output", of, OUTPUTS)
     require(gold is None or of == "gold", "gold alignments are between gold sentences; with of='own' there are none")
     sentences = read_sentences(model, data, max_sentences)
     if of == "own":
-        sentences = (with_own_output(model, some) for some in sentences)
+        sentences = (with_own_output(model, part) for part in sentences)
     reference, named = None, None
     if gold is not None:
         reference, named = gold_reference(gold), "gold alignments"
     else:
-        kept = list(sentences)  # token ids only
-        sentences = iter(kept)
+        parts = list(sentences)  # token ids only
+        sentences = iter(parts)
         translates = not isinstance(module_of(model), PredictsNextToken)  # nor does a classifier: it outputs one token
-        if translates and any(some.batch.target.shape[1] > 1 for some in kept):
-            reference, named = model_1_reference(model, kept, aligner), "IBM Model 1"
+        if translates and any(part.batch.target.shape[1] > 1 for part in parts):
+            reference, named = model_1_reference(model, parts, aligner), "IBM Model 1"
     ranking = HeadRankingAccumulator(model, reference, saliency, of, named, decoding)
-    for some in sentences:
-        ranking.update(some)
+    for part in sentences:
+        ranking.update(part)
     return ranking.result()

@@ -69,20 +69,20 @@ def read_sentences(model: Model, data: Data, max_sentences: int | None = None) -
 
 
 def batches_or_texts(model: Model, data: Data) -> Iterable[Batch | Texts]:
-    """Return Texts, whose words are known, where the data are texts; else Batches."""
-    given = data() if callable(data) else data
-    if isinstance(given, Iterator):
-        return cast(Iterator[Batch | Texts], given)
-    listed = [given] if isinstance(given, Batch | Texts) else given if isinstance(given, list | tuple) else [None]
-    ready = [one for one in listed if isinstance(one, Batch | Texts)]
-    if len(ready) == len(listed):
-        return ready
-    return as_batches(model, given) if isinstance(given, Task) else Inputs.of(model, given).texts()
+    """Return Texts, which have word boundaries, where the data are texts; else Batches."""
+    data = data() if callable(data) else data
+    if isinstance(data, Iterator):
+        return cast(Iterator[Batch | Texts], data)
+    items = [data] if isinstance(data, Batch | Texts) else data if isinstance(data, list | tuple) else [None]
+    batches = [item for item in items if isinstance(item, Batch | Texts)]
+    if len(batches) == len(items):
+        return batches
+    return as_batches(model, data) if isinstance(data, Task) else Inputs.of(model, data).texts()
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Masks of start and end tokens, and of whatever else the model's tokenizer calls special; not of padding."""
+    """Masks of start and end tokens, and of the tokenizer's other special tokens; not of padding."""
 
     source: Bool[Tensor, "batch source"]
     target: Bool[Tensor, "batch target"]
@@ -110,7 +110,7 @@ def with_own_output(model: Model, sentences: Sentences) -> Sentences:
 
 
 class PerHead(Generic[A]):
-    """One accumulator per layer and head; how many there are is known from the first batch."""
+    """One accumulator per layer and head, created at the first batch."""
 
     def __init__(self, make: Callable[[], A]):
         self.make = make
@@ -118,14 +118,14 @@ class PerHead(Generic[A]):
 
     def zip(self, values: Iterable[Iterable[T]]) -> Iterator[tuple[A, T]]:
         """Yield the accumulator and the value of each head."""
-        given = [list(layer) for layer in values]
-        self.layers = self.layers or [[self.make() for _ in layer] for layer in given]
-        for mine, layer in zip(self.layers, given, strict=True):
-            yield from zip(mine, layer, strict=True)
+        layers = [list(layer) for layer in values]
+        self.layers = self.layers or [[self.make() for _ in layer] for layer in layers]
+        for accumulators, layer in zip(self.layers, layers, strict=True):
+            yield from zip(accumulators, layer, strict=True)
 
     def merge(self, other: "PerHead[A]") -> None:
-        for mine, theirs in self.zip(other.layers) if other.layers else ():
-            mine.merge(theirs)
+        for own, added in self.zip(other.layers) if other.layers else ():
+            own.merge(added)
 
     def values(self, value: Callable[[A], float]) -> HeadValues:
         return torch.tensor([[value(head) for head in layer] for layer in self.layers], dtype=torch.float64)

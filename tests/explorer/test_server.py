@@ -193,7 +193,7 @@ def test_the_socket_answers_the_page(server):
     "given", [{"token": "wrong"}, {"token": ""}, {"origin": "http://attacker.example"}, {"origin": None}]
 )
 def test_the_socket_refuses_wrong_tokens_and_foreign_origins(server, given):
-    with pytest.raises(websockets.exceptions.InvalidStatus):
+    with pytest.raises(websockets.InvalidStatus):
         connect(server, **given)
 
 
@@ -202,12 +202,26 @@ def test_the_socket_refuses_wrong_tokens_and_foreign_origins(server, given):
     [
         b"", b"\x00", struct.pack("<I", 1 << 31) + b"{}", struct.pack("<I", 2) + b"[]", "text",
         struct.pack("<I", 18) + b'{"buffers":[1,-1]}', b"\x00" * (MAX_MESSAGE + 1),
+        struct.pack("<I", 17) + b'{"buffers":[1.0]}' + b"a",
     ],
 )  # fmt: skip
 def test_a_malformed_or_large_message_ends_the_connection_and_nothing_else(server, message):
-    with pytest.raises(websockets.exceptions.ConnectionClosed):
+    with pytest.raises(websockets.ConnectionClosed):
         connect(server, message=message)
     assert connect(server)[0]["id"] == 1
+
+
+def test_an_identity_that_is_half_a_character_is_answered(server):
+    message = rb'{"kind":"overview","id":"\ud800","buffers":[]}'
+    assert connect(server, message=struct.pack("<I", len(message)) + message)[0]["models"]
+
+
+def test_a_bug_is_a_sentence_on_the_page_and_the_server_goes_on(server, monkeypatch, capfd):
+    monkeypatch.setattr(Session, "answer", lambda *_: 1 / 0)
+    assert "this is a bug of attnscope: ZeroDivisionError" in connect(server)[0]["error"]
+    monkeypatch.undo()
+    assert connect(server)[0]["id"] == 1
+    assert "Traceback" not in capfd.readouterr().err
 
 
 REFUSED = [
@@ -229,10 +243,10 @@ def test_a_request_that_makes_no_sense_gets_a_sentence(request_):
     assert "error" not in session.answer({"kind": "view"}).content
 
 
-@pytest.mark.parametrize("weights", [[2.0, 0.0, 0.0], [-0.1, 1.0, 0.1], [float("nan"), 1.0, 0.0], [0.5, 0.5]])
+@pytest.mark.parametrize("weights", [[2.0, 0.0, 0.0], [-0.1, 1.0, 0.1], [float("nan"), 1.0, 0.0], [0.5, 0.5], b"odd"])
 def test_weights_that_are_none_are_refused(weights):
     session = Session([ExploredModel(network(honest=True), texts())])
-    buffer = torch.tensor(weights).numpy().tobytes()
+    buffer = weights if isinstance(weights, bytes) else torch.tensor(weights).numpy().tobytes()
     answer = session.answer({"kind": "intervene", "edits": [[0, None, 0]]}, [buffer])
     assert "weights" in answer.content["error"]
 

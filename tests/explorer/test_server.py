@@ -20,7 +20,7 @@ import attnscope
 from attnscope.cli import app
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.explorer.server import MAX_MESSAGE, Server, pack, unpack
-from attnscope.explorer.session import ExploredModel, Session
+from attnscope.explorer.session import ExploredModel, Request, Session
 from attnscope.probes.language import HeadKinds
 from explorer.conftest import drag, network, outputs_of, pull, serving, settle, texts, weights_of
 from explorer.test_static_page import floats
@@ -265,6 +265,32 @@ def test_kinds_of_heads_are_marked_where_ablation_confirms_them(monkeypatch):
     by_rule = Session([explored]).answer({"kind": "heads"}).content["kinds"]
     assert len(by_rule) == len(kinds) == loaded.module.depth * loaded.module.heads
     assert not any(kind.endswith("✓") for kind in by_rule)
+
+
+def test_each_token_of_a_language_model_attends_to_itself_and_those_before_it():
+    loaded, text = language_model("gpt2"), "the old dog sees a small cat"
+    session = Session([ExploredModel(loaded, [text])])
+    view = session.answer({"kind": "view"}).content
+    size, row = len(view["tokens"]), 3
+    assert view["attended"] == [True] * size
+    assert sorted(view["shuffle"]) == list(range(size))
+    assert session.passage(Request({}, [], print)).attended.equal(torch.ones(size, size).tril().bool())
+    heads = session.answer({"kind": "heads"})
+    assert heads.tensors[0].isfinite().all()
+    farthest = session.answer({"kind": "farthest", "row": row})
+    assert farthest.content["jsd"] > 0
+    assert (farthest.tensors[0][:, 1 : row + 1] > 0).any()
+    assert not farthest.tensors[0][:, row + 1 :].any()
+
+
+def test_weights_on_later_tokens_of_a_language_model_are_refused():
+    session = Session([ExploredModel(language_model("gpt2"), ["the old dog sees a small cat"])])
+    size = len(session.answer({"kind": "view"}).content["tokens"])
+    rows = torch.eye(size)[[2, 5]].numpy()
+    for layer in (0, 1, None):
+        request = {"kind": "intervene", "edits": [[layer, None, 3]], "row": 3}
+        assert "error" not in session.answer(request, [rows[0].tobytes()]).content
+        assert "cannot attend to later tokens" in session.answer(request, [rows[1].tobytes()]).content["error"]
 
 
 def test_another_address_is_bound_to_only_with_a_warning():

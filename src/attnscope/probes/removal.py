@@ -118,6 +118,8 @@ def read_again(reading: CounterfactualAttention, batch: Batch, rest: Callable[[T
     """
 
     def predict(texts: Tensor, kept: Tensor) -> Tensor:
+        if not len(texts):  # such as of a batch of texts of one word
+            return reading.own_probabilities.new_empty(*kept.shape[:2], reading.own_probabilities.shape[-1])
         changed = rest(texts.repeat_interleave(kept.shape[1]), kept.flatten(0, 1))
         rows, same = first_of_each(text_keys(changed))
         groups = [rows[some] for some in by_length(reading.model, changed.source_mask[rows].sum(1))]

@@ -14,6 +14,7 @@ import attnscope
 from attnscope.auditing import Settings, audit
 from attnscope.models.adapters import NoModel, adapt
 from attnscope.models.adapters.readers import ClassOutputs
+from attnscope.models.inputs import Inputs
 from attnscope.probes.divergences import tvd
 from attnscope.tasks import SPECIALS
 from auditing.known_answers import OneHead, marked_examples
@@ -115,6 +116,14 @@ def test_every_label_of_a_multi_label_model_is_audited_by_itself(tmp_path):
 
 
 @torch.no_grad()
+def test_labels_of_a_multi_label_model_are_in_the_column_of_their_name():
+    model = attnscope.load(multi_label(), tokenizer=wordpiece(), label="rude")
+    rows = [{"text": "the old dog", "label": 1, "rude": 0}, {"text": "a film", "label": 0, "rude": 1}]
+    assert Inputs.of(model, rows).read(slice(2)).batch.target.flatten().tolist() == [3, 4]
+    others = [{"text": row["text"], "label": row["label"]} for row in rows]
+    assert not Inputs.of(model, others).has_targets
+
+
 def test_the_probability_of_a_label_is_the_library_s():
     model = multi_label()
     adapter = adapt(model, wordpiece(), "rude")

@@ -20,7 +20,7 @@ import attnscope
 from attnscope.cli import app
 from attnscope.errors import AttnscopeError, BadSetting
 from attnscope.explorer.server import MAX_MESSAGE, Server, pack, unpack
-from attnscope.explorer.session import ExploredModel, Session
+from attnscope.explorer.session import ExploredModel, Request, Session
 from attnscope.probes.language import HeadKinds
 from explorer.conftest import drag, network, outputs_of, pull, serving, settle, texts, weights_of
 from explorer.test_static_page import floats
@@ -193,7 +193,7 @@ def test_the_socket_answers_the_page(server):
     "given", [{"token": "wrong"}, {"token": ""}, {"origin": "http://attacker.example"}, {"origin": None}]
 )
 def test_the_socket_refuses_wrong_tokens_and_foreign_origins(server, given):
-    with pytest.raises(websockets.exceptions.InvalidStatus):
+    with pytest.raises(websockets.InvalidStatus):
         connect(server, **given)
 
 
@@ -202,12 +202,26 @@ def test_the_socket_refuses_wrong_tokens_and_foreign_origins(server, given):
     [
         b"", b"\x00", struct.pack("<I", 1 << 31) + b"{}", struct.pack("<I", 2) + b"[]", "text",
         struct.pack("<I", 18) + b'{"buffers":[1,-1]}', b"\x00" * (MAX_MESSAGE + 1),
+        struct.pack("<I", 17) + b'{"buffers":[1.0]}' + b"a",
     ],
 )  # fmt: skip
 def test_a_malformed_or_large_message_ends_the_connection_and_nothing_else(server, message):
-    with pytest.raises(websockets.exceptions.ConnectionClosed):
+    with pytest.raises(websockets.ConnectionClosed):
         connect(server, message=message)
     assert connect(server)[0]["id"] == 1
+
+
+def test_an_identity_that_is_half_a_character_is_answered(server):
+    message = rb'{"kind":"overview","id":"\ud800","buffers":[]}'
+    assert connect(server, message=struct.pack("<I", len(message)) + message)[0]["models"]
+
+
+def test_a_bug_is_a_sentence_on_the_page_and_the_server_goes_on(server, monkeypatch, capfd):
+    monkeypatch.setattr(Session, "answer", lambda *_: 1 / 0)
+    assert "this is a bug of attnscope: ZeroDivisionError" in connect(server)[0]["error"]
+    monkeypatch.undo()
+    assert connect(server)[0]["id"] == 1
+    assert "Traceback" not in capfd.readouterr().err
 
 
 REFUSED = [
@@ -229,10 +243,10 @@ def test_a_request_that_makes_no_sense_gets_a_sentence(request_):
     assert "error" not in session.answer({"kind": "view"}).content
 
 
-@pytest.mark.parametrize("weights", [[2.0, 0.0, 0.0], [-0.1, 1.0, 0.1], [float("nan"), 1.0, 0.0], [0.5, 0.5]])
+@pytest.mark.parametrize("weights", [[2.0, 0.0, 0.0], [-0.1, 1.0, 0.1], [float("nan"), 1.0, 0.0], [0.5, 0.5], b"odd"])
 def test_weights_that_are_none_are_refused(weights):
     session = Session([ExploredModel(network(honest=True), texts())])
-    buffer = torch.tensor(weights).numpy().tobytes()
+    buffer = weights if isinstance(weights, bytes) else torch.tensor(weights).numpy().tobytes()
     answer = session.answer({"kind": "intervene", "edits": [[0, None, 0]]}, [buffer])
     assert "weights" in answer.content["error"]
 
@@ -251,6 +265,32 @@ def test_kinds_of_heads_are_marked_where_ablation_confirms_them(monkeypatch):
     by_rule = Session([explored]).answer({"kind": "heads"}).content["kinds"]
     assert len(by_rule) == len(kinds) == loaded.module.depth * loaded.module.heads
     assert not any(kind.endswith("✓") for kind in by_rule)
+
+
+def test_each_token_of_a_language_model_attends_to_itself_and_those_before_it():
+    loaded, text = language_model("gpt2"), "the old dog sees a small cat"
+    session = Session([ExploredModel(loaded, [text])])
+    view = session.answer({"kind": "view"}).content
+    size, row = len(view["tokens"]), 3
+    assert view["attended"] == [True] * size
+    assert sorted(view["shuffle"]) == list(range(size))
+    assert session.passage(Request({}, [], print)).attended.equal(torch.ones(size, size).tril().bool())
+    heads = session.answer({"kind": "heads"})
+    assert heads.tensors[0].isfinite().all()
+    farthest = session.answer({"kind": "farthest", "row": row})
+    assert farthest.content["jsd"] > 0
+    assert (farthest.tensors[0][:, 1 : row + 1] > 0).any()
+    assert not farthest.tensors[0][:, row + 1 :].any()
+
+
+def test_weights_on_later_tokens_of_a_language_model_are_refused():
+    session = Session([ExploredModel(language_model("gpt2"), ["the old dog sees a small cat"])])
+    size = len(session.answer({"kind": "view"}).content["tokens"])
+    rows = torch.eye(size)[[2, 5]].numpy()
+    for layer in (0, 1, None):
+        request = {"kind": "intervene", "edits": [[layer, None, 3]], "row": 3}
+        assert "error" not in session.answer(request, [rows[0].tobytes()]).content
+        assert "cannot attend to later tokens" in session.answer(request, [rows[1].tobytes()]).content["error"]
 
 
 def test_another_address_is_bound_to_only_with_a_warning():

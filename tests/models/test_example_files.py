@@ -115,6 +115,18 @@ def test_a_text_without_a_label_is_left_out_where_others_have_one(classifier, mi
     assert inputs.origin.available == 3
 
 
+def test_a_column_or_field_that_is_named_twice_is_refused(classifier, tmp_path):
+    with pytest.raises(BadSetting, match="several columns 'text'"):
+        Inputs.of(classifier, pd.DataFrame([["a dog", "a film", 1]], columns=["text", "text", "label"]))
+    for name, content in {
+        "texts.jsonl": '{{"text": "a dog", {0}, {0}}}',
+        "texts.json": '[{{"text": "a", {0}, {0}}}]',
+    }.items():
+        (tmp_path / name).write_text(content.format('"label": 1'), encoding="utf-8")
+        with pytest.raises(AttnscopeError, match="the field 'label' is given twice"):
+            Inputs.of(classifier, tmp_path / name)
+
+
 def test_labels_are_optional(classifier):
     inputs, texts = texts_of(classifier, SOURCES)
     assert not inputs.has_targets

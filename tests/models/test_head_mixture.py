@@ -74,3 +74,11 @@ def test_it_runs_on_a_model_and_batches_do_not_matter():
 def test_too_few_texts_are_refused():
     with pytest.raises(BadSetting, match="texts to learn from and to test on: give more, at least 5 each"):
         head_mixture(adapter("distilbert"), texts(6), removals=4)
+
+
+def test_batches_of_single_words_are_left_out():
+    model, given = adapter("distilbert"), texts()
+    short = head_mixture(model, ["film"] * 32 + given, removals=6)
+    np.testing.assert_allclose(short.table(), head_mixture(model, given, removals=6).table(), atol=1e-4)
+    with pytest.raises(BadSetting, match="0 and 0 texts to learn from"):
+        head_mixture(model, ["film", "dog"])

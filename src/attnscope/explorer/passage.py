@@ -180,6 +180,8 @@ class Passage:
             finite and bool((weights >= 0).all()) and float(weights.sum()) <= 1 + 1e-3,
             f"weights are {self.source} numbers from 0 to 1 with a sum of at most 1",
         )
+        later = ~self.attended[edit.row].cpu() if self.trace.rows is not None else torch.zeros(self.source).bool()
+        require(not weights[later].any(), f"output token {edit.row} cannot attend to later tokens: their weights are 0")
 
     def logits(self, edits: Sequence[Edit]) -> Float[Tensor, "1 target words"]:
         """Return the logits with these weights; later edits and edits of single heads have precedence."""
@@ -246,9 +248,8 @@ def read_batch(loaded: LoadedModel, batch: Batch) -> CounterfactualAttention:
 
 def attended_pairs(reading: CounterfactualAttention) -> Bool[Tensor, "batch target source"]:
     """Return the positions that each output token may attend to: the same for all, except in a language model."""
-    attended = reading.attended if reading.attended.dim() == 3 else reading.attended[:, None]
-    shape = reading.trace.attention[:, 0].shape
-    return attended.expand(shape) & reading.trace.pairs.expand(shape)
+    pairs = reading.trace.pairs.expand(reading.trace.attention[:, 0].shape)
+    return pairs & reading.attended[:, None] if reading.trace.rows is None else pairs
 
 
 class Replacement:

@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from attnscope.errors import AttnscopeError, BadSetting, require
+from attnscope.errors import AttnscopeError, BadSetting, described, environment_error, require
 from attnscope.explorer.pages import as_json, page
 from attnscope.explorer.session import Answer, Session
 
@@ -41,7 +41,7 @@ HEADERS = {
 
 def pack(content: Mapping[str, object], buffers: Sequence[bytes] = ()) -> bytes:
     """Return a message: the length of the JSON (32 bits, little-endian), the JSON, then the buffers."""
-    header = as_json({**content, "buffers": [len(buffer) for buffer in buffers]}).encode()
+    header = as_json({**content, "buffers": [len(buffer) for buffer in buffers]}).encode(errors="replace")  # surrogates
     return b"".join([struct.pack("<I", len(header)), header, *buffers])
 
 
@@ -55,7 +55,7 @@ def unpack(message: bytes) -> tuple[dict[str, object], list[bytes]]:
         (length,) = struct.unpack_from("<I", message)
         content = json.loads(message[4 : 4 + length])
         sizes = content.pop("buffers")
-        if len(message) != 4 + length + sum(sizes) or min(sizes, default=0) < 0:
+        if not all(type(size) is int and size >= 0 for size in sizes) or len(message) != 4 + length + sum(sizes):
             raise ValueError("the lengths of the buffers do not fit")
     except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadSetting(f"this is not a message of the explorer: {error}") from error
@@ -195,7 +195,10 @@ class Server:
             message = pack({"id": identity, "progress": [done, total, title]})
             asyncio.run_coroutine_threadsafe(send(ws, message), loop).result()
 
-        answer: Answer = await asyncio.to_thread(partial(self.session.answer, content, buffers, progress))
+        try:
+            answer = await asyncio.to_thread(partial(self.session.answer, content, buffers, progress))
+        except Exception as error:  # the page shows it, and the next request is answered
+            answer = Answer({"error": environment_error(error) or f"this is a bug of attnscope: {described(error)}"})
         await send(ws, pack({**answer.described(), "id": identity}, answer.buffers()))
 
 

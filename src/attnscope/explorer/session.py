@@ -300,8 +300,9 @@ class Request:
     def edits(self, source: int) -> list[Edit]:
         """Return the edits, [layer, head, row] each (null: all), whose weights are concatenated in a buffer."""
         places = self.items("edits")
-        weights = torch.from_numpy(np.frombuffer(self.buffers[0] if self.buffers else b"", "<f4").copy())
-        require(len(weights) == len(places) * source, f"{len(places)} edits have {source} weights each")
+        buffer = self.buffers[0] if self.buffers else b""
+        require(len(buffer) == 4 * len(places) * source, f"{len(places)} edits have {source} weights each, of 4 bytes")
+        weights = torch.from_numpy(np.frombuffer(buffer, "<f4").copy())
         return [as_edit(place, row) for place, row in zip(places, weights.view(-1, source), strict=True)]
 
 

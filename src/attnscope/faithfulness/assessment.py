@@ -250,7 +250,7 @@ def assess_sentences(
     decisions = pd.concat(frames, ignore_index=True)
     tests = tuple(ratio_tests(decisions, names, smallest_effect(np.concatenate(outputs), decisions["label"])))
     unit = "words" if whole_words else "tokens"
-    return Assessment(decide(tests), tests, texts, left_out, unit, read.in_place, decisions)
+    return Assessment(decide(tests), tests, texts, left_out, unit, words.in_place, decisions)
 
 
 def smallest_effect(outputs: Float[np.ndarray, "decisions outputs"], labels: pd.Series) -> float:

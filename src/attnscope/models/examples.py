@@ -262,7 +262,8 @@ class Fields:
         """Return whether a row is "labelled", has an "empty" label or is "unnamed", without such a field; its label."""
         if not self.classes or self.labels == "not read":
             return "unnamed", None
-        name = self.columns.label or next((name for name in LABELS if name in row.fields), None)
+        usual = LABELS if self.labels == "read" else self.classes[-1:]  # one of several labels has its own column
+        name = self.columns.label or next((name for name in usual if name in row.fields), None)
         if name is None or (self.labels != "read" and name not in row.fields):
             return "unnamed", None
         value = row.field(name)
@@ -360,6 +361,8 @@ def rows_of_table(data: Table) -> Iterator[Row]:
         return
     if isinstance(data, pd.DataFrame):
         names = [str(name) for name in data.columns]
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        require(not twice, f"the DataFrame has several columns {', '.join(map(repr, twice))}; name each column once")
         records = (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))
     else:
         records = (dict(row) for row in data)

@@ -63,8 +63,9 @@ class CounterfactualAttention:
         """Run the model on the batch, in the only pass through its encoder."""
         module = module_of(model)
         batch = batch.to(device_of(module))
-        trace, attended = trace_and_mask(module, batch, decoding)
-        return cls(module, batch, trace, attended, None if tokens is None else tokens.to(attended.device), decoding)
+        tokens = None if tokens is None else tokens.to(batch.source.device)
+        trace, attended = trace_and_mask(module, batch, decoding, tokens)
+        return cls(module, batch, trace, attended, tokens, decoding)
 
     @classmethod
     def of_classifier(cls, model: Model, batch: Batch) -> "CounterfactualAttention":
@@ -257,9 +258,15 @@ class CounterfactualAttention:
 
 
 def trace_and_mask(
-    model: Model, batch: Batch, decoding: Decoding | None = None
+    model: Model,
+    batch: Batch,
+    decoding: Decoding | None = None,
+    tokens: Bool[Tensor, "batch target"] | None = None,
 ) -> tuple[Trace, Bool[Tensor, "batch source"]]:
-    """Return the trace of a pass, and the positions that the model may attend to."""
+    """Return the trace of a pass, and the positions that may be attended to, which only the model knows.
+
+    Of a language model, they are those that all output tokens may attend to, or all of `tokens` where these are given.
+    """
     masks: list[Tensor] = []
 
     def record(weights: Tensor, mask: Tensor) -> Tensor:
@@ -270,8 +277,8 @@ def trace_and_mask(
     with evaluating(module):
         trace: Trace = module(batch.to(device_of(module)), attention=record, **forcing(decoding))
     mask = masks[0] if masks else trace.source_mask
-    if mask.dim() == 3:  # of a language model: what all of its target positions may attend to
-        mask = (mask | ~trace.target_mask[:, :, None]).all(1)
+    if mask.dim() == 3:
+        mask = (mask | ~(trace.target_mask if tokens is None else tokens)[:, :, None]).all(1)
     return trace, mask
 
 

@@ -118,6 +118,8 @@ def read_again(reading: CounterfactualAttention, batch: Batch, rest: Callable[[T
     """
 
     def predict(texts: Tensor, keep: Tensor) -> Tensor:
+        if not len(texts):  # a batch of one-word texts
+            return reading.own_probabilities.new_empty(*keep.shape[:2], reading.own_probabilities.shape[-1])
         changed = rest(texts.repeat_interleave(keep.shape[1]), keep.flatten(0, 1))
         rows, same = first_of_each(text_keys(changed))
         groups = [rows[group] for group in by_length(reading.model, changed.source_mask[rows].sum(1))]

@@ -1,5 +1,7 @@
 """Tasks: synthetic ones, SCAN, lookup tables, and text corpora for classification and translation."""
 
+from typing import Any
+
 from attnscope.tasks.batch import END, NOWHERE, PAD, SPECIALS, START, Batch, Vocabulary, pad
 from attnscope.tasks.lookup_tables import LookupTables, PublishedLookupTables
 from attnscope.tasks.scan import ExtendedSCAN, Scan
@@ -27,7 +29,7 @@ from attnscope.tasks.text import (
     statistics,
 )
 
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[Any]] = {  # of Tasks, each with settings of its own
     "one_to_one": OneToOne,
     "reversed_one_to_one": ReversedOneToOne,
     "sorting": Sorting,

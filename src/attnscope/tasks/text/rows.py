@@ -151,12 +151,21 @@ def read_json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
 
 def parse_json_object(line: str, file: str, number: int) -> dict[str, object]:
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=named_once)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{file}, line {number}: not JSON ({error}); expected one JSON object per line") from error
     if not isinstance(value, dict):
         raise Malformed(f"{file}, line {number}: expected a JSON object with named fields, not {short_json(value)}")
     return value
+
+
+def named_once(fields: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the fields of a JSON object; a name that is given twice is refused, since one of the values is lost."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        names = [name for name, _ in fields]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return found
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
@@ -209,7 +218,7 @@ def read_json_document(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     """Read a list of objects, an object with such a list as `data`, columns by name, or JSON lines."""
     lines = [line for _, line in read_lines(path) if line.strip()]
     try:
-        content = json.loads("\n".join(lines))
+        content = json.loads("\n".join(lines), object_pairs_hook=named_once)
     except (ValueError, RecursionError) as error:
         if len(lines) > 1 and lines[0].startswith("{") and lines[0].rstrip().endswith("}"):
             yield from read_json_lines(path, columns)

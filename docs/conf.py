@@ -29,12 +29,15 @@ highlight_language = "text"  # of indented blocks, which hold commands and Pytho
 default_role = "code"  # of `names` in docstrings
 napoleon_attr_annotations = False  # shapes stand in the texts
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints = "none"  # types stand in the source; `Args` say what is meant
 maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = f"attnscope {release}"
-html_static_path = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_additional_pages = {"index": "redirect.html"}

@@ -58,8 +58,8 @@ const STYLE = `
   .key { display: flex; flex-wrap: wrap; gap: 2px 16px; list-style: none; font-size: 13px; }
   .swatch { display: inline-block; width: 12px; height: 10px; border-radius: 2px; margin-right: 5px; vertical-align: baseline; }
   .outcome { display: grid; gap: 8px; } .outcome table { border-collapse: collapse; width: 100%; }
-  .outcome th { text-align: left; font-weight: 400; font-size: 12.5px; color: var(--quiet); } .outcome td { padding: 2px 8px 2px 0; vertical-align: middle; } .outcome td.num, .outcome th.num { text-align: right; }
-  .outcome td:first-child { overflow-wrap: anywhere; max-width: 180px; } .outcome td.chart { width: 50%; min-width: 90px; }
+  .outcome th { text-align: left; font-weight: 400; font-size: 12.5px; color: var(--quiet); } .outcome :is(th, td) { padding: 2px 8px 2px 0; vertical-align: middle; } .outcome td.num, .outcome th.num { text-align: right; }
+  .outcome td:first-child { overflow-wrap: break-word; max-width: 180px; } .outcome td.chart { width: 50%; min-width: 90px; }
   .pair { display: grid; gap: 2px; } .pair i { display: block; height: 8px; background: var(--own); transform-origin: left; transform: scaleX(0); border-radius: 1px; } .pair i + i { background: var(--mine); }
   .decision { font-weight: 650; font-size: 16px; } .decision.flip { color: var(--no); } .decision.stay { color: var(--yes); }
   .targets { display: flex; flex-wrap: wrap; gap: 4px; } .targets button { min-height: 28px; padding: 1px 8px; } .targets button.changed { border-color: var(--no); color: var(--no); }
@@ -75,7 +75,7 @@ const STYLE = `
   .error { border-left: 4px solid var(--no); background: var(--no-back); padding: 6px 12px; border-radius: 6px; overflow-wrap: anywhere; }
 }
 @container (max-width: 820px) { .axp {
-  .body { grid-template-columns: minmax(0, 1fr); padding: 10px; } .top { padding: 8px 10px; } .card { padding: 10px 11px; }
+  .body { grid-template-columns: minmax(0, 1fr); padding: 10px; } .top { position: static; padding: 8px 10px; } .card { padding: 10px 11px; }
   .editors.two { grid-template-columns: minmax(0, 1fr); } .texts ul { max-height: 34vh; }
   .top h1 .quiet { display: none; } .verdicts { gap: 6px; } .verdict { padding: 4px 9px; font-size: 13px; } .verdict ul { gap: 0 10px; } .verdict .headline { display: none; } .verdict details[open] .headline { display: block; }
 } }
@@ -617,6 +617,7 @@ class Editor {
     const others = found.predicted.filter((name, r) => name !== this.view.predicted[r]).length;
     const noun = this.view.classifies ? "decision" : "output token";
     const held = this.app.model.get("host") === "static" && !this.view.live;
+    this.app.help.hidden = held;
     const text = !edited ? `${this.view.classifies ? "Decision" : this.view.queries ? "Predicted next token" : "Output token"}: ${visible(before)}. ${held ? "This page holds the outputs for the buttons above; to drag a bar, run attnscope explore MODEL." : "Drag a bar to change its weight."}`
       : flipped ? `The ${noun} changes: ${visible(before)} → ${visible(after)}.` : `The ${noun} stays: ${visible(before)}.`;
     const table = likeliest(found.table);
@@ -773,8 +774,9 @@ class App {
     this.list = make("ul", { "aria-label": "Texts" });
     this.panel = make("div", { class: "card", role: "region" });
     this.place = make("div", { class: "editors" });
+    this.help = make("p", { class: "small quiet", id: `${this.id}-help` }, "Drag a bar up or down: the other weights are rescaled. Grey: the model's own weights. Keys: ← → choose a token, ↑ ↓ change its weight (Shift or Page: ten times as much), Enter: only this token, Delete: without it; Ctrl+Z undoes.");
     this.body = make("div", { class: "body" }, this.textPanel(), make("div", { class: "main" }, this.panel, this.place,
-      make("p", { class: "small quiet", id: `${this.id}-help` }, "Drag a bar up or down: the other weights are rescaled. Grey: the model's own weights. Keys: ← → choose a token, ↑ ↓ change its weight (Shift or Page: ten times as much), Enter: only this token, Delete: without it; Ctrl+Z undoes.")));
+      this.help));
     this.root.replaceChildren(this.root.firstChild,
       make("header", { class: "top" },
         make("div", { class: "row", style: "justify-content: space-between" }, make("h1", {}, "attnscope explorer ", make("span", { class: "quiet", style: "font-weight: 400" }, this.models.map((one) => one.name).join(" and "))),
@@ -1034,6 +1036,7 @@ class App {
     const figures = await Promise.all(trained.map((model, i) => this.trainingPlots(model, courses[i], at)));
     if (turn !== this.panelTurn) return;
     this.plots.replaceChildren(...figures.map((each) => make("div", { class: "plots" }, ...each)));
+    this.plots.querySelectorAll("canvas").forEach((canvas) => canvas.draw());  // in the colours of their place
   }
 
   async trainingPlots(index, course, at) {
@@ -1051,7 +1054,7 @@ class App {
         if (answer.names.length) {
           const canvas = make("canvas", { role: "img", "aria-label": `β of ${name}: the probability of each output token given each source token alone` }), size = editor.source, values = answer.tensors[0];
           found.push(figure(`${name}: β, each source token alone`, canvas));
-          queueMicrotask(() => drawHeat(canvas, [...Array(editor.rows).keys()].map((row) => values.slice(row * size, (row + 1) * size)), editor.view.targets, editor.view.tokens, Math.max(5, Math.min(10, Math.floor(190 / size)))));
+          canvas.draw = () => drawHeat(canvas, [...Array(editor.rows).keys()].map((row) => values.slice(row * size, (row + 1) * size)), editor.view.targets, editor.view.tokens, Math.max(5, Math.min(10, Math.floor(190 / size))));
         }
       } catch { /* a static page may hold none */ }
     }

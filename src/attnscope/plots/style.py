@@ -62,6 +62,7 @@ RC: dict[Any, Any] = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.09,  # a title keeps clear of the labels above it
     "savefig.dpi": 200,
 }
 

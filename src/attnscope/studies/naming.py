@@ -8,9 +8,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
 PROPER = {
-    "20newsgroups": "20 Newsgroups", "ag_news": "AG News", "amazon": "Amazon", "eraser_movies": "Movies (ERASER)",
-    "escan": "eSCAN", "imdb": "IMDB", "iwslt14_de_en": "IWSLT14 de→en", "mlm": "MLM",
-    "multi30k_de_en": "Multi30k de→en",
+    "20newsgroups": "20 Newsgroups", "ag_news": "AG News", "amazon": "Amazon", "cls": "[CLS]",
+    "eraser_movies": "Movies (ERASER)", "escan": "eSCAN", "imdb": "IMDB", "iwslt14_de_en": "IWSLT14 de→en",
+    "made up": "synthetic", "mlm": "MLM", "multi30k_de_en": "Multi30k de→en",
     "multi30k_en_de": "Multi30k en→de", "multi30k_en_fr": "Multi30k en→fr", "one_to_one": "one-to-one", "sms": "SMS",
     "sst": "SST", "tatoeba_en_de": "Tatoeba en→de", "tatoeba_en_fr": "Tatoeba en→fr", "yelp": "Yelp",
     "yelp_rationales": "Yelp rationales",

@@ -311,7 +311,7 @@ def draw_curves(curves: FigureData, ax: Axes) -> None:
     ax.minorticks_off()
     ax.set_xlim(right=1.1 * max(size for each in curves.values() for size in each["sizes"]))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="lower right")
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 CHOICES = (

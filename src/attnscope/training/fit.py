@@ -27,6 +27,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import discard, file_checksum, read_checked, write_atomically, write_checked
+from attnscope.models import TransformerSettings
 from attnscope.models.capabilities import GivesTrace
 from attnscope.models.inference import device_of
 from attnscope.tasks import Batch, Task
@@ -220,7 +221,8 @@ class TrainingStep:
     def _replay(self, batch: Batch) -> Tensor:
         """The first batch of a shape goes step by step, as a rehearsal; the second one is recorded."""
         if shape_of(batch) not in self.captured and len(self.captured) >= EXACT_SHAPES:
-            batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
+            most = max_width(self.model)
+            batch = batch.widened(*(padded_width(side.shape[-1], most) for side in (batch.source, batch.target)))
         shape = shape_of(batch)
         if shape not in self.captured:
             if len(self.captured) < MAX_SHAPES:
@@ -269,14 +271,22 @@ def shape_of(batch: Batch) -> Shape:
     return batch.source.shape, batch.target.shape
 
 
-def padded_width(width: int) -> int:
-    """The next of a few widths: in each doubling, four.
+def padded_width(width: int, most: int | None = None) -> int:
+    """The next of a few widths: in each doubling, four; where it is more than `most`, that or the width itself.
 
-    >>> [padded_width(width) for width in (1, 7, 41, 230)]
-    [1, 7, 48, 256]
+    >>> [padded_width(width) for width in (1, 7, 41, 230)], padded_width(257, most=258)
+    ([1, 7, 48, 256], 258)
     """
     step = 1 << max(0, (width - 1).bit_length() - 3)
-    return -(-width // step) * step
+    padded = -(-width // step) * step
+    return padded if most is None else min(padded, max(width, most))
+
+
+def max_width(model: nn.Module) -> int | None:
+    """The most tokens that a Transformer has learned positions for; None for other models."""
+    settings = getattr(model, "settings", None)
+    learned = isinstance(settings, TransformerSettings) and settings.positions == "learned"
+    return settings.max_length if learned else None
 
 
 # The loop ------------------------------------------------------------------------------------------------------------

@@ -285,8 +285,9 @@ def padded_width(width: int, most: int | None = None) -> int:
 def max_width(model: nn.Module) -> int | None:
     """The most tokens that a Transformer has learned positions for; None for other models."""
     settings = getattr(model, "settings", None)
-    learned = isinstance(settings, TransformerSettings) and settings.positions == "learned"
-    return settings.max_length if learned else None
+    if isinstance(settings, TransformerSettings) and settings.positions == "learned":
+        return settings.max_length
+    return None
 
 
 # The loop ------------------------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
     python examples/train_language_models.py WORK RESULTS --data DATA --minutes 9
 
 trains models of 17 million parameters (8 layers, width 384) and is meant for a GPU. It stops after so many minutes, and
-the same command, with the same WORK, goes on from there, on a CPU to the same numbers: repeat it until it says that
-everything is done. With RESULTS.tar.gz instead of RESULTS, the results are one file. On a CPU, two models of 0.7
-million parameters take minutes each with one thread:
+the same command, with the same WORK and RESULTS, goes on from there, on a CPU to the same numbers: repeat it until it
+says that everything is done. A run that is killed loses a minute at most. With RESULTS.tar.gz instead of RESULTS, the
+results are one file. With --weights FOLDER the trained weights are also written there, in half precision and in files
+below 15 MB; beside the files of RESULTS/MODEL/model they make a model that `attnscope.load` reads. On a CPU, two models
+of 0.7 million parameters take minutes each with one thread:
 
     python examples/train_language_models.py WORK RESULTS --data DATA --minutes 55 --name like-0.7m --layers 2 \\
         --width 128 --heads 4 --pieces 2048 --context 128 --batch 8 --steps 3000 --rate 2e-3 --max-texts 15000 \\
@@ -24,6 +26,7 @@ precision. WORK holds weights and token ids. RESULTS gets small files only, for 
     maps.csv        the attention of the best head of each kind on one sentence, after the last checkpoint
     answers.csv     accuracy on three sets of prompts, beside the share of the commonest answer
     settings.json   sizes, steps, numbers of tokens and parameters
+    model/          tokenizer and configuration, with --weights
     audits/         audits of `words`, and of those questions that are answered better than by the commonest answer
 
 The sets: the next word of held-out texts (`words`); the topic of held-out news, a question about AG News (`news`); and
@@ -31,11 +34,13 @@ which box somebody has, in sentences that are made up (`facts`, synthetic).
 """
 
 import argparse
+import copy
 import gzip
 import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -54,6 +59,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import attnscope
+from attnscope.files import write_atomically
 from attnscope.models.attention import up_to
 from attnscope.models.inference import traces
 from attnscope.monitoring import AttentionMonitor
@@ -73,6 +79,8 @@ TOPICS = {"World": "World", "Sports": "Sports", "Business": "Business", "Sci/Tec
 PEOPLE = ["Anna", "Ben", "Clara", "David", "Emma", "Frank", "Grace", "Henry", "Ida", "Jack", "Kate", "Leo"]
 COLOURS = ["red", "green", "blue", "black", "white", "brown", "golden", "silver"]
 HELD_OUT = 50  # one text in so many
+SAVE_EVERY = 60.0  # seconds
+SHARD = "15MB"  # the largest file of weights
 SETTINGS = ("batch", "context", "width", "layers", "heads", "rate", "warmup", "seed", "pieces", "max_texts", "steps")
 
 Row = dict[str, Any]
@@ -135,10 +143,6 @@ def prepare(options: argparse.Namespace) -> None:
     draw.shuffle(read)
     tokenizer = tokenizer_of(read, options.pieces)
     tokenizer.save_pretrained(work / "tokenizer")
-    for name, part in (("validation", held_out), ("training", read)):  # the training part last: it says "done"
-        np.save(work / f"{name}.npy", np.array([i for row in tokenizer(part, verbose=False)["input_ids"] for i in row],
-                                               dtype=np.uint16))  # fmt: skip
-        print(f"{name}: {len(part):,} texts, {len(np.load(work / f'{name}.npy')):,} tokens", flush=True)
     tested = [news_question(row) for row in news if row["split"] == "test"]
     draw.shuffle(tested)
     known = {one["prompt"] for one in asked}
@@ -147,6 +151,11 @@ def prepare(options: argparse.Namespace) -> None:
     for name, prompts in sets.items():
         chosen = [one for one, _ in zip(prompts, range(options.prompts), strict=False)]
         (work / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in chosen), encoding="utf-8")
+    for name, part in (("validation", held_out), ("training", read)):  # the training part last: it says "done"
+        ids = [np.array(row, dtype=np.uint16) for row in tokenizer(part, verbose=False)["input_ids"]]
+        np.save(work / "unfinished.npy", np.concatenate(ids))
+        (work / "unfinished.npy").replace(work / f"{name}.npy")
+        print(f"{name}: {len(part):,} texts, {sum(map(len, ids)):,} tokens", flush=True)
 
 
 def tokenizer_of(texts: list[str], pieces: int) -> Any:
@@ -210,6 +219,7 @@ class Training:
         self.kind, self.options, self.device = kind, options, options.device
         self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(Path(options.work) / "tokenizer")
         self.ids = token_ids(Path(options.work) / "training.npy", options.device)
+        self.places = torch.arange(options.context + 1, device=options.device)
         self.model = model_of(kind, self.tokenizer, options).to(options.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=options.rate, betas=(0.9, 0.95), weight_decay=0.1,
@@ -249,7 +259,7 @@ class Training:
         context = self.options.context
         draw = np.random.default_rng((self.options.seed, self.step))
         starts = torch.from_numpy(draw.integers(0, len(self.ids) - context - 1, self.options.batch))
-        part = self.ids[(starts[:, None] + torch.arange(context + 1)).to(self.device)]
+        part = self.ids[starts.to(self.device)[:, None] + self.places]  # a larger copy would wait for the last step
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
         with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.device != "cpu"):
@@ -355,7 +365,7 @@ class Measures:
         rows = (
             pd.concat([known[known["step"] < step], table.assign(step=step)]) if len(known) else table.assign(step=step)
         )
-        rows.to_csv(path, index=False, float_format="%.5g")
+        write_atomically(path, rows.to_csv(index=False, float_format="%.5g").encode())
 
     def finish(self) -> None:
         """Write kinds of heads on texts, and the attention of the best head of each kind on one sentence."""
@@ -425,17 +435,35 @@ def run(kind: str, options: argparse.Namespace, until: float) -> bool:
     folder = Path(options.results) / f"{kind}-{options.name}"
     folder.mkdir(parents=True, exist_ok=True)
     training = Training(kind, options)
-    if training.step < options.steps:
+    if steps_done(folder) < options.steps:
         train(training, Measures(training, folder, options), until)
-        write_settings(training, folder, options)
-        model = Path(options.work) / "models" / f"{kind}-{options.name}"
-        training.model.eval().save_pretrained(model)
-        training.tokenizer.save_pretrained(model)
+        if training.step == options.steps:
+            save_model(training, folder, options)
+        write_settings(training, folder, options)  # last: it says "done"
     if training.step < options.steps:
         print(f"{kind}: {training.step} of {options.steps} steps are done", flush=True)
         return False
     del training
     return audit_all(kind, folder, options, until)
+
+
+def steps_done(folder: Path) -> int:
+    settings = folder / "settings.json"
+    return int(json.loads(settings.read_text())["steps_done"]) if settings.is_file() else 0
+
+
+def save_model(training: Training, folder: Path, options: argparse.Namespace) -> None:
+    """Save the trained model in the working folder, and in half precision, in small files, where it is asked for."""
+    model = Path(options.work) / "models" / folder.name
+    training.model.eval().save_pretrained(model)
+    training.tokenizer.save_pretrained(model)
+    if options.weights:
+        half, small = copy.deepcopy(training.model).cpu().half(), folder / "model"
+        half.save_pretrained(small, max_shard_size=SHARD)
+        training.tokenizer.save_pretrained(small)
+        (Path(options.weights) / folder.name).mkdir(parents=True, exist_ok=True)
+        for shard in small.glob("*.safetensors"):
+            shutil.move(shard, Path(options.weights) / folder.name / shard.name)
 
 
 def train(training: Training, measures: "Measures", until: float) -> None:
@@ -444,11 +472,14 @@ def train(training: Training, measures: "Measures", until: float) -> None:
     if training.step == 0:
         measures.measure()
     training.model.train()
+    saved = time.monotonic()
     while training.step < training.options.steps and time.time() < until:
         training.advance()
         if training.step in wanted:
             measures.measure()
+        if training.step in wanted or time.monotonic() - saved > SAVE_EVERY:
             training.save()
+            saved = time.monotonic()
     training.save()
     if training.step == training.options.steps:
         measures.finish()
@@ -462,7 +493,7 @@ def write_settings(training: Training, folder: Path, options: argparse.Namespace
         "device": torch.cuda.get_device_name() if options.device != "cpu" else "cpu", "torch": torch.__version__,
         "transformers": transformers.__version__,
     }  # fmt: skip
-    (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n")
+    write_atomically(folder / "settings.json", (json.dumps(settings, indent=1) + "\n").encode())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -489,6 +520,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--prompts", type=int, default=500, help="of each set")
     parser.add_argument("--decisions", type=int, default=64, help="next tokens on which checkpoints are measured")
     parser.add_argument("--layer-decisions", type=int, default=16, help="... the lexical probe of every layer")
+    parser.add_argument("--weights", default=None, help="folder of weights in half precision, in files below 15 MB")
     parser.add_argument("--until", type=float, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     until = options.until or time.time() + 60 * options.minutes
@@ -496,14 +528,16 @@ def main(arguments: list[str] | None = None) -> None:
     if packed is not None:
         options.results = str(Path(options.work) / "results")
     prepare(options)
-    if len(options.kinds) == 1:
-        done = run(options.kinds[0], options, until)
-        print(f"{options.kinds[0]}: {'everything is done' if done else 'call again to go on'}", flush=True)
-    else:
-        run_each(options, until)
-    if packed is not None:
-        with tarfile.open(packed, "w:gz") as archive:
-            archive.add(options.results, packed.name.removesuffix(".tar.gz"))
+    try:
+        if len(options.kinds) == 1:
+            done = run(options.kinds[0], options, until)
+            print(f"{options.kinds[0]}: {'everything is done' if done else 'call again to go on'}", flush=True)
+        else:
+            run_each(options, until)
+    finally:
+        if packed is not None:
+            with tarfile.open(packed, "w:gz") as archive:
+                archive.add(options.results, packed.name.removesuffix(".tar.gz"))
 
 
 def run_each(options: argparse.Namespace, until: float) -> None:

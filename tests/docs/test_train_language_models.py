@@ -5,11 +5,15 @@ import importlib.util
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
+
+import attnscope
 
 pytest.importorskip("transformers")
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_language_models.py"
@@ -59,7 +63,19 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(train, capsys):
     train("stopped", seconds=10_000)
     assert "everything is done" in capsys.readouterr().out
     whole = train("whole", seconds=10_000)
+    (whole / "settings.json").unlink()  # as if it had been killed after the last step
+    (whole / "maps.csv").unlink()
+    train("whole", 10_000, "--weights", str(whole.parent / "weights"))
     for name in ("curves.csv", "heads.csv", "kinds.csv", "lexical.csv", "maps.csv", "answers.csv"):
         pd.testing.assert_frame_equal(pd.read_csv(stopped / name), pd.read_csv(whole / name))
     assert pd.read_csv(whole / "curves.csv")["step"].tolist() == [0, 1, 2, 3, 4]
     assert (pd.read_csv(whole / "curves.csv")["validation perplexity"].diff().dropna() < 0).all()
+    shards = sorted((whole.parent / "weights" / "llama-like").glob("*.safetensors"))
+    for shard in shards:
+        assert shard.stat().st_size < 16 * 2**20
+        shutil.copy(shard, whole / "model")
+    there = attnscope.load(str(whole.parent.parent / "whole" / "models" / "llama-like"))
+    brought_back = attnscope.load(str(whole / "model"))
+    texts = ["the old captain looks at the sea"]
+    expected, found = (model.trace(texts).logits for model in (there, brought_back))
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)

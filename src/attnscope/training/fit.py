@@ -27,6 +27,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import discard, file_checksum, read_checked, write_atomically, write_checked
+from attnscope.models import TransformerSettings
 from attnscope.models.capabilities import GivesTrace
 from attnscope.models.inference import device_of
 from attnscope.tasks import Batch, Task
@@ -220,7 +221,8 @@ class TrainingStep:
     def _replay(self, batch: Batch) -> Tensor:
         """Run the first batch of a shape without capture, as a warm-up; capture the second one."""
         if shape_of(batch) not in self.captured and len(self.captured) >= EXACT_SHAPES:
-            batch = batch.widened(padded_width(batch.source.shape[-1]), padded_width(batch.target.shape[-1]))
+            widest = max_positions(self.model)
+            batch = batch.widened(*(padded_width(side.shape[-1], widest) for side in (batch.source, batch.target)))
         shape = shape_of(batch)
         if shape not in self.captured:
             if len(self.captured) < MAX_SHAPES:
@@ -269,14 +271,23 @@ def shape_of(batch: Batch) -> Shape:
     return batch.source.shape, batch.target.shape
 
 
-def padded_width(width: int) -> int:
-    """Return the next of a few widths: four per doubling.
+def padded_width(width: int, max_width: int | None = None) -> int:
+    """Return the next of a few widths: four per doubling; at most `max_width`, unless the width itself is larger.
 
-    >>> [padded_width(width) for width in (1, 7, 41, 230)]
-    [1, 7, 48, 256]
+    >>> [padded_width(width) for width in (1, 7, 41, 230)], padded_width(257, max_width=258)
+    ([1, 7, 48, 256], 258)
     """
     step = 1 << max(0, (width - 1).bit_length() - 3)
-    return -(-width // step) * step
+    padded = -(-width // step) * step
+    return padded if max_width is None else min(padded, max(width, max_width))
+
+
+def max_positions(model: nn.Module) -> int | None:
+    """Return the most tokens that a Transformer has learned positions for; None for other models."""
+    settings = getattr(model, "settings", None)
+    if isinstance(settings, TransformerSettings) and settings.positions == "learned":
+        return settings.max_length
+    return None
 
 
 # The loop ------------------------------------------------------------------------------------------------------------

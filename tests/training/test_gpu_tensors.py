@@ -31,7 +31,7 @@ from attnscope.training import (
     TrainingSettings,
     Tying,
 )
-from attnscope.training.fit import max_width, padded_width
+from attnscope.training.fit import max_positions, padded_width
 from attnscope.training.replicas import LossModule, stack_batches
 
 GPU = "meta"  # torch without CUDA cannot index tensors that pretend to be on a GPU
@@ -106,10 +106,10 @@ def test_the_check_finds_what_it_is_for(objective, error):
 @pytest.mark.parametrize(("positions", "most"), [("learned", 16), ("rotary", None)])
 def test_batches_are_padded_no_wider_than_there_are_positions(positions, most):
     model = build(TransformerSettings(**SMALL, positions=positions), *(len(LETTERS.source_vocabulary),) * 2)
-    assert max_width(model) == most
-    assert [padded_width(width, max_width(model)) for width in (9, 15, 16)] == [10, 16, 16]
+    assert max_positions(model) == most
+    assert [padded_width(width, max_positions(model)) for width in (9, 15, 16)] == [10, 16, 16]
     batch = LETTERS.training_batch(0, 0, 3)
-    width = padded_width(14, max_width(model))
+    width = padded_width(14, max_positions(model))
     assert model(batch.widened(width, width), teacher_forcing=1.0).logits.shape[1] == width
 
 

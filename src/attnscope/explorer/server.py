@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from attnscope.errors import AttnscopeError, BadSetting, described, environment_error, require
+from attnscope.errors import AttnscopeError, BadSetting, describe_error, environment_error, require
 from attnscope.explorer.pages import as_json, page
 from attnscope.explorer.session import Answer, Session
 
@@ -198,8 +198,8 @@ class Server:
         try:
             answer = await asyncio.to_thread(partial(self.session.answer, content, buffers, progress))
         except Exception as error:  # the page shows it, and the next request is answered
-            answer = Answer({"error": environment_error(error) or f"this is a bug of attnscope: {described(error)}"})
-        await send(ws, pack({**answer.described(), "id": identity}, answer.buffers()))
+            answer = Answer({"error": environment_error(error) or f"this is a bug of attnscope: {describe_error(error)}"})
+        await send(ws, pack({**answer.describe_error(), "id": identity}, answer.buffers()))
 
 
 async def send(ws: "WebSocket", message: bytes) -> None:

@@ -199,7 +199,7 @@ class Server:
             answer = await asyncio.to_thread(partial(self.session.answer, content, buffers, progress))
         except Exception as error:  # the page shows it, and the next request is answered
             answer = Answer({"error": environment_error(error) or f"this is a bug of attnscope: {describe_error(error)}"})
-        await send(ws, pack({**answer.describe_error(), "id": identity}, answer.buffers()))
+        await send(ws, pack({**answer.described(), "id": identity}, answer.buffers()))
 
 
 async def send(ws: "WebSocket", message: bytes) -> None:

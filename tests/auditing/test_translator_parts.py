@@ -164,20 +164,33 @@ def interventions(subject, rows=None):
     return WordInterventions.of(subject.model, Sentences(texts.batch, texts.source, texts.target), Effort())
 
 
-def test_what_changes_without_a_word_is_what_loops_say():
+def test_what_changes_without_a_word_is_what_loops_say(monkeypatch):
+    """Words are masked in place; with `in_place` false they are deleted, and those behind them move up."""
     subject = marian()
-    result = interventions(subject)
-    for sentence, step, effects in zip(result.sentence, result.step, result.leave_one_out, strict=True):
-        one = subject.inputs.read(slice(int(sentence), int(sentence) + 1))
-        with torch.no_grad():
-            whole = subject.model(one.batch).logits.softmax(-1)[0, step]
-            for word in range(int(result.words[sentence].sum())):
-                keep = [i for i, unit in enumerate(one.source.unit[0].tolist()) if unit != word]
-                names = ("source", "source_mask", "source_special")
-                rest = replace(one.batch, **{name: getattr(one.batch, name)[:, keep] for name in names})
-                output = subject.model(rest).logits.softmax(-1)[0, step]
-                expected = tvd(output, whole) if result.words[sentence].sum() > 1 else 0.0
-                assert float(effects[word]) == pytest.approx(float(expected), abs=1e-6)
+    for in_place in (True, False):
+        monkeypatch.setattr(WordInterventions, "in_place", in_place)
+        result = interventions(subject)
+        for sentence, step, effects in zip(result.sentence, result.step, result.leave_one_out, strict=True):
+            one = subject.inputs.read(slice(int(sentence), int(sentence) + 1))
+            with torch.no_grad():
+                whole = subject.model(one.batch).logits.softmax(-1)[0, step]
+                for word in range(int(result.words[sentence].sum())):
+                    output = subject.model(without(one, word, in_place)).logits.softmax(-1)[0, step]
+                    expected = tvd(output, whole) if result.words[sentence].sum() > 1 else 0.0
+                    assert float(effects[word]) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_a_transformer_masks_words_in_place_and_a_recurrent_network_deletes_them():
+    assert interventions(marian()).in_place
+    assert not interventions(recurrent()).in_place
+
+
+def without(one, word, in_place):
+    keep = one.source.unit[0] != word
+    if in_place:
+        return replace(one.batch, source_mask=one.batch.source_mask & keep)
+    names = ("source", "source_mask", "source_special")
+    return replace(one.batch, **{name: getattr(one.batch, name)[:, keep] for name in names})
 
 
 def test_words_masked_in_attention_are_masked_alike_by_a_readout_and_by_a_forward_pass():

@@ -341,5 +341,5 @@ def test_the_command_ends_at_ctrl_c_while_a_page_is_open(visit, tmp_path):
 
 def test_a_message_is_read_as_it_was_packed():
     assert unpack(pack({"kind": "view", "β": 1}, [b"abc", b""])) == ({"kind": "view", "β": 1}, [b"abc", b""])
-    with pytest.raises(BadSetting, match="no message of the explorer"):
+    with pytest.raises(BadSetting, match="not a message of the explorer"):
         unpack(b"....")

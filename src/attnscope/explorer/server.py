@@ -198,7 +198,8 @@ class Server:
         try:
             answer = await asyncio.to_thread(partial(self.session.answer, content, buffers, progress))
         except Exception as error:  # the page shows it, and the next request is answered
-            answer = Answer({"error": environment_error(error) or f"this is a bug of attnscope: {describe_error(error)}"})
+            message = environment_error(error) or f"this is a bug of attnscope: {describe_error(error)}"
+            answer = Answer({"error": message})
         await send(ws, pack({**answer.described(), "id": identity}, answer.buffers()))
 
 

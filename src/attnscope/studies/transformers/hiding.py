@@ -207,8 +207,9 @@ NOTES = (
     "The attention judged is the last layer's, the mean over heads.",
     "The classifier hides the indicative words of the finding `deceptive` of tutek2020, a tenth of all tokens. The "
     f"weight of either loss is {WEIGHT:g}. A letter that a translator translates is by construction a word it uses.",
-    "The audit deletes words. In the translator's task a deleted letter moves those behind it, so that a network that "
-    "aligns by position changes its output for two reasons, and masking a letter in attention has one of them only.",
+    "The audit removes a translator's letters in place, so that those behind them keep their positions. Before, it "
+    "deleted them, and networks that align by position were misaligned from there on: the same honest twins had a "
+    "route of 0.31 and got a no in all three seeds (results/earlier/transformers/hiding.json).",
     "An honest twin is a model that was not taught to hide. Nothing certifies that its attention is faithful, so a "
     "'no' may also be right: see `faithful`.",
     "Known: attention that was trained with the penalty deceives people (Pruthi et al. 2020).",

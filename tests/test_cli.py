@@ -92,6 +92,16 @@ def test_the_results_that_we_ship_are_well_formed():
     assert answer.returncode == 0, answer.stderr
 
 
+def test_a_folder_of_one_audit_with_its_parts_can_be_verified(tmp_path):
+    shipped = Path(__file__).parent.parent / "results" / "audits" / "sst-electra" / "audit.json"
+    (tmp_path / "audit.json").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "words.json").write_text("a checksum\n{}")
+    answer = attnscope("verify", tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "1 audits agree" in answer.stdout
+
+
 @pytest.mark.slow
 def test_interrupted_with_ctrl_c_it_says_so_and_goes_on_later(tmp_path):
     words = ["train", "one_to_one", "aed", "--store", str(tmp_path), "--set", "training.steps=100000"]

@@ -261,13 +261,15 @@ def verify(folder: Annotated[Path, typer.Argument(help="A folder of results, suc
     from attnscope.studies.result import verify as problems_under
 
     audits, wrong = verify_audits(folder)
-    problems = [*problems_under(folder), *wrong]
+    files = result_files(folder)
+    problems = [*(problems_under(folder) if files or not audits else []), *wrong]  # a folder may hold audits only
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(1)
-    files, old = result_files(folder), not_recomputable(folder)
-    typer.echo(f"{len(files)} result files are well formed; {len(files) - len(old)} agree with their seeds")
+    old = not_recomputable(folder)
+    if files:
+        typer.echo(f"{len(files)} result files are well formed; {len(files) - len(old)} agree with their seeds")
     if audits:
         typer.echo(f"{audits} audits agree with their tests")
     if old:

@@ -179,7 +179,10 @@ def figure(measured: Measurements) -> dict[str, Panel]:
             labels = summed if model == BASE else chosen_labels(measured, corpus, attention, model)
             if STRONGEST in labels:
                 bar_names[labels[STRONGEST]] = f"{model}, sum"
-    place = decisions.corpus_and_attention
+
+    def place(label: ReductionLabel) -> str:
+        return f"{label.corpus}, {label.attention}"
+
     return label_panels(PERTURBED, place, bar_names.__getitem__, published)(measured.only(*bar_names))
 
 

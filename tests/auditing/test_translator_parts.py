@@ -183,6 +183,8 @@ def test_what_changes_without_a_word_is_what_loops_say(monkeypatch):
 def test_a_transformer_masks_words_in_place_and_a_recurrent_network_deletes_them():
     assert interventions(marian()).in_place
     assert not interventions(recurrent()).in_place
+    assert run_check("words", marian()).sentences[-1] == checks.GAP
+    assert run_check("words", recurrent()).sentences[-1] == checks.MOVED
 
 
 def without(one, word, in_place):

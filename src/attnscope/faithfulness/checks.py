@@ -22,6 +22,7 @@ from attnscope.faithfulness.subject import PairScores, PerText, PerWord, Reading
 from attnscope.models.adapters.readers import ClassReader
 from attnscope.models.capabilities import ReadsOut
 from attnscope.models.inference import evaluating
+from attnscope.models.loaded import TRANSLATOR
 from attnscope.probes.adversary import (
     BatchAdversaries,
     SearchSettings,
@@ -63,7 +64,7 @@ def words(subject: Subject, sample: Sample) -> Part:
         f"or by random subsets, whichever changes the output more. Output changes are {output_unit(subject)}.",
         *[f"{assessment.left_out} of {assessment.texts} texts have fewer than two {assessment.unit} and are left out."]
         * bool(assessment.left_out),
-        *[GAP if assessment.in_place else MOVED] * (not subject.is_classifier),
+        *[GAP if assessment.in_place else MOVED] * (subject.loaded.kind == TRANSLATOR),
     ]
     return Part(sentences, list(class_rows(assessment.tests)), assessment.tests)
 

@@ -170,3 +170,6 @@ def test_the_command_writes_a_page(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "false yes" in result.output
     assert (tmp_path / "calibration.html").exists()
+    first = (tmp_path / "calibration.json").read_text(encoding="utf-8")
+    assert CliRunner().invoke(app, ["calibrate", "--quick", "--out", str(tmp_path)]).exit_code == 0  # nothing is new
+    assert (tmp_path / "calibration.json").read_text(encoding="utf-8") == first

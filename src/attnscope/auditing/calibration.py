@@ -112,7 +112,8 @@ def measure(
         progress(done, len(models), kind)
     save(path, rows.values())
     keys = {(kind, seed, name) for kind, seed, _, names in models for name in names}
-    return pd.DataFrame([row for key, row in rows.items() if key in keys])
+    measured = read_measured(path)  # rounded, so that tables do not depend on which rows are new
+    return measured[[key in keys for key in measured[KEY].itertuples(index=False, name=None)]].reset_index(drop=True)
 
 
 def read_measured(path: Path) -> pd.DataFrame:

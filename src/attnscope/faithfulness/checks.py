@@ -49,7 +49,8 @@ UNITS = {
 GAP = "Deleted words leave a gap: the encoder does not read them, and those behind them keep their positions."
 MOVED = (
     "Deleting a word moves those behind it. A translator that aligns words by position changes its output for this "
-    "reason too, which masking in attention does not repeat: its route is a lower bound."
+    "reason too, which masking in attention does not repeat: its route is a lower bound, and a no by route alone "
+    "is not evidence."
 )
 
 

@@ -15,8 +15,8 @@ of 0.7 million parameters take minutes each with one thread:
 
 `gpt2` has learned positions, `llama` rotary positions and grouped queries. Both learn one tokenizer from the texts of
 DATA (files .jsonl.gz with `text`, in those folders of CORPORA that are there), by default $ATTNSCOPE_DATA, and read the
-questions below among them. On a GPU both are trained at the same time, in bfloat16; everything is measured in single
-precision. WORK holds weights and token ids. RESULTS gets small files only, for each model:
+questions below among them. On a GPU both are trained at the same time, in bfloat16 (on a CPU with --precision bf16);
+everything is measured in single precision. WORK holds weights and token ids. RESULTS gets small files only, for each model:
 
     curves.csv      perplexity and what AttentionMonitor measures, one row per checkpoint (`attnscope report RESULTS`)
     heads.csv       statistics, shares of position and words of every head, one row per checkpoint, layer and head
@@ -81,7 +81,9 @@ COLOURS = ["red", "green", "blue", "black", "white", "brown", "golden", "silver"
 HELD_OUT = 50  # one text in so many
 SAVE_EVERY = 60.0  # seconds
 SHARD = "15MB"  # the largest file of weights
-SETTINGS = ("batch", "context", "width", "layers", "heads", "rate", "warmup", "seed", "pieces", "max_texts", "steps")
+SETTINGS = (
+    "batch", "context", "width", "layers", "heads", "rate", "warmup", "seed", "pieces", "max_texts", "steps", "precision",
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -262,7 +264,7 @@ class Training:
         part = self.ids[starts.to(self.device)[:, None] + self.places]  # a larger copy would wait for the last step
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
-        with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.device != "cpu"):
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.options.precision == "bf16"):
             logits = self.model(part[:, :-1], use_cache=False).logits
         loss = cross_entropy(logits.float().flatten(0, 1), part[:, 1:].flatten())
         self.optimizer.zero_grad(set_to_none=True)
@@ -522,7 +524,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--layer-decisions", type=int, default=16, help="... the lexical probe of every layer")
     parser.add_argument("--weights", default=None, help="folder of weights in half precision, in files below 15 MB")
     parser.add_argument("--until", type=float, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--precision", choices=("bf16", "fp32"), help="of training; bf16 on a GPU, else fp32")
     options = parser.parse_args(arguments)
+    options.precision = options.precision or ("fp32" if options.device == "cpu" else "bf16")
     until = options.until or time.time() + 60 * options.minutes
     packed = Path(options.results) if options.results.endswith(".tar.gz") else None
     if packed is not None:

@@ -16,7 +16,7 @@ of 0.7 million parameters take minutes each with one thread:
 `gpt2` has learned positions, `llama` rotary positions and grouped queries. Both learn one tokenizer from the texts of
 DATA (files .jsonl.gz with `text`, in those folders of CORPORA that are there), by default $ATTNSCOPE_DATA, and read the
 questions below among them. On a GPU both are trained at the same time, in bfloat16 (on a CPU with --precision bf16);
-everything is measured in single precision. WORK holds weights and token ids. RESULTS gets small files only, for each model:
+everything is measured in single precision. WORK holds weights and token ids. RESULTS gets small files, for each model:
 
     curves.csv      perplexity and what AttentionMonitor measures, one row per checkpoint (`attnscope report RESULTS`)
     heads.csv       statistics, shares of position and words of every head, one row per checkpoint, layer and head
@@ -62,7 +62,7 @@ import attnscope
 from attnscope.files import write_atomically
 from attnscope.models.attention import up_to
 from attnscope.models.inference import traces
-from attnscope.monitoring import AttentionMonitor
+from attnscope.monitoring import MEASURES, AttentionMonitor
 from attnscope.probes.agreement import AgreementAccumulator
 from attnscope.probes.language import head_kinds, head_statistics, losses, repeated_tokens
 from attnscope.probes.lexical import lexical_scores_at
@@ -82,7 +82,8 @@ HELD_OUT = 50  # one text in so many
 SAVE_EVERY = 60.0  # seconds
 SHARD = "15MB"  # the largest file of weights
 SETTINGS = (
-    "batch", "context", "width", "layers", "heads", "rate", "warmup", "seed", "pieces", "max_texts", "steps", "precision",
+    "batch", "context", "width", "layers", "heads", "rate", "warmup", "seed", "pieces", "max_texts", "steps",
+    "precision",
 )  # fmt: skip
 
 Row = dict[str, Any]
@@ -290,8 +291,9 @@ class Measures:
         self.texts = self.whole(self.parts[:16])
         self.decisions = [self.decision(part) for part in self.parts[: options.decisions].split(32)]
         count = min(64, options.context // 2 - 1)
-        self.repeated = repeated_tokens(self.loaded, length=count, count=min(32, options.decisions)).to(options.device)
-        self.monitor = AttentionMonitor(self.loaded, self.decisions, folder / "curves.csv")
+        self.repeated = repeated_tokens(self.loaded, length=count, count=min(16, options.decisions)).to(options.device)
+        measures = [name for name in MEASURES if name != "position_shares"]  # of every head, see below
+        self.monitor = AttentionMonitor(self.loaded, self.decisions, folder / "curves.csv", measures=measures)
 
     def whole(self, ids: Tensor) -> Batch:
         """Parts of the text as a Batch: each token is predicted from those before it."""
@@ -325,10 +327,10 @@ class Measures:
         """Write everything about this step, and return the seconds that it took."""
         begun, step, model = time.monotonic(), self.training.step, self.training.model
         model.eval()
-        numbers = self.losses()
+        shares = position_shares(self.loaded, self.decisions[0].rows(slice(16)), permutations=8).table()
+        numbers = self.losses() | {f"share of {name}": float(shares[name].mean()) for name in ("position", "words")}
         numbers |= self.monitor.measure(step, **numbers)
         on_text, on_repeated = (head_statistics(self.loaded, one).table() for one in (self.texts, self.repeated))
-        shares = position_shares(self.loaded, self.decisions[0], permutations=8).table()
         heads = on_text.join(on_repeated.filter(regex="induction|duplicate|previous").add_suffix(", repeated tokens"))
         heads = heads.drop(columns=heads.filter(like="if uniform").columns).assign(
             position=shares["position"].to_numpy(), words=shares["words"].to_numpy()

@@ -6,6 +6,7 @@ translations (snell2021 tables 4, 6 and 8).
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -89,7 +90,7 @@ class Decisions:
     probabilities: Float[np.ndarray, "texts classes"]
     gold: Int[np.ndarray, " texts"]
 
-    @property
+    @cached_property
     def chosen(self) -> Int[np.ndarray, " texts"]:
         """The predicted classes."""
         return np.asarray(self.probabilities.argmax(1))
@@ -101,17 +102,18 @@ class Decisions:
     @property
     def f1(self) -> float:
         """F1 of the positive class, the second of two; of more classes, the mean over classes."""
-        return self.f1_of(1) if self.probabilities.shape[1] == 2 else self.macro_f1
+        return float(self.f1_by_class[1]) if self.probabilities.shape[1] == 2 else self.macro_f1
 
     @property
     def macro_f1(self) -> float:
-        return float(np.mean([self.f1_of(number) for number in range(self.probabilities.shape[1])]))
+        return float(self.f1_by_class.mean())
 
-    def f1_of(self, number: int) -> float:
-        """Return F1 of one class; 0 where the class is neither gold nor predicted, as in scikit-learn."""
-        predicted, gold = self.chosen == number, self.gold == number
-        both = predicted.sum() + gold.sum()
-        return float(2 * (predicted & gold).sum() / both) if both else 0.0
+    @property
+    def f1_by_class(self) -> Float[np.ndarray, " classes"]:
+        """F1 of every class; 0 where a class is neither gold nor predicted, as in scikit-learn."""
+        groups = self.chosen[self.chosen == self.gold], self.chosen, self.gold[self.gold >= 0]  # END is no class
+        correct, predicted, gold = (np.bincount(group, minlength=self.probabilities.shape[1]) for group in groups)
+        return np.asarray(2 * correct / np.maximum(predicted + gold, 1))
 
     @property
     def auc(self) -> float:

@@ -13,11 +13,13 @@ How words are removed depends on the model (`WordInterventions.removal`):
   their positions.
 - *replaced*: any other translator that shows its source embedding (EmbedsSource), such as one with a recurrent encoder,
   reads the mean embedding of the text's remaining words in their place. Recurrent states still count the step, nothing
-  of a removed word is left, and no other text of the batch matters. (Positions that are added inside of `source_inputs`
-  are averaged, too.) Effects of words are those of the replacement alone. What is compared with masking has no
-  attention on the replaced words either: it differs from masking in what the encoder reads, and in nothing else. If
-  effects were measured without this attention as well, removing a word would remove all that the state at its position
-  has of other words, and attention that is permuted like the states would seem to point at the right ones.
+  of a removed word is left, and no other text of the batch matters. (Positions that are added inside `source_inputs`
+  are averaged, too. Token ids that are read elsewhere as well, as in a pointer network, are not replaced.)
+
+Effects of words are those of the replacement alone. What is compared with masking has no attention on the replaced
+words either, so that the two differ in what the encoder reads, and in nothing else. If effects were measured without
+this attention as well, removing a word would remove all that the state at its position has of other words, and
+attention that is permuted like the states would seem to point at the right ones.
 """
 
 from collections.abc import Callable

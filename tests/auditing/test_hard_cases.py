@@ -254,13 +254,14 @@ def assess_positional(kind, seed=0):
 def test_a_translator_that_aligns_by_position_is_not_refused_for_words_that_move(monkeypatch):
     assert assess_positional("translator-positional").answer == "yes"
     assert assess_positional("translator-positional-permuted").answer == "no"
-    monkeypatch.setattr(WordInterventions, "in_place", False)  # words behind a deleted one move up
+    monkeypatch.setattr(WordInterventions, "removal", "deleted")  # words behind a deleted one move up
     deleted = assess_positional("translator-positional")
-    assert deleted.answer == "no"
+    assert deleted["route"].value < deleted["route"].bounds[0]
+    assert deleted.answer == "undecided"
     assert deleted["agreement"].value == pytest.approx(1.0)
 
 
 def test_a_gap_and_a_deletion_are_the_same_where_positions_do_not_matter(monkeypatch):
     gap = assess_positional("translator").decisions
-    monkeypatch.setattr(WordInterventions, "in_place", False)
+    monkeypatch.setattr(WordInterventions, "removal", "deleted")
     pd.testing.assert_frame_equal(gap, assess_positional("translator").decisions, atol=1e-5)

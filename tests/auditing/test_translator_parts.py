@@ -90,6 +90,17 @@ class Closed(GivesTrace, EmbedsSource, nn.Module):
         return self.inner(batch, **forward)
 
 
+class Opaque(GivesTrace, nn.Module):
+    """The same model without a declared readout and source embedding."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, batch, **forward):
+        return self.inner(batch, **forward)
+
+
 def copying(model, count=9, links=True):
     task = Copying(distribution="sampled", num_words=WORDS, length=LENGTH, test_size=count)
     inputs = Inputs.of(LoadedModel(model, TaskReader(task), "copier", task), None, max_texts=count)
@@ -165,26 +176,28 @@ def interventions(subject, rows=None):
 
 
 def test_what_changes_without_a_word_is_what_loops_say(monkeypatch):
-    """Words are masked in place; with `in_place` false they are deleted, and those behind them move up."""
+    """Words are masked in place, or deleted, and those behind them move up."""
     subject = marian()
-    for in_place in (True, False):
-        monkeypatch.setattr(WordInterventions, "in_place", in_place)
+    for removal in ("masked", "deleted"):
+        monkeypatch.setattr(WordInterventions, "removal", removal)
         result = interventions(subject)
         for sentence, step, effects in zip(result.sentence, result.step, result.leave_one_out, strict=True):
             one = subject.inputs.read(slice(int(sentence), int(sentence) + 1))
             with torch.no_grad():
                 whole = subject.model(one.batch).logits.softmax(-1)[0, step]
                 for word in range(int(result.words[sentence].sum())):
-                    output = subject.model(without(one, word, in_place)).logits.softmax(-1)[0, step]
+                    output = subject.model(without(one, word, removal == "masked")).logits.softmax(-1)[0, step]
                     expected = tvd(output, whole) if result.words[sentence].sum() > 1 else 0.0
                     assert float(effects[word]) == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_a_transformer_masks_words_in_place_and_a_recurrent_network_deletes_them():
-    assert interventions(marian()).in_place
-    assert not interventions(recurrent()).in_place
-    assert run_check("words", marian()).sentences[-1] == checks.GAP
-    assert run_check("words", recurrent()).sentences[-1] == checks.MOVED
+def test_how_words_are_removed_follows_from_what_a_translator_declares():
+    def opaque():
+        return copying(Opaque(Copier()))
+
+    for make, removal in ((marian, "masked"), (recurrent, "replaced"), (opaque, "deleted")):
+        assert interventions(make()).removal == removal
+        assert run_check("words", make()).sentences[-1] == checks.REMOVALS[removal]
 
 
 def without(one, word, in_place):

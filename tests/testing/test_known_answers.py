@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnscope.errors import BadSetting
+from attnscope.models.capabilities import EmbedsSource, MasksInPlace
 from attnscope.testing import check_adapter
 from attnscope.testing.known_answers import (
     KINDS,
@@ -20,8 +21,8 @@ from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, WORDS, Texts,
 
 EXPECTED = {
     "importance": "faithful", "learned": "faithful", "pooling": "faithful", "translator": "faithful",
-    "translator-reversed": "faithful", "translator-positional": "faithful", "bilstm-0": "faithful",
-    "transformer-0": "faithful",
+    "translator-reversed": "faithful", "translator-positional": "faithful", "translator-recurrent": "faithful",
+    "bilstm-0": "faithful", "transformer-0": "faithful",
     **{f"{encoder}-{share}": "grey" for encoder in ("bilstm", "transformer") for share in (10, 15, 25)},
 }  # fmt: skip
 ON_A_BOUND = {"mixed", *(f"{encoder}{share}" for encoder in ("bilstm", "transformer") for share in ("", "-5", "-50"))}
@@ -179,13 +180,28 @@ def test_a_displaced_model_decides_as_the_one_that_it_was_made_from():
 
 
 def test_translators_copy_forwards_and_backwards():
-    for kind in ("translator", "translator-permuted", "translator-reversed"):
+    for kind in ("translator", "translator-permuted", "translator-reversed", "translator-recurrent"):
         known = known_answer(kind, seed=0)
         batch = next(known.batches(20, seed=3))
         assert (known.model(batch).predictions == batch.target)[batch.target_mask].float().mean() > 0.99
         words = batch.target[0][batch.target_mask[0]][:-1] - 3
         order = -1 if kind == "translator-reversed" else 1
         assert words.tolist() == batch.source[0][: len(words)].tolist()[::order]
+
+
+def test_states_of_a_recurrent_translator_hold_their_word_and_those_before():
+    model = known_answer("translator-recurrent", seed=0).model
+    batch = next(known_answer("translator-recurrent", seed=0).batches(5, seed=3))
+    share, length = model.memory, batch.source.shape[1]
+    expected = torch.zeros(length, length)
+    for t in range(length):
+        for j in range(t + 1):
+            expected[t, j] = share**t if j == 0 else (1 - share) * share ** (t - j)
+    assert torch.allclose(mixing(model, batch).float(), expected)
+    assert share > 0
+    assert isinstance(model, EmbedsSource)
+    assert not isinstance(model, MasksInPlace)
+    assert isinstance(known_answer("translator", seed=0).model, MasksInPlace)
 
 
 def test_texts_have_their_balance_and_markers_and_depend_on_the_seed():

@@ -75,6 +75,7 @@ QUICK: dict[str, Cell] = {
 }
 FAITHFUL_KINDS = (  # by design
     "importance", "learned", "pooling", "translator", "translator-reversed", "translator-positional",
+    "translator-recurrent",
 )  # fmt: skip
 
 

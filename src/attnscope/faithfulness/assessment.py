@@ -1,9 +1,10 @@
-"""Does the output follow from what attention shows? The tests of the verdict, and others, from deletions of words.
+"""Does the output follow from what attention shows? The tests of the verdict, and others, from removals of words.
 
-Output changes are total variation distances (TVD). *Route*: of the change that deleting the most influential words from
-the text causes, how much does masking them in attention cause as well? 1 − Σ TVD(masked, deleted) / Σ TVD(own,
-deleted), over the top 10, 30 and 50 % of the words, by leave-one-out or by the effects below: whichever moves the
-output more.
+Output changes are total variation distances (TVD). *Route*: of the change that removing the most influential words from
+the text causes, how much does masking them in attention cause as well? 1 − Σ TVD(masked, removed) / Σ TVD(own,
+removed), over the top 10, 30 and 50 % of the words, by leave-one-out or by the effects below: whichever moves the
+output more. `interventions` says how words are removed; where that moves the words of a translator, route is a lower
+bound.
 
 *Agreement*: the squared effect of the word attended to most, where a random word has 0 and the best word 1. Effects are
 the coefficients of a ridge regression of the decision's probability on random subsets of the words, so that redundant
@@ -35,7 +36,7 @@ from attnscope.faithfulness.criteria import (
     Criterion,
     Interval,
 )
-from attnscope.faithfulness.interventions import QUICK, Effort, WordInterventions, has_words, random_numbers
+from attnscope.faithfulness.interventions import QUICK, Effort, Removal, WordInterventions, has_words, random_numbers
 from attnscope.faithfulness.records import Answer, Test, test_table
 from attnscope.faithfulness.verdict import decide
 from attnscope.models.inference import Model
@@ -45,6 +46,10 @@ from attnscope.probes.divergences import tvd
 from attnscope.probes.fragility import permute_weights
 from attnscope.probes.heads.sentences import Sentences, read_sentences
 
+MOVED = (
+    "This is a lower bound: deleting a word moves those behind it. A translator that aligns words by position changes "
+    "its output for this reason too, which masking does not repeat, so a low value is not evidence of a no."
+)
 TIE = 1e-4  # effects (TVD) that differ by less are equal
 ALL_TOKENS = "output tokens"  # the one class of a translator
 ABSENCE = (
@@ -168,7 +173,7 @@ class Assessment(Displayed):
         tests: Route and agreement, which decide the answer, and further tests.
         texts: How many texts were read; `left_out` of them have fewer than two words.
         unit: What is deleted and masked, "words" or "tokens".
-        in_place: Whether deleted words leave a gap, so that those behind them keep their positions.
+        removal: How words were removed from texts: "deleted", "masked" in place, or "replaced" by a mean embedding.
         decisions: The columns behind the tests, one row per decision.
     """
 
@@ -177,7 +182,7 @@ class Assessment(Displayed):
     texts: int
     left_out: int
     unit: str
-    in_place: bool
+    removal: Removal
     decisions: pd.DataFrame
 
     def __getitem__(self, name: str) -> Test:
@@ -248,9 +253,13 @@ def assess_sentences(
         texts += len(sentences)
     require(bool(frames), "there is no text to assess")
     decisions = pd.concat(frames, ignore_index=True)
-    tests = tuple(ratio_tests(decisions, names, smallest_effect(np.concatenate(outputs), decisions["label"])))
+    least, moved = (
+        smallest_effect(np.concatenate(outputs), decisions["label"]),
+        words.translates and words.removal == "deleted",
+    )
+    tests = tuple(ratio_tests(decisions, names, least, MOVED if moved else ""))
     unit = "words" if whole_words else "tokens"
-    return Assessment(decide(tests), tests, texts, left_out, unit, words.in_place, decisions)
+    return Assessment(decide(tests), tests, texts, left_out, unit, words.removal, decisions)
 
 
 def smallest_effect(outputs: Float[np.ndarray, "decisions outputs"], labels: pd.Series) -> float:
@@ -260,8 +269,15 @@ def smallest_effect(outputs: Float[np.ndarray, "decisions outputs"], labels: pd.
     return max(LEAST_EFFECT, MIN_EFFECT * distance)
 
 
-def ratio_tests(decisions: pd.DataFrame, names: Sequence[str], least: float) -> Iterator[Test]:
-    """Yield the tests, by predicted class."""
+def ratio_tests(decisions: pd.DataFrame, names: Sequence[str], least: float, lower_bound: str = "") -> Iterator[Test]:
+    """Yield the tests, by predicted class.
+
+    Args:
+        decisions: The columns behind the tests.
+        names: The names of the classes.
+        least: The output change below which a class is not judged.
+        lower_bound: Why route is a lower bound, where it is.
+    """
     labels = decisions.groupby("text")["label"].first().to_numpy()
     sums = decisions.drop(columns="label").groupby("text").sum(min_count=1)
     half = decisions.groupby("label")["half"].mean()
@@ -269,4 +285,13 @@ def ratio_tests(decisions: pd.DataFrame, names: Sequence[str], least: float) -> 
     for test in TESTS:
         of, to = sums[test.of].to_numpy(float), sums[test.to].to_numpy(float)
         excluded = absent if test.deletes else {}
-        yield test.judge(Interval.by_class(of, to, labels, names, excluded, (test.lowest, 1.0)))
+        interval = Interval.by_class(of, to, labels, names, excluded, (test.lowest, 1.0))
+        yield at_least(test, interval, lower_bound) if test.criterion is ROUTE and lower_bound else test.judge(interval)
+
+
+def at_least(test: RatioTest, interval: Interval, reason: str) -> Test:
+    """Return a test whose value is a lower bound: the interval reaches up to 1."""
+    if not interval.measured:
+        return test.judge(interval)
+    judged = test.judge(replace(interval, high=1.0))
+    return replace(judged, sentence=f"{judged.sentence} {reason}", lower_bound=reason)

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnscope.faithfulness.assessment import assess_sentences
+from attnscope.faithfulness.assessment import MOVED, assess_sentences
 from attnscope.faithfulness.criteria import SINGLE_TOKEN, TOKEN_IDENTITY, UNIQUENESS, UNIQUENESS_SEARCH, Interval
-from attnscope.faithfulness.interventions import SHARES
+from attnscope.faithfulness.interventions import SHARES, Removal
 from attnscope.faithfulness.records import Part, Row, Test
 from attnscope.faithfulness.subject import PairScores, PerText, PerWord, Reading, Sample, Subject
 from attnscope.models.adapters.readers import ClassReader
@@ -46,12 +46,12 @@ UNITS = {
     "words": "Words are deleted, masked and compared whole, all of their tokens together; special tokens stay.",
     "tokens": "Tokens, not words, are deleted, masked and compared; special tokens stay.",
 }
-GAP = "Deleted words leave a gap: the encoder does not read them, and those behind them keep their positions."
-MOVED = (
-    "Deleting a word moves those behind it. A translator that aligns words by position changes its output for this "
-    "reason too, which masking in attention does not repeat: its route is a lower bound, and a no by route alone "
-    "is not evidence."
-)
+REMOVALS: dict[Removal, str] = {
+    "masked": "Deleted words leave a gap: the encoder does not read them, and those behind them keep their positions.",
+    "replaced": "In place of a deleted word, the encoder reads the mean embedding of the remaining words, and those "
+    "behind it keep their positions. For route, its position has no attention.",
+    "deleted": MOVED,
+}  # of a translator
 
 
 def words(subject: Subject, sample: Sample) -> Part:
@@ -65,7 +65,7 @@ def words(subject: Subject, sample: Sample) -> Part:
         f"or by random subsets, whichever changes the output more. Output changes are {output_unit(subject)}.",
         *[f"{assessment.left_out} of {assessment.texts} texts have fewer than two {assessment.unit} and are left out."]
         * bool(assessment.left_out),
-        *[GAP if assessment.in_place else MOVED] * (subject.loaded.kind == TRANSLATOR),
+        *[REMOVALS[assessment.removal]] * (subject.loaded.kind == TRANSLATOR),
     ]
     return Part(sentences, list(class_rows(assessment.tests)), assessment.tests)
 

@@ -1,36 +1,52 @@
-"""Outputs of a model without some words: deleted from the text, which is read again, or masked in attention.
+"""Outputs of a model without some words: removed from the text, which is read again, or masked in attention.
 
 A *decision* is the class of a classifier, or one output token of a translator with teacher forcing. A word is all of
 its tokens; special tokens stay where they are. Masked words have no attention in the last layer, where the rest is
 renormalised.
 
-Deleting a word moves those behind it. The outputs of a translator are aligned with source positions, and with teacher
-forcing they stay where they were, so that every word behind the deleted one would then be misaligned. So a translator
-that can mask source positions in place (MasksInPlace) does not read the deleted words, and all others keep their
-positions.
+How words are removed depends on the model (`WordInterventions.removal`):
+
+- *deleted*: those behind move up. The outputs of a translator are aligned with source positions, and with teacher
+  forcing they stay where they were, so that every word behind the deleted one is then misaligned: where masking does
+  less than deleting, this may be the reason, and not a path around attention.
+- *masked*: a translator that can mask source positions in place (MasksInPlace) does not read them, and all others keep
+  their positions.
+- *replaced*: any other translator that shows its source embedding (EmbedsSource), such as one with a recurrent encoder,
+  reads the mean embedding of the text's remaining words in their place. Recurrent states still count the step, nothing
+  of a removed word is left, and no other text of the batch matters. (Positions that are added inside `source_inputs`
+  are averaged, too. Token ids that are read elsewhere as well, as in a pointer network, are not replaced.)
+
+Effects of words are those of the replacement alone. What is compared with masking has no attention on the replaced
+words either, so that the two differ in what the encoder reads, and in nothing else. If effects were measured without
+this attention as well, removing a word would remove all that the state at its position has of other words, and
+attention that is permuted like the states would seem to point at the right ones.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnscope.models.adapters.readers import NO_WORD
-from attnscope.models.capabilities import MasksInPlace
+from attnscope.models.capabilities import EmbedsSource, MasksInPlace
 from attnscope.models.inference import Model, by_length, device_of, evaluating, logits_of, module_of
 from attnscope.models.trace import Intervention
 from attnscope.probes.counterfactual import MAX_ELEMENTS, CounterfactualAttention, is_classifier
 from attnscope.probes.divergences import tvd
 from attnscope.probes.heads.sentences import Sentences, SpecialTokens
 from attnscope.probes.removal import MIN_WORDS, rank_by_score, renormalise
+from attnscope.probes.saliency import Change, with_embeddings
 from attnscope.tasks.batch import SPECIALS
 from attnscope.training.objectives import HASH_LEVELS, POSITIONS, splitmix64
 
 THIRDS, RIDGE = 3, 0.1  # independent sets of subsets; ridge penalty per subset
-SHARES = (0.1, 0.3, 0.5)  # of the words, to delete
+SHARES = (0.1, 0.3, 0.5)  # of the words, to remove
+
+Removal = Literal["deleted", "masked", "replaced"]
 
 # From the indices of some rows and their outputs, the values of each row.
 Reduce = Callable[[Int[Tensor, " block"], Float[Tensor, "block target outputs"]], Float[Tensor, "block _"]]
@@ -82,7 +98,7 @@ class WordInterventions:
 
     @property
     def judged(self) -> Bool[Tensor, " batch"]:
-        """Mask of the texts with at least two words, so that one can be deleted."""
+        """Mask of the texts with at least two words, so that one can be removed."""
         return self.words.sum(1) >= MIN_WORDS
 
     @property
@@ -138,27 +154,47 @@ class WordInterventions:
         return self.reading.batch.source_mask[rows] & ~(removed.gather(1, unit.clamp(min=0)) & (unit != NO_WORD))
 
     @property
-    def in_place(self) -> bool:
-        """Whether deleted words leave a gap, so that those behind them keep their positions."""
-        return not self.classifies and isinstance(module_of(self.reading.model), MasksInPlace)
+    def translates(self) -> bool:
+        """Whether outputs are aligned with source positions: not of a classifier, nor of a language model."""
+        return not self.classifies and self.reading.trace.rows is None
 
-    def delete(
-        self, rows: Int[Tensor, " rows"], removed: Bool[Tensor, "rows words"], reduce: Reduce
+    @property
+    def removal(self) -> Removal:
+        """How words are removed from the text."""
+        model = module_of(self.reading.model)
+        if self.translates and isinstance(model, MasksInPlace):
+            return "masked"
+        return "replaced" if self.translates and isinstance(model, EmbedsSource) else "deleted"
+
+    def remove(
+        self, rows: Int[Tensor, " rows"], removed: Bool[Tensor, "rows words"], reduce: Reduce, attended: bool = True
     ) -> Float[Tensor, "rows _"]:
         """Return `reduce` of the outputs for texts without some words; texts of similar length are batched together.
 
         Args:
             rows: The texts.
-            removed: The words that are deleted.
+            removed: The words that are removed.
             reduce: A function of the indices of some rows and their outputs.
+            attended: Whether positions of replaced words may be attended to; deleted and masked ones never are.
         """
-        model, batch, keep = self.reading.model, self.reading.batch, self.keep_mask(rows, removed)
-        lengths = (batch.source_mask[rows] if self.in_place else keep).sum(1)
+        model, keep = self.reading.model, self.keep_mask(rows, removed)
+        lengths = (keep if self.removal == "deleted" else self.reading.batch.source_mask[rows]).sum(1)
         blocks = [block for part in by_length(model, lengths) for block in part.split(self.max_rows)]
         with evaluating(model):
-            remaining = ((i, batch.keep(rows[i], keep[i], self.in_place)) for i in blocks)
-            values = torch.cat([reduce(i, self.outputs(logits_of(model, rest))) for i, rest in remaining])
+            logits = ((i, self.logits_without(rows[i], keep[i], attended)) for i in blocks)
+            values = torch.cat([reduce(i, self.outputs(rest)) for i, rest in logits])
         return torch.empty_like(values).index_copy_(0, torch.cat(blocks), values)
+
+    def logits_without(
+        self, rows: Int[Tensor, " rows"], keep: Bool[Tensor, "rows source"], attended: bool
+    ) -> Float[Tensor, "rows target words"]:
+        """Return the logits for some texts with only the positions in `keep`."""
+        model, batch = self.reading.model, self.reading.batch
+        if self.removal != "replaced":
+            return logits_of(model, batch.keep(rows, keep, self.removal == "masked"))
+        texts, words = batch.keep(rows, batch.source_mask[rows]), self.unit[rows] != NO_WORD
+        with with_embeddings(cast(EmbedsSource, model), texts, replacing(keep, words)):
+            return logits_of(model, texts) if attended else model(texts, attention=masking(keep, words)).logits
 
     @torch.no_grad()
     def mask(self, removed: Bool[Tensor, "decisions words"]) -> Float[Tensor, "decisions outputs"]:
@@ -185,7 +221,7 @@ class WordInterventions:
         if len(pairs):
             rows, word = pairs.unbind(1)
             removed = word[:, None] == torch.arange(self.words.shape[1], device=word.device)
-            changes[rows, word] = self.delete(rows, removed, lambda i, outputs: tvd(outputs, self.whole[rows[i]]))
+            changes[rows, word] = self.remove(rows, removed, lambda i, outputs: tvd(outputs, self.whole[rows[i]]))
         return changes[self.sentence, :, self.step]
 
     def without_top(
@@ -195,7 +231,7 @@ class WordInterventions:
 
         Args:
             score: Ranks the words; ties in random order.
-            masked: Whether the second value is the TVD between masking and deleting the words; else as the first.
+            masked: Whether the second value is the TVD between masking and removing the words; else as the first.
         """
         count, random = self.words_at.sum(1), random_numbers(self.reading, self.words.shape[1], 1, self.seed - 1)
         ranks = rank_by_score(score.double(), self.words_at, random[self.sentence, 0])
@@ -208,7 +244,7 @@ class WordInterventions:
             def distances(i: Tensor, outputs: Tensor, both: Tensor = both) -> Tensor:
                 return tvd(both[i], outputs[torch.arange(len(i), device=i.device), self.step[i]][:, None])
 
-            changes.append(self.delete(self.sentence, removed, distances))
+            changes.append(self.remove(self.sentence, removed, distances, attended=False))
         return torch.stack(changes, 1)
 
     @cached_property
@@ -238,7 +274,7 @@ class WordInterventions:
         def probability(i: Tensor, outputs: Tensor) -> Tensor:
             return outputs.gather(2, predicted[rows[i]][..., None])[..., 0]
 
-        after = self.delete(rows, words[rows] & ~keep.flatten(0, 1), probability).unflatten(0, keep.shape[:2]).double()
+        after = self.remove(rows, words[rows] & ~keep.flatten(0, 1), probability).unflatten(0, keep.shape[:2]).double()
         design = (keep & words[:, None]).double()  # batch x subsets x words
         design = design - design.mean(1, keepdim=True)
         kernel = design @ design.mT + RIDGE * subsets * torch.eye(subsets, dtype=torch.float64, device=words.device)
@@ -253,6 +289,18 @@ def masking(keep: Bool[Tensor, "rows source"], words: Bool[Tensor, "rows source"
         width = weights.shape[-1]
         masked = renormalise(weights.flatten(1, 2), keep[None, :, :width], words[:, :width])[0]
         return masked.view_as(weights)
+
+    return change
+
+
+def replacing(keep: Bool[Tensor, "rows source"], words: Bool[Tensor, "rows source"]) -> Change:
+    """Return a change of embeddings that puts the mean of the words in `keep` in place of all others."""
+
+    def change(embedded: Float[Tensor, "rows source input"]) -> Tensor:
+        width = embedded.shape[1]
+        left, gone = ((words & mask)[:, :width, None] for mask in (keep, ~keep))
+        mean = (embedded * left).sum(1, keepdim=True) / left.sum(1, keepdim=True).clamp(min=1)
+        return torch.where(gone, mean, embedded)
 
     return change
 

@@ -59,6 +59,7 @@ class Test:
     texts: int | None = None  # number of texts it was measured on
     classes: Mapping[str, ClassValue] = field(default_factory=dict)  # by predicted class
     reason: str = ""  # why it is not measurable
+    lower_bound: str = ""  # why the true value may be as high as the end of the interval, whatever the texts
 
     @classmethod
     def from_json(cls, content: Content) -> Test:

@@ -4,6 +4,9 @@ If one of the two fails, the answer is no. If both pass, and agreement reaches a
 it is yes. If one cannot be measured, or its interval reaches from no to yes, or if half of the classes or more have
 fewer than MIN_TEXTS texts, it is undecided. It is undecided as well, unless it is no, if the harmonic mean of the
 numbers of texts per class is below MIN_MEAN_TEXTS. Everything else is "with care". All other tests are information.
+
+Route is a lower bound where deleting a word moves those behind it (`interventions`, *deleted*): its interval reaches up
+to 1, so that it is never a no, but undecided.
 """
 
 from collections.abc import Sequence
@@ -48,8 +51,8 @@ def verdict(tests: Sequence[Test], what: str, warnings: Sequence[str] = (), dept
 
 def stability(required: Sequence[Test]) -> str:
     """Return the sentence that says which answers more texts could change."""
-    measured = [test for test in required if test.measured]
-    crossing = [test.name for test in measured if any(test.low < bound < test.high for bound in test.bounds or ())]
+    by_texts = [test for test in required if test.measured and not test.lower_bound]
+    crossing = [test.name for test in by_texts if any(test.low < bound < test.high for bound in test.bounds or ())]
     return f"More texts could change the answer of {', '.join(crossing)}: an interval crosses a bound." * bool(crossing)
 
 

@@ -52,9 +52,11 @@ from attnscope.testing.known_models import (
     ContextualClassifier,
     CopyingTranslator,
     Encoder,
+    InPlaceTranslator,
     KnownModel,
     PooledClassifier,
     Recurrent,
+    RecurrentTranslator,
     SelfAttention,
 )
 from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, TOPICS, TRANSLATED, WORDS, Texts, sentences
@@ -476,7 +478,7 @@ def encoded_in_part(
 
 def copying(
     random: np.random.Generator, through: float = 1.0, shift: int = 0, backwards: bool = False,
-    by_position: bool = False,
+    by_position: bool = False, translator: Callable[..., CopyingTranslator] = InPlaceTranslator,
 ) -> KnownModel:  # fmt: skip
     """Return a translator whose values are noisy one-hot vectors."""
     values = random.normal(0, 0.05, (len(TRANSLATED) + 1, len(TRANSLATED) + 1))
@@ -484,7 +486,13 @@ def copying(
     values[-1, 0] += 1
     sharpness = (random.uniform(5, 9), random.uniform(1.5, 4))
     table = torch.from_numpy(values * random.uniform(8, 14)).float()
-    return CopyingTranslator(table, sharpness, through, shift, backwards, by_position)
+    return translator(table, sharpness, through, shift, backwards, by_position)
+
+
+def recurrent(random: np.random.Generator, through: float = 1.0, shift: int = 0) -> KnownModel:
+    """Return a translator that copies by the positions that its recurrent encoder counts."""
+    translator = partial(RecurrentTranslator, memory=random.uniform(0, 0.3))
+    return copying(random, through, shift, by_position=True, translator=translator)
 
 
 KINDS: dict[str, Kind] = {
@@ -521,6 +529,18 @@ KINDS: dict[str, Kind] = {
     "translator-positional-permuted": Kind(
         "the same, attention and states permuted alike",
         lambda r, _: copying(r, shift=int(r.integers(1, 3)), by_position=True), sealed=True, family="translator",
+    ),
+    "translator-recurrent": Kind(
+        "copying translator with a recurrent encoder that counts positions, attention on that of the same number",
+        lambda r, _: recurrent(r), sealed=True, family="translator",
+    ),
+    "translator-recurrent-permuted": Kind(
+        "the same, attention and states permuted alike", lambda r, _: recurrent(r, shift=int(r.integers(1, 3))),
+        sealed=True, family="translator",
+    ),
+    "translator-recurrent-skip": Kind(
+        "the same, not permuted, most of the output bypasses attention",
+        lambda r, _: recurrent(r, r.uniform(0.02, 0.3)), sealed=True, family="translator",
     ),
 }  # fmt: skip
 ENCODERS: dict[str, tuple[str, EncoderClass]] = {

@@ -6,6 +6,7 @@ attention, z_t = b + Σ_s α_ts Σ_j M_sj u_j + Σ_j β_tj r_j. States of a Cont
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -103,7 +104,7 @@ class PooledClassifier(KnownModel):
         return pad(logits, (len(SPECIALS), 0), value=-torch.inf)
 
 
-class CopyingTranslator(MasksInPlace, KnownModel):
+class CopyingTranslator(KnownModel):
     """Copies its source word by word: attention is on the first source word, or the last, that is not yet copied.
 
     Args:
@@ -158,6 +159,32 @@ class CopyingTranslator(MasksInPlace, KnownModel):
         never = torch.full_like(end, -torch.inf)
         order = {END: end}
         return torch.cat([order.get(i, never) for i in range(len(SPECIALS))] + [words], -1)
+
+
+class InPlaceTranslator(MasksInPlace, CopyingTranslator):
+    """A CopyingTranslator that does not read masked source positions, wherever they are."""
+
+
+class RecurrentTranslator(CopyingTranslator):
+    """A CopyingTranslator with a linear recurrence as its encoder, which cannot mask source positions.
+
+    A state is the number of words read, by which positions are compared, and the word: its value v and, to a given
+    share m, that of the state before. h_1 = v_1; h_t = (1 - m) v_t + m h_(t-1).
+
+    Args:
+        memory: The share m.
+        options: Arguments of a CopyingTranslator.
+    """
+
+    def __init__(self, *options: Any, memory: float = 0.0):
+        super().__init__(*options)
+        self.memory = memory
+
+    def mix(self, values: Tensor, batch: Batch) -> Tensor:
+        states = [values[:, 0]]
+        for value in values.unbind(1)[1:]:
+            states.append((1 - self.memory) * value + self.memory * states[-1])
+        return super().mix(torch.stack(states, 1), batch)
 
 
 def displaced(

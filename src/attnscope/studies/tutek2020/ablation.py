@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
+from attnscope.plots.bars import ERROR_BAR
 from attnscope.plots.style import INK, axes, colours, line_legend, name_axes, styled
 from attnscope.probes.information import information
-from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, spread, untested
+from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, untested
 from attnscope.studies.finding import (
     Case,
     FigureData,
@@ -348,14 +349,16 @@ def paint() -> dict[str, str]:
 
 
 def draw_curves(ax: Axes, curves: Curves, line: Literal["-", "--"]) -> None:
+    """Draw means with error bars from the lowest to the highest seed: two seeds give no useful interval."""
     for regulariser, by_weight in curves.items():
         colour, seeds = paint()[regulariser], list(by_weight.values())
         means = [float(np.mean(values)) for values in seeds]
         if regulariser == BASE:
             ax.axhline(means[0], linewidth=1, color=colour, linestyle=line)
         else:
-            x, errors = list(map(float, by_weight)), [spread(values) for values in seeds]
-            ax.errorbar(x, means, errors, marker="o", markersize=3.5, capsize=2, color=colour, linestyle=line)
+            reach = np.abs([np.subtract(means, list(map(end, seeds))) for end in (min, max)])
+            x = list(map(float, by_weight))
+            ax.errorbar(x, means, reach, marker="o", markersize=3.5, capsize=2, color=colour, linestyle=line)
 
 
 RING = {"linestyle": "", "marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": INK}
@@ -374,7 +377,7 @@ def draw_legend(ax: Axes, attentions: set[str], circles: bool) -> None:
     linestyles = {name: line for name, line in LINES.items() if name in attentions and len(attentions) > 1}
     models = {name: {"color": paint()[name]} for name in WEIGHTS}
     lines = {name: {"color": INK, "linestyle": line} for name, line in linestyles.items()}
-    line_legend(ax, {**models, **lines, **({"best": RING} if circles else {})})
+    line_legend(ax, {**models, **lines, "lowest to highest seed": ERROR_BAR, **({"best": RING} if circles else {})})
 
 
 ABLATION = Finding(

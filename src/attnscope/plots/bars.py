@@ -38,6 +38,7 @@ Errors = pd.DataFrame | tuple[pd.DataFrame, pd.DataFrame]  # below and above
 ERROR_BAR: dict[str, Any] = {"color": INK, "linestyle": "", "marker": "|", "markersize": 10}  # in a legend
 GROUP_WIDTH = 0.8  # all bars of a group
 STACK_WIDTH = 0.7
+MAX_NAMES = 60  # under violins
 
 
 @styled
@@ -198,8 +199,8 @@ def violins(
     return ax
 
 
-def _name_violins(ax: Axes, names: Sequence[str], n: int, max_names: int = 60) -> None:
-    """Write at most `max_names` names; of more, every second, third, ..."""
+def _name_violins(ax: Axes, names: Sequence[str], n: int) -> None:
+    """Write at most `MAX_NAMES` names; of more, every second, third, ..."""
     require(len(names) == n, f"there are {len(names)} names for {n} violins")
-    x = list(range(0, n, 1 + (n - 1) // max_names))
+    x = list(range(0, n, 1 + (n - 1) // MAX_NAMES))
     ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=7)

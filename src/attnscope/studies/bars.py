@@ -94,9 +94,9 @@ def draw_bars(content: Panel, ax: Axes, ylabel: str, within: Range | None = None
         within: The range of the quantity, which intervals keep to.
         dots: Whether there is one dot per seed in place of the interval.
     """
-    means = _frame(content, lambda bar: float(np.mean(_numbers(bar))))
-    below = _frame(content, lambda bar: error_bar(_numbers(bar), within)[0])
-    above = _frame(content, lambda bar: error_bar(_numbers(bar), within)[1])
+    means = _frame(content, lambda bar: float(np.mean(np.array(bar["ours"], dtype=float))))
+    below = _frame(content, lambda bar: error_bar(bar["ours"], within)[0])
+    above = _frame(content, lambda bar: error_bar(bar["ours"], within)[1])
     has_errors = bool(below.any(axis=None) or above.any(axis=None)) and not dots
     published = _frame(content, lambda bar: np.nan if bar["published"] is None else bar["published"])
     plots.bars(
@@ -174,10 +174,6 @@ def keep_last_legend(axes: Sequence[Axes]) -> None:
             legend.remove()
 
 
-def _numbers(bar: BarValues) -> list[float]:
-    return [np.nan if value is None else value for value in bar["ours"]]
-
-
 def _seed_frames(content: Panel) -> list[pd.DataFrame]:
     """Return as many frames as all bars have seeds."""
     fewest = min(len(bar["ours"]) for group in content.values() for bar in group.values())
@@ -185,7 +181,7 @@ def _seed_frames(content: Panel) -> list[pd.DataFrame]:
 
 
 def _seed_value(seed: int, bar: BarValues) -> float:
-    return _numbers(bar)[seed]
+    return float(np.array(bar["ours"], dtype=float)[seed])
 
 
 def _frame(content: Panel, summary: Callable[[BarValues], float]) -> pd.DataFrame:

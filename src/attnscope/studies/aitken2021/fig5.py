@@ -186,7 +186,7 @@ def measure_offsets(run: Run) -> Measurement:
         **(
             translation_offsets(analysis, largest, curves)
             if analysis.translates
-            else compare_offsets(largest, expected)
+            else {"distance": float(np.abs(largest - expected).mean()), "expected_growth": growth(expected)}
         ),
         "picture": {"offsets": profile.offsets, "curves": {step: curves[step] for step in steps}, **offsets},
     }
@@ -195,11 +195,6 @@ def measure_offsets(run: Run) -> Measurement:
 def growth(offsets: np.ndarray) -> float:
     """Return the mean of the last three steps less that of the first three."""
     return float(offsets[-ENDS:].mean() - offsets[:ENDS].mean())
-
-
-def compare_offsets(largest: np.ndarray, expected: np.ndarray) -> Measurement:
-    """Return the distance to the offset that the task requires, and how that one grows."""
-    return {"distance": float(np.abs(largest - expected).mean()), "expected_growth": growth(expected)}
 
 
 def translation_offsets(analysis: NetworkAnalysis, largest: np.ndarray, curves: np.ndarray) -> Measurement:

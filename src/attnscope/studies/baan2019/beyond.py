@@ -307,18 +307,15 @@ def measure_scan(run: Run) -> Measurement:
 
 
 def claims_about_scan(measured: Measurements) -> list[ClaimVerdict]:
-    return [verdict for split in SCAN_SPLITS for verdict in claims_about_split(split, measured)]
-
-
-def claims_about_split(split: str, measured: Measurements) -> list[ClaimVerdict]:
-    one, other = scan_label(split, GUIDED), scan_label(split, BASELINE)
-    attention = f"{SCAN_SPLITS[split]}: more of a guided network's attention is on the gold position, on test commands"
-    text = f"{SCAN_SPLITS[split]}: guidance helps with test commands"
-    learned = all(np.mean(measured.values(model, "validation") or [0.0]) >= LEARNED for model in (one, other))
-    return [
-        measured.more_than(attention, one, other, "attention"),
-        measured.more_than(text, one, other, "test") if learned else untested(text, NOT_YET),
-    ]
+    verdicts: list[ClaimVerdict] = []
+    for split, name in SCAN_SPLITS.items():
+        one, other = scan_label(split, GUIDED), scan_label(split, BASELINE)
+        attention = f"{name}: more of a guided network's attention is on the gold position, on test commands"
+        text = f"{name}: guidance helps with test commands"
+        learned = all(np.mean(measured.values(model, "validation") or [0.0]) >= LEARNED for model in (one, other))
+        verdicts.append(measured.more_than(attention, one, other, "attention"))
+        verdicts.append(measured.more_than(text, one, other, "test") if learned else untested(text, NOT_YET))
+    return verdicts
 
 
 def draw_scan(data: SeedTable) -> Figure:

@@ -76,10 +76,6 @@ class Pruning:
     epochs: int
 
 
-def pruning_experiments(sizes: Sizes) -> dict[str, Case]:
-    return {GUIDED: Case({GUIDED: guided(sizes)}, Pruning(0.05, PRUNING_EPOCHS[sizes.name]))}
-
-
 def measure_pruning(case: TrainedCase[Pruning]) -> Measurement:
     run, pruning = case.runs[GUIDED], case.settings
     model = network_of(run)
@@ -152,7 +148,8 @@ SEC5_2 = Finding(
     name="sec5.2",
     title="The strongest 5 % of neurons suffice after retraining",
     section="§5.2",
-    experiments=pruning_experiments, measure=measure_pruning, table=PRUNING_QUANTITIES, published=published_pruning,
+    experiments=lambda sizes: {GUIDED: Case({GUIDED: guided(sizes)}, Pruning(0.05, PRUNING_EPOCHS[sizes.name]))},
+    measure=measure_pruning, table=PRUNING_QUANTITIES, published=published_pruning,
     claims=claims_about_pruning, figure=lambda measured: measured.seed_values(PRUNING_QUANTITIES)[GUIDED],
     draw=draw_pruning,
     notes=(

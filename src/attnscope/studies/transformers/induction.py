@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Start, TransformerDecoderSettings
 from attnscope.models.capabilities import ReadsOut
+from attnscope.plots.style import grid
 from attnscope.probes.language import head_statistics
 from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.studies.bars import draw_curves
@@ -222,8 +222,8 @@ SHOWN = ("lexical", "previous", "induction", "sink", "accuracy")
 
 def draw(data: FigureData) -> Figure:
     """Draw one panel per label: means over seeds with their interval, dotted lines at change points."""
-    picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
-    for ax, (label, content) in zip(axes, data.items(), strict=False):
+    picture, axes = grid(len(data), 3, size=(3.9, 3.0))
+    for ax, (label, content) in zip(axes, data.items(), strict=True):
         curves = {CURVES[name]: np.array(seeds) for name, seeds in content["curves"].items()}
         change_points = {name: values for name, values in content["changes"].items() if None not in values}
         draw_curves(
@@ -232,8 +232,6 @@ def draw(data: FigureData) -> Figure:
         )  # fmt: skip
         ax.set_xscale("log", base=2)
         ax.set_title(label)
-    for ax in axes[len(data) :]:
-        ax.set_visible(False)
     return picture
 
 

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Start, TransformerSettings
 from attnscope.models.capabilities import ReadsOut
+from attnscope.plots.style import grid
 from attnscope.probes.agreement import LearningCurve
 from attnscope.probes.lexical import batch_lexical_scores, lexical_scores
 from attnscope.studies.bars import draw_curves
@@ -328,8 +328,8 @@ def figure(measured: Measurements) -> FigureData:
 
 def draw(data: FigureData) -> Figure:
     """Draw one panel per network: means over seeds with their interval."""
-    picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
-    for ax, (title, content) in zip(axes, data.items(), strict=False):
+    picture, axes = grid(len(data), 3, size=(3.9, 3.0))
+    for ax, (title, content) in zip(axes, data.items(), strict=True):
         curves = {name: np.array(seeds) for name, seeds in content["curves"].items()}
         draw_curves(
             1 + np.array(content["steps"]), curves, ax, UNIT,
@@ -338,8 +338,6 @@ def draw(data: FigureData) -> Figure:
         if title.startswith(CORPUS):
             ax.set_xscale("log", base=2)
         ax.set_title(title)
-    for ax in axes[len(data) :]:
-        ax.set_visible(False)
     return picture
 
 

@@ -14,10 +14,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.plots.bars import ERROR_BAR
-from attnscope.plots.style import INK, axes, colours, line_legend, name_axes, styled
+from attnscope.plots.style import INK, axes, colours, grid, line_legend, name_axes, styled
 from attnscope.probes.information import information
 from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, untested
 from attnscope.studies.finding import (
@@ -325,9 +324,8 @@ def draw(data: FigureData) -> list[Figure]:
 
 def draw_quantity(data: FigureData, name: str) -> Figure:
     panels = {corpus: panels[name] for corpus, panels in data["panels"].items() if name in panels}
-    columns = min(len(panels), COLUMNS)
-    picture, grid = plots.panels(-(-len(panels) // columns), columns, size=(3.7, 2.9))
-    for ax, (corpus, by_attention) in zip(grid, panels.items(), strict=False):
+    picture, places = grid(len(panels), COLUMNS, size=(3.7, 2.9))
+    for ax, (corpus, by_attention) in zip(places, panels.items(), strict=True):
         for attention, curves in by_attention.items():
             draw_curves(axes(ax), curves, LINES[attention])
         ax.set_xscale("log")
@@ -337,10 +335,8 @@ def draw_quantity(data: FigureData, name: str) -> Figure:
         name_axes(ax, "weight (δ, η)", PANELS[name])
         if name == "validation_f1":
             circle_best(ax, by_attention, data["chosen"].get(corpus, {}))
-    for ax in grid[len(panels) :]:
-        ax.set_axis_off()
     attentions = {attention for by_attention in panels.values() for attention in by_attention}
-    draw_legend(grid[columns - 1], attentions, circles=name == "validation_f1")
+    draw_legend(places[min(len(panels), COLUMNS) - 1], attentions, circles=name == "validation_f1")
     return picture
 
 

@@ -150,9 +150,9 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def trained_classifier(subject: TrainedCase, role: str = "model") -> Classifier:
+def trained_classifier(subject: TrainedCase) -> Classifier:
     """Return the trained classifier of a case."""
-    model = subject.runs[role].model()
+    model = subject.runs["model"].model()
     assert isinstance(model, Classifier)
     return model
 

@@ -51,6 +51,14 @@ def test_a_band_reaches_as_far_above_as_below():
     assert (low, high) == (-5.5, 5.5)
 
 
+def test_a_band_may_reach_farther_below_than_above():
+    bands = {"left": np.stack([np.full(X.shape, 0.5), np.full(X.shape, 0.25)])}
+    ax = profiles(X, {"left": X}, bands=bands, bands_name="95 % interval")
+    low, high = ax.collections[0].get_paths()[0].get_extents().intervaly
+    assert (low, high) == (-5.5, 5.25)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["left", "95 % interval"]
+
+
 def test_a_curve_of_another_length_is_refused_by_name():
     with pytest.raises(BadSetting, match="curve 'left' has 3 values, but there are 11 positions"):
         profiles(X, {"left": np.arange(3)})

@@ -35,5 +35,12 @@ def test_errors_reach_from_mean_less_to_mean_plus():
     assert ax.collections[0].get_segments()[1][:, 1] == pytest.approx([0.45, 1.35])
 
 
+def test_errors_of_two_tables_reach_below_and_above_and_are_named():
+    one = TABLE[["AED"]]
+    ax = bars(one, errors=(one * 0.5, one * 0.1), errors_name="95 % interval")
+    assert ax.collections[0].get_segments()[1][:, 1] == pytest.approx([0.45, 0.99])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["95 % interval"]
+
+
 def test_one_series_needs_no_legend():
     assert bars(TABLE[["AED"]]).get_legend() is None

@@ -40,3 +40,6 @@ def test_errors_stand_at_the_top_of_their_part():
     ax = stacked_shares(TABLE, errors=TABLE * 0.1)
     segments = ax.collections[0].get_segments()
     assert segments[0][:, 1] == pytest.approx([0.63, 0.77])
+    ax = stacked_shares(TABLE, errors=(TABLE * 0.1, TABLE * 0.2), errors_name="± sd")
+    assert ax.collections[0].get_segments()[0][:, 1] == pytest.approx([0.63, 0.84])
+    assert ax.get_legend().get_texts()[-1].get_text() == "± sd"

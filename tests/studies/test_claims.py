@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -14,6 +14,7 @@ from attnscope.studies.claims import (
     at_least,
     at_most,
     equivalent,
+    error_bar,
     estimate,
     exact,
     more_than,
@@ -192,11 +193,28 @@ def test_equivalence_of_two_groups_is_taken_seed_by_seed():
 # Ranges
 
 
-@given(st.lists(st.floats(0, 1, allow_subnormal=False), min_size=2, max_size=8))
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
+@example([5e-324, 0.0])  # the mean is 0, the standard deviation is not
+@example([1e-310, 3e-310])  # the slope of the logit overflows
+@example([1.0, 0.9999999999999999])  # the mean is 1
 def test_an_interval_of_shares_stays_between_zero_and_one(values):
     actual = estimate(values, UNIT)
     assert 0 <= actual.low <= actual.mean + 1e-12
     assert actual.mean - 1e-12 <= actual.high <= 1
+
+
+def test_shares_next_to_zero_have_p_values():
+    p = estimate([5e-324, 1e-323], (0.0, 100.0)).sides(0.0)
+    assert sum(p) == pytest.approx(1.0)
+    assert p[0] < p[1]
+
+
+def test_an_error_bar_reaches_to_the_ends_of_the_interval():
+    below, above = error_bar([0.9, 1.0, 1.0], UNIT)
+    actual = estimate([0.9, 1.0, 1.0], UNIT)
+    assert (actual.mean - below, actual.mean + above) == pytest.approx((actual.low, actual.high))
+    assert actual.mean + above <= 1
+    assert error_bar([0.9], UNIT) == (0.0, 0.0)
 
 
 def test_the_interval_of_a_correlation_is_that_of_fishers_z():

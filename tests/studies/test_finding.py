@@ -4,13 +4,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import attnscope
 from attnscope import plots
 from attnscope.studies import STUDIES, study
-from attnscope.studies.bars import bar_values, draw_bars, keep_last_legend, panel, quantity_panel
-from attnscope.studies.claims import at_least, at_most, equivalent, more_than, no_lower, proportion
+from attnscope.studies.bars import (
+    bar_values,
+    draw_bars,
+    draw_curves,
+    draw_points,
+    keep_last_legend,
+    panel,
+    quantity_panel,
+)
+from attnscope.studies.claims import UNIT, at_least, at_most, equivalent, estimate, more_than, no_lower, proportion
 from attnscope.studies.finding import Finding, Measurements, UnknownMeasurement
 
 
@@ -94,13 +103,33 @@ def test_bars_are_means_with_a_line_where_the_paper_is_or_with_a_dot_for_every_s
     _, (left, right) = plots.panels(1, 2)
     draw_bars(actual, left, "F1")
     draw_bars(actual, right, "F1", dots=True)
-    for ax in (left, right):
+    for ax, error in ((left, ["95 % interval"]), (right, [])):
         assert sorted(bar.get_height() for bar in ax.patches) == [1, 2, 3, 4]
-        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["base", "mlm", "published"]
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["base", "mlm", *error, "published"]
     assert len(right.collections) > len(left.collections)
     keep_last_legend([left, right])
     assert left.get_legend() is None
     assert right.get_legend() is not None
+
+
+SHARES = [0.9, 1.0, 1.0]  # mean and standard deviation reach above 1
+
+
+def ends_of(ax):
+    return np.concatenate([path.vertices[:, 1] for one in ax.collections for path in one.get_paths()])
+
+
+@pytest.mark.parametrize("draw", [
+    lambda ax: draw_bars({"sst": {"base": bar_values(SHARES)}}, ax, "accuracy", UNIT),
+    lambda ax: draw_curves([1, 2], {"base": np.array([SHARES, SHARES]).T}, ax, UNIT),
+    lambda ax: draw_points([1, 2], [SHARES, SHARES], ax, UNIT),
+])  # fmt: skip
+def test_error_bars_and_bands_of_shares_are_their_interval_between_zero_and_one(draw):
+    _, (ax,) = plots.panels()
+    draw(ax)
+    interval = estimate(SHARES, UNIT)
+    assert (ends_of(ax).min(), ends_of(ax).max()) == pytest.approx((interval.low, interval.high))
+    assert ends_of(ax).max() <= 1
 
 
 @pytest.mark.parametrize("name", ["aitken2021", "snell2021", "baan2019", "tutek2020"])

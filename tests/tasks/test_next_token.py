@@ -8,7 +8,7 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.lab.configuration import describe, rebuild
 from attnscope.tasks import END, START, Classification, NextTokens, RepeatedSequences, Splits
-from attnscope.tasks.check import check_task
+from attnscope.tasks.task import check_task
 from tasks.small_corpora import reviews, write_jsonl
 
 SMALL = RepeatedSequences(num_words=12, length=16, min_period=4, max_period=7, test_size=30)

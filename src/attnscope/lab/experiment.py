@@ -32,7 +32,7 @@ from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import check_device
 from attnscope.probes.decomposition import decompose
 from attnscope.tasks import SyntheticTask, Task
-from attnscope.tasks.check import check_task
+from attnscope.tasks.task import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, load_weights, read_tensors, run_to_end
 from attnscope.training.replicas import fit_together

@@ -6,7 +6,7 @@ from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
 from attnscope.models.initialise import Start, restart_heads, start_words
-from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build
+from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build, start_copying
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.models.transformer import (
     Transformer,
@@ -15,7 +15,6 @@ from attnscope.models.transformer import (
     TransformerDecoder,
     TransformerDecoderSettings,
     TransformerSettings,
-    start_copying,
 )
 
 __all__ = [

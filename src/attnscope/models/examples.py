@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -70,6 +70,7 @@ class HuggingFaceDataset(Protocol):
 
 
 Table = pd.DataFrame | HuggingFaceDataset | Mapping[str, HuggingFaceDataset]
+TABLES = (pd.DataFrame, HuggingFaceDataset, Mapping)  # for `isinstance`
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,6 @@ class Origin:
     available: int | None = None
 
 
-def is_table(data: object) -> TypeGuard[Table]:
-    """Return whether this is a DataFrame or a Dataset, of one or several splits."""
-    return isinstance(data, pd.DataFrame | HuggingFaceDataset | Mapping)
-
-
 Rows = Callable[[], Iterator[Row]]  # all rows, as often as it is called
 
 
@@ -114,7 +110,7 @@ def read_examples(
     """Return the examples of a file, a table or a list, sampled where there are more, and where they come from."""
     if isinstance(data, str | Path):
         return sample_rows(open_file(data), Path(data).name, split, fields, max_texts, seed)
-    if is_table(data):
+    if isinstance(data, TABLES):
         return sample_rows(lambda: rows_of_table(data), type(data).__name__, split, fields, max_texts, seed)
     if not isinstance(data, Sequence) or isinstance(data, bytes):
         raise BadSetting(f"data is {ACCEPTED_DATA}, not {data!r:.60}")
@@ -355,7 +351,9 @@ def rows_of_table(data: Table) -> Iterator[Row]:
     """Yield the rows of a DataFrame or of the splits of a Dataset."""
     if isinstance(data, Mapping):  # a DatasetDict
         for split, one in data.items():
-            require(is_table(one), f"the split {split!r} is no table but {one!r:.40}: data is {ACCEPTED_DATA}")
+            require(
+                isinstance(one, TABLES), f"the split {split!r} is no table but {one!r:.40}: data is {ACCEPTED_DATA}"
+            )
             for row in rows_of_table(one):
                 yield Row(f"split {split}", row.line, {SPLIT: str(split)} | row.fields)
         return

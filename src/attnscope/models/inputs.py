@@ -19,13 +19,13 @@ from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Tex
 from attnscope.models.capabilities import PredictsNextToken, ReadsTexts, WrapsModel
 from attnscope.models.examples import (
     ACCEPTED_DATA,
+    TABLES,
     Columns,
     Example,
     Fields,
     Links,
     Origin,
     Table,
-    is_table,
     read_examples,
 )
 from attnscope.models.inference import Model, device_of, evaluating, module_of, with_predicted_target
@@ -196,7 +196,7 @@ def as_batches(model: Model, data: Data, size: int = 32) -> Iterator[Batch]:
     if isinstance(source, Task) and not isinstance(source, TextTask):
         check_vocabulary(model, source)
         return source.batches("test", size)
-    if isinstance(source, Task | str | Path) or is_table(source):
+    if isinstance(source, (Task, str, Path, *TABLES)):
         return Inputs.of(model, source, max_texts=MAX_SAMPLED if isinstance(source, Task) else None).batches(size)
     if not isinstance(source, Iterable):
         raise BadSetting(f"data is {ACCEPTED_DATA}, not {source!r:.60}")

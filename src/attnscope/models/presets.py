@@ -1,8 +1,11 @@
-"""The papers' own networks, as settings by name, and how to build them."""
+"""The papers' own networks as settings by name; how to build them, and how to start them with given lexical weights."""
 
 from dataclasses import replace
 
-from attnscope.errors import require
+import torch
+from torch import nn
+
+from attnscope.errors import BadSetting, require
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
@@ -12,8 +15,10 @@ from attnscope.models.transformer import (
     TransformerClassifierSettings,
     TransformerDecoder,
     TransformerDecoderSettings,
+    TransformerLayer,
     TransformerSettings,
 )
+from attnscope.tasks import SPECIALS, Copying, RepeatedSequences, Task
 
 # snell2021 A.8 and author's code: one embedding of size 256; W with a bias; a linear layer on the context.
 COPYING = EncoderDecoderSettings(
@@ -80,3 +85,45 @@ def build(settings: ModelSettings, source_words: int, target_words: int) -> Mode
     for words in (source_words, target_words):
         require(isinstance(words, int) and words > 0, f"a vocabulary has a number of words above 0, not {words!r}")
     return NETWORKS[type(settings)](settings, source_words, target_words)  # type: ignore[arg-type]
+
+
+COPYING_SEED = 1
+
+
+@torch.no_grad()
+def start_copying(model: nn.Module, task: Task, how: str) -> None:
+    """Initialise the last attention and the output layer such that the attended token is predicted.
+
+    That attention is the self-attention of a language model or the cross-attention of an encoder-decoder. Values are
+    multiplied by a random rotation, and each row of the output is the embedding of its token under the same rotation:
+    so the logits depend on the attended token, and not on the query. With "scrambled" the outputs are permuted, so that
+    weights of the same size translate every token wrongly.
+
+    Args:
+        model: A Transformer or a TransformerDecoder.
+        task: A task whose lexical map is known: copying or repeated sequences.
+        how: "random" (no change), "given" or "scrambled".
+    """
+    if how == "random":
+        return
+    if isinstance(model, TransformerDecoder) and isinstance(task, RepeatedSequences):
+        outputs = torch.from_numpy(task.output_ids)
+    elif isinstance(model, Transformer) and isinstance(task, Copying):
+        outputs = torch.arange(len(SPECIALS) + task.num_words)
+    else:
+        raise BadSetting(
+            "start.copying needs a task whose lexical map is known: repeated sequences for a language model, copying "
+            "for an encoder-decoder Transformer"
+        )
+    table, generator = model.source_inputs.get_parameter("table"), torch.Generator().manual_seed(COPYING_SEED)
+    size = table.shape[1]
+    rotation = torch.linalg.qr(torch.randn(size, size, generator=generator)).Q
+    layer = model.stack.layers[-1]
+    assert isinstance(layer, TransformerLayer)
+    last = layer.attend if layer.cross is None else layer.cross
+    last.value.weight.copy_(torch.eye(size))
+    last.output.weight.copy_(rotation)
+    if how == "scrambled":
+        words = torch.randperm(task.num_words, generator=generator)
+        outputs = torch.cat([outputs[: len(SPECIALS)], outputs[len(SPECIALS) :][words]])
+    model.output.weight[outputs] = table @ rotation.mT / size**0.5

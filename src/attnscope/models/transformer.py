@@ -40,7 +40,7 @@ from attnscope.models.encoder_decoder import PREDICTED, decoder_inputs, embed_to
 from attnscope.models.inference import evaluating
 from attnscope.models.recurrent import Dropout
 from attnscope.models.trace import Attention, AttentionRows, Interventions, Trace
-from attnscope.tasks import SPECIALS, START, Batch, Copying, RepeatedSequences, Task
+from attnscope.tasks import SPECIALS, START, Batch
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021
 Changes = Mapping[int, Sequence[Change]]  # by layer
@@ -448,45 +448,3 @@ class TransformerClassifier(SelfAttends, _Transformer):
         return tuple(
             record.weights for record in self.stack(self.source_inputs(batch.source), batch.source_mask).records
         )
-
-
-COPYING_SEED = 1
-
-
-@torch.no_grad()
-def start_copying(model: nn.Module, task: Task, how: str) -> None:
-    """Initialise the last attention and the output layer such that the attended token is predicted.
-
-    That attention is the self-attention of a language model or the cross-attention of an encoder-decoder. Values are
-    multiplied by a random rotation, and each row of the output is the embedding of its token under the same rotation:
-    so the logits depend on the attended token, and not on the query. With "scrambled" the outputs are permuted, so that
-    weights of the same size translate every token wrongly.
-
-    Args:
-        model: A Transformer or a TransformerDecoder.
-        task: A task whose lexical map is known: copying or repeated sequences.
-        how: "random" (no change), "given" or "scrambled".
-    """
-    if how == "random":
-        return
-    if isinstance(model, TransformerDecoder) and isinstance(task, RepeatedSequences):
-        outputs = torch.from_numpy(task.output_ids)
-    elif isinstance(model, Transformer) and isinstance(task, Copying):
-        outputs = torch.arange(len(SPECIALS) + task.num_words)
-    else:
-        raise BadSetting(
-            "start.copying needs a task whose lexical map is known: repeated sequences for a language model, copying "
-            "for an encoder-decoder Transformer"
-        )
-    table, generator = model.source_inputs.get_parameter("table"), torch.Generator().manual_seed(COPYING_SEED)
-    size = table.shape[1]
-    rotation = torch.linalg.qr(torch.randn(size, size, generator=generator)).Q
-    layer = model.stack.layers[-1]
-    assert isinstance(layer, TransformerLayer)
-    last = layer.attend if layer.cross is None else layer.cross
-    last.value.weight.copy_(torch.eye(size))
-    last.output.weight.copy_(rotation)
-    if how == "scrambled":
-        words = torch.randperm(task.num_words, generator=generator)
-        outputs = torch.cat([outputs[: len(SPECIALS)], outputs[len(SPECIALS) :][words]])
-    model.output.weight[outputs] = table @ rotation.mT / size**0.5

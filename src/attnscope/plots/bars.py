@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -32,28 +33,34 @@ from attnscope.plots.style import (
     tint,
 )
 
+Errors = pd.DataFrame | tuple[pd.DataFrame, pd.DataFrame]  # below and above
+
+ERROR_BAR: dict[str, Any] = {"color": INK, "linestyle": "", "marker": "|", "markersize": 10}  # in a legend
 GROUP_WIDTH = 0.8  # all bars of a group
 STACK_WIDTH = 0.7
+MAX_NAMES = 60  # under violins
 
 
 @styled
 def bars(
     table: pd.DataFrame,
     ax: Axes | None = None,
-    errors: pd.DataFrame | None = None,
+    errors: Errors | None = None,
     ylabel: str | None = None,
     published: pd.DataFrame | None = None,
     seeds: Sequence[pd.DataFrame] | None = None,
+    errors_name: str | None = None,
 ) -> Axes:
     """Draw one group of bars per row, one bar per column.
 
     Args:
         table: Heights of the bars.
         ax: Axes to draw on; new ones by default.
-        errors: Half the length of the error bar of each bar.
+        errors: How far the error bar of each bar reaches below and above it: one table for both, or two.
         ylabel: Name of the y axis.
         published: Published numbers, drawn as black lines across the bars.
         seeds: One table per seed, each drawn as dots.
+        errors_name: What the error bars are, for the legend.
     """
     ax = axes(ax, size=(1.6 + 0.4 * max(table.size, 5), 3.2))
     width = GROUP_WIDTH / max(len(table.columns), 1)
@@ -63,8 +70,8 @@ def bars(
         x, heights = np.arange(len(table)) - GROUP_WIDTH / 2 + (i + 0.5) * width, table[column].to_numpy(dtype=float)
         handles.append(ax.bar(x, heights, width * 0.92, color=tint(paint[name], 0.25)))
         if errors is not None:
-            spread = _cells(errors, table[column])
-            ax.errorbar(x, heights, yerr=spread, fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
+            reach = [_cells(side, table[column]) for side in _sides(errors)]
+            ax.errorbar(x, heights, yerr=reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
         for shift, seed in zip(np.linspace(-0.25, 0.25, len(seeds or [])), seeds or [], strict=True):
             dots = _cells(seed, table[column])
             ax.scatter(x + shift * width, dots, s=9, color=INK, alpha=0.65, linewidths=0, zorder=3)
@@ -75,6 +82,8 @@ def bars(
                 levels[finite], x[finite] - half_width, x[finite] + half_width, color="black", linewidth=2, zorder=4
             )
     keys = dict(zip(names, handles, strict=True)) if len(names) > 1 else {}
+    if errors_name is not None:
+        keys[errors_name] = Line2D([], [], **ERROR_BAR)
     if published is not None:
         keys["published"] = Line2D([], [], color="black", linewidth=2)
     if keys:
@@ -91,24 +100,36 @@ def _cells(other: pd.DataFrame, column: pd.Series) -> np.ndarray:
     return other.reindex(index=column.index, columns=pd.Index([column.name])).to_numpy(dtype=float)[:, 0]
 
 
+def _sides(errors: Errors) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return errors if isinstance(errors, tuple) else (errors, errors)
+
+
 @styled
-def stacked_shares(table: pd.DataFrame, ax: Axes | None = None, errors: pd.DataFrame | None = None) -> Axes:
+def stacked_shares(
+    table: pd.DataFrame, ax: Axes | None = None, errors: Errors | None = None, errors_name: str | None = None
+) -> Axes:
     """Draw one bar per row, one part per column: the first lowest and darkest; negative parts extend below zero.
 
     Args:
         table: Sizes of the parts.
         ax: Axes to draw on; new ones by default.
-        errors: Half the length of the error bar of each part.
+        errors: How far the error bar of each part reaches below and above its top: one table for both, or two.
+        errors_name: What the error bars are, for the legend.
     """
     ax = axes(ax, size=(1.8 + 0.7 * max(len(table), 2), 3.2))
     values = table.to_numpy(dtype=float, na_value=0.0)
-    spreads = np.zeros_like(values) if errors is None else errors.loc[table.index, table.columns].to_numpy(dtype=float)
+    reach = np.zeros((2, *values.shape))  # below and above
+    if errors is not None:
+        reach = np.stack([side.loc[table.index, table.columns].to_numpy(dtype=float) for side in _sides(errors)])
     bottoms = np.where(values >= 0, _sums_before(values.clip(min=0)), _sums_before(values.clip(max=0)))
     handles = [
-        _layer(ax, values[:, i], bottoms[:, i], spreads[:, i], colour)
+        _layer(ax, values[:, i], bottoms[:, i], reach[:, :, i], colour)
         for i, colour in enumerate(shades(len(table.columns)))
     ]
-    legend(ax, handles[::-1], [label(name) for name in table.columns[::-1]])
+    keys: dict[str, Handle] = dict(zip(map(label, table.columns[::-1]), handles[::-1], strict=True))
+    if errors_name is not None:
+        keys[errors_name] = Line2D([], [], **ERROR_BAR)
+    legend(ax, list(keys.values()), list(keys))
     name_ticks(ax, [label(name) for name in table.index], max_length=8)
     ax.set_ylabel("share")
     if values.size and values.min() >= 0 and values.sum(axis=1).max() <= 1.001:
@@ -128,13 +149,13 @@ def _sums_before(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(values, axis=1) - values)
 
 
-def _layer(ax: Axes, heights: np.ndarray, bottoms: np.ndarray, spreads: np.ndarray, colour: str) -> BarContainer:
+def _layer(ax: Axes, heights: np.ndarray, bottoms: np.ndarray, reach: np.ndarray, colour: str) -> BarContainer:
     x = np.arange(len(heights))
     layer = ax.bar(x, heights, STACK_WIDTH, bottom=bottoms, color=colour, edgecolor="white", linewidth=0.8)
-    has_error = np.nan_to_num(spreads) > 0
+    has_error = np.nan_to_num(reach).any(0)
     tops = (bottoms + heights)[has_error]
     for shade, width in (("white", 3.0), (INK, 1.0)):  # a white outline, to stand out on the dark parts
-        ax.errorbar(x[has_error], tops, yerr=spreads[has_error], fmt="none", ecolor=shade, elinewidth=width)
+        ax.errorbar(x[has_error], tops, yerr=reach[:, has_error], fmt="none", ecolor=shade, elinewidth=width)
     return layer
 
 
@@ -178,8 +199,8 @@ def violins(
     return ax
 
 
-def _name_violins(ax: Axes, names: Sequence[str], n: int, max_names: int = 60) -> None:
-    """Write at most `max_names` names; of more, every second, third, ..."""
+def _name_violins(ax: Axes, names: Sequence[str], n: int) -> None:
+    """Write at most `MAX_NAMES` names; of more, every second, third, ..."""
     require(len(names) == n, f"there are {len(names)} names for {n} violins")
-    x = list(range(0, n, 1 + (n - 1) // max_names))
+    x = list(range(0, n, 1 + (n - 1) // MAX_NAMES))
     ax.set_xticks(x, labels=[names[i] for i in x], parse_math=False, rotation=90 if n > 12 else 0, fontsize=7)

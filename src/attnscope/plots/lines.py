@@ -16,11 +16,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, Normalize, to_hex
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from attnscope.errors import require
-from attnscope.plots.style import INK, WORDS, Values, axes, colours, fade, legend, name_axes, styled
+from attnscope.plots.style import INK, WORDS, Handle, Values, axes, colours, fade, legend, name_axes, styled
 
+BAND_ALPHA = 0.18
 MAX_LEGEND_CURVES = len(WORDS)  # more numbered curves than this have a colour bar in place of a legend
 
 
@@ -33,6 +35,7 @@ def profiles(
     ylabel: str | None = None,
     marks: Mapping[str, SupportsFloat] | None = None,
     bands: Mapping[str, Values] | None = None,
+    bands_name: str | None = None,
 ) -> Axes:
     """Draw one line per name.
 
@@ -43,7 +46,8 @@ def profiles(
         xlabel: Name of the x axis.
         ylabel: Name of the y axis.
         marks: By name, the position of a dotted vertical line in the colour of the curve.
-        bands: By name, half the height of a band around the curve.
+        bands: By name, half the height of a band around the curve, or its heights below and above it (2 x positions).
+        bands_name: What the bands are, for the legend.
     """
     ax, x = axes(ax), np.asarray(x)
     numbers = numbers_in(list(curves))
@@ -63,8 +67,11 @@ def profiles(
         bar = ax.figure.colorbar(ScalarMappable(scale, colour_map), ax=ax, pad=0.02, aspect=30, ticks=steps)
         bar.outline.set_visible(False)
         bar.set_label(numbers[0])
-    elif len(curves) > 1:
-        legend(ax, handles, list(curves))
+    elif len(curves) > 1 or bands_name is not None:
+        keys: dict[str, Handle] = dict(zip(curves, handles, strict=True))
+        if bands_name is not None:
+            keys[bands_name] = Patch(color=INK, alpha=BAND_ALPHA, linewidth=0)
+        legend(ax, list(keys.values()), list(keys))
     return ax
 
 
@@ -86,8 +93,8 @@ def _line(ax: Axes, x: np.ndarray, name: str, curve: Values, colour: str, band: 
     y = np.asarray(curve, dtype=float)
     require(y.shape == x.shape, f"curve '{name}' has {y.size} values, but there are {x.size} positions on the x axis")
     if band is not None:
-        half_height = np.asarray(band, dtype=float)
-        ax.fill_between(x, y - half_height, y + half_height, color=colour, alpha=0.18, linewidth=0)
+        below, above = np.broadcast_to(np.asarray(band, dtype=float), (2, x.size))
+        ax.fill_between(x, y - below, y + above, color=colour, alpha=BAND_ALPHA, linewidth=0)
     return ax.plot(x, y, color=colour)[0]
 
 

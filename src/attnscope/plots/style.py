@@ -97,6 +97,15 @@ def panels(rows: int = 1, columns: int = 1, size: Size = (4.8, 3.2)) -> tuple[Fi
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
+def grid(count: int, columns: int, size: Size) -> tuple[Figure, list[Axes]]:
+    """Return a figure of so many equal panels, row by row in at most so many columns, and its axes."""
+    columns = min(count, columns)
+    figure, axes = panels(-(-count // columns), columns, size)
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    return figure, axes[:count]
+
+
 def axes(ax: Axes | None, size: Size = (4.8, 3.2)) -> Axes:
     """Return the axes to draw on, new ones for None, without upper and right spines."""
     if ax is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -60,7 +61,7 @@ class ClaimTest:
     def estimate(self) -> Estimate:
         """Return the mean, share or difference that is compared with the threshold."""
         if self.kind == "proportion":
-            return Proportion.of(self.values)
+            return Proportion.of_flags(self.values)
         if self.others is None:
             return estimate(self.values, self.within)
         ours, theirs = _array(self.values), self.factor * _array(self.others)
@@ -292,10 +293,22 @@ class Estimate:
     within: Range | None = None
     num_nan: int = 0
 
+    @classmethod
+    def of(cls, mean: float, sd: float, n: int, within: Range | None = None) -> Estimate:
+        """Return the estimate by mean and standard deviation of n seeds."""
+        degrees = max(n - 1, 1)
+        return Estimate(mean, sd, n, sd / math.sqrt(degrees + 1), degrees, within)
+
     def __str__(self) -> str:
         interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
         omission = f", {self.num_nan} left out: not a number" if self.num_nan else ""
         return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){omission}"
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the mean; 0 where there are too few seeds."""
+        low, high = self.bounds()
+        return (self.mean - low, high - self.mean) if math.isfinite(self.error) else (0.0, 0.0)
 
     @property
     def low(self) -> float:
@@ -308,12 +321,12 @@ class Estimate:
     def bounds(self) -> Range:
         """Return the ends of the 95 % interval, inside the range if there is one."""
         reach = float(stdtrit(self.degrees, 1 - LEVEL)) * self.error
-        if not self._transformed:
-            return self.mean - reach, self.mean + reach
-        assert self.within is not None
-        low, high = self.within
-        ends = expit(self._scale(self.mean) + np.array([-reach, reach]) * self._slope)
-        return float(low + (high - low) * ends[0]), float(low + (high - low) * ends[1])
+        low, high = self.within or (-math.inf, math.inf)
+        if self._transformed:
+            ends = expit(self._scale(self.mean) + np.array([-reach, reach]) * self._slope)
+            return float(low + (high - low) * ends[0]), float(low + (high - low) * ends[1])
+        below, above = self.mean - reach, self.mean + reach
+        return (max(below, low), min(above, high)) if low <= self.mean <= high else (below, above)
 
     def sides(self, threshold: float) -> tuple[float, float]:
         """Return one-sided p-values: that the mean is above the threshold, and that it is below."""
@@ -326,7 +339,12 @@ class Estimate:
 
     @property
     def _transformed(self) -> bool:
-        return self.within is not None and self.within[0] < self.mean < self.within[1] and self.error > 0
+        """Whether the interval is that of the logit, whose slope overflows at the ends of the range."""
+        if self.within is None:
+            return False
+        low, high = self.within
+        nearest = (high - low) * sys.float_info.min
+        return min(self.mean - low, high - self.mean) > nearest and self.error > 0
 
     def _scale(self, value: float) -> float:
         if self.within is None or not self._transformed:
@@ -362,7 +380,7 @@ class Proportion(Estimate):
     """The share of networks of which a claim is true, with Wilson's interval and score test."""
 
     @classmethod
-    def of(cls, flags: Values) -> Proportion:
+    def of_flags(cls, flags: Values) -> Proportion:
         n = len(flags)
         return cls(sum(flags) / n if n else math.nan, math.nan, n, math.nan, math.inf)
 
@@ -395,11 +413,7 @@ def estimate(values: Values, within: Range | None = None) -> Estimate:
     ('2 ± 1 (n = 3, 95 % interval -0.484 to 4.48)', '0.967 ± 0.058 (n = 3, 95 % interval 0.253 to 1)')
     """
     numbers = finite(values)
-    mean, sd = mean_and_sd(numbers)
-    degrees = max(len(numbers) - 1, 1)
-    return Estimate(
-        mean, sd, len(numbers), sd / math.sqrt(degrees + 1), degrees, within, np.size(values) - len(numbers)
-    )
+    return replace(Estimate.of(*mean_and_sd(numbers), len(numbers), within), num_nan=np.size(values) - len(numbers))
 
 
 def welch(values: Values, others: Values, within: Range | None = None) -> Estimate:
@@ -435,9 +449,19 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spread(values: Values) -> float:
-    """Return the standard deviation over seeds, for an error bar; 0 for a single seed."""
+    """Return the standard deviation over seeds; 0 for a single seed."""
     sd = mean_and_sd(finite(values))[1]
     return sd if math.isfinite(sd) else 0.0
+
+
+def error_bar(values: Values, within: Range | None = None) -> tuple[float, float]:
+    """Return how far the 95 % interval of the mean reaches below and above it; 0 for a single seed.
+
+    >>> below, above = error_bar([0.9, 1.0, 1.0], UNIT)
+    >>> short(below), short(above)
+    ('0.714', '0.0325')
+    """
+    return estimate(values, within).reach
 
 
 def short(number: Number, digits: int = 3) -> str:

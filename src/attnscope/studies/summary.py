@@ -227,5 +227,4 @@ def interval(line: Row, within: Range | None = None) -> Range | None:
         return None
     if "low" in line:
         return line["low"], line["high"]
-    error = line["sd"] / math.sqrt(line["n"])
-    return Estimate(line["mean"], line["sd"], line["n"], error, line["n"] - 1, within).bounds()
+    return Estimate.of(line["mean"], line["sd"], line["n"], within).bounds()

@@ -123,8 +123,22 @@ DISTRIBUTIONS: dict[str, Distribution] = {
 }
 
 
+class NumberedWords(SyntheticTask):
+    """A task whose words are numbers, on both sides unless it says otherwise."""
+
+    num_words: int
+
+    @cached_property
+    def source_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        return self.source_vocabulary
+
+
 @dataclass(frozen=True)
-class Copying(SyntheticTask):
+class Copying(NumberedWords):
     """The target is the source; with a `reordering`, its words in another order, the same for every sentence."""
 
     distribution: str = "permutations"
@@ -156,14 +170,6 @@ class Copying(SyntheticTask):
         return self.distribution if self.evaluation_distribution is None else self.evaluation_distribution
 
     @cached_property
-    def source_vocabulary(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
-
-    @property
-    def target_vocabulary(self) -> Vocabulary:
-        return self.source_vocabulary
-
-    @cached_property
     def order(self) -> np.ndarray:
         """π: the source position that each target word comes from."""
         if self.permutation_seed is None:
@@ -186,7 +192,7 @@ KEYWORD = 0  # the index of the first word, "1"
 
 
 @dataclass(frozen=True)
-class Keyword(SyntheticTask):
+class Keyword(NumberedWords):
     """A classification: the target is one word, `absent` or `present`, and has no end token.
 
     The keyword "1" stands exactly once in a positive sentence, anywhere, and never in a negative one; all other words
@@ -201,10 +207,6 @@ class Keyword(SyntheticTask):
         super().__post_init__()
         require(self.length >= 1, f"a sentence needs at least one word: length is {self.length}")
         require(self.num_words >= 2, f"num_words must be at least 2, the keyword and another, not {self.num_words}")
-
-    @cached_property
-    def source_vocabulary(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
 
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
@@ -233,7 +235,7 @@ def balanced(random: np.random.Generator, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class RepeatedSequences(SyntheticTask):
+class RepeatedSequences(NumberedWords):
     """Sequences of distinct random tokens, repeated periodically: A D B A D B A predicts D, B.
 
     The period differs between sequences, so that no fixed distance predicts the next token. Targets are the tokens from
@@ -259,14 +261,6 @@ class RepeatedSequences(SyntheticTask):
             self.num_words >= self.max_period,
             f"sequences of period {self.max_period} need as many words; num_words is {self.num_words}",
         )
-
-    @cached_property
-    def source_vocabulary(self) -> Vocabulary:
-        return Vocabulary.of([str(i + 1) for i in range(self.num_words)])
-
-    @property
-    def target_vocabulary(self) -> Vocabulary:
-        return self.source_vocabulary
 
     @cached_property
     def output_ids(self) -> np.ndarray:

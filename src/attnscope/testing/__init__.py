@@ -9,7 +9,7 @@ Each clause of CLAUSES yields one sentence per violation. What a model does not 
 EmbedsSource it has no saliency, without ReadsOut no lexical probe.
 """
 
-from attnscope.tasks.check import check_task
+from attnscope.tasks.task import check_task
 from attnscope.testing.contract import CLAUSES, BrokenContract, check_adapter, quick_check
 
 __all__ = ["CLAUSES", "BrokenContract", "check_adapter", "check_task", "quick_check"]

@@ -41,7 +41,8 @@ def train_group(runs: Sequence[TrainingRun], save_every: float) -> None:
                 run.finish_step(loss)
         for run in unfinished:
             if run.finished:
-                detach_weights(run.model)
+                for parameter in run.model.parameters():  # no longer a view of the stacked ones
+                    parameter.data = parameter.data.clone()
                 run.finish()
         saver.update()
         unfinished = [run for run in unfinished if not run.finished]
@@ -148,12 +149,6 @@ def stack_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Return the buffers of all models, such as random position codes, with an axis of models in front."""
     own = [dict(model.named_buffers()) for model in models]
     return {name: torch.stack([each[name] for each in own]) for name in own[0]}
-
-
-def detach_weights(model: nn.Module) -> None:
-    """Copy the model's weights, so that they are no longer views of the stacked ones."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone()
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:

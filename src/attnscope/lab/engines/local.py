@@ -98,18 +98,12 @@ def error_message(error: BaseException) -> str:
 def serve(connection: Connection) -> None:
     """Run the work that comes in, until the connection is closed."""
     _end_with_parent()
-    warnings.formatwarning = _one_line
+    warnings.formatwarning = lambda message, *_: f"attnscope: warning: {' '.join(str(message).split())}\n"
     try:
         while True:
             connection.send_bytes(_outcome_bytes(connection.recv_bytes()))
     except (EOFError, ConnectionError):  # the parent no longer waits for an answer
         return
-
-
-def _one_line(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    return f"attnscope: warning: {' '.join(str(message).split())}\n"
 
 
 def _outcome_bytes(work: bytes) -> bytes:

@@ -6,13 +6,14 @@ rate and ε separates the two; β₂, clipping and schedule are the author's or,
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from attnscope.lab.experiment import Experiment
 from attnscope.studies.aitken2021.experiments import AED, Sizes, one_to_one
 from attnscope.studies.aitken2021.fig2 import QUANTITIES, measure_attending
 from attnscope.studies.bars import Panel, draw_panels, panel
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Finding, Measurements
 
 
@@ -89,7 +90,8 @@ OPTIMISER = Finding(
     title="Beyond the paper: learning rate and ε of Adam",
     section="beyond; figure 2",
     experiments=experiments, measure=measure_attending, table=QUANTITIES, claims=claims, figure=figure,
-    draw=draw_panels, columns=lambda label: {"learning rate": f"{label.rate:g}", "ε": f"{label.epsilon:g}"},
+    draw=partial(draw_panels, within={text: UNIT for name, text in SHOWN.items() if name != "encoder_delta"}),
+    columns=lambda label: {"learning rate": f"{label.rate:g}", "ε": f"{label.epsilon:g}"},
     notes=(
         "The claims were written after a pilot with seed 0, and seed 1 of five combinations, in which β₂ (0.99, 0.999) "
         "and clipping (1.0, 0.1) hardly mattered; other seeds are judged.",

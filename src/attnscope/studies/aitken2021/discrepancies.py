@@ -9,6 +9,7 @@ each through a softmax, and centred over the encoder steps, since a softmax igno
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -34,7 +35,7 @@ from attnscope.studies.aitken2021.experiments import (
     translation,
 )
 from attnscope.studies.bars import Panel, draw_panels, quantity_panel
-from attnscope.studies.claims import ClaimVerdict, exact
+from attnscope.studies.claims import UNIT, ClaimVerdict, exact
 from attnscope.studies.finding import Finding, Measurement, Measurements, PublishedOf
 from attnscope.tasks import ExtendedSCAN, Preparation, Sorting, Translation
 
@@ -252,6 +253,8 @@ SAME = (
     "that showed the discrepancy. An arm is its reason if it reaches the published number."
 )
 
+draw_shares = partial(draw_panels, within={"": UNIT})
+
 DISCREPANCIES = (
     Finding(
         name="ao-positions",
@@ -260,7 +263,7 @@ DISCREPANCIES = (
         experiments=position_arms, measure=measure, claims=position_claims,
         table={name: QUANTITIES[name] for name in ("word_accuracy", "code_principal", "temporal_principal")},
         published=published_in("one_to_one", temporal_principal="principal_3"),
-        figure=shown_bars("code_principal", "temporal_principal"), draw=draw_panels, first_seed=FIRST_SEED,
+        figure=shown_bars("code_principal", "temporal_principal"), draw=draw_shares, first_seed=FIRST_SEED,
         notes=(SAME, f"One frequency: π / {STEPS} radians per step in all pairs of dimensions."),
     ),
     Finding(
@@ -272,7 +275,7 @@ DISCREPANCIES = (
         published=published_in(
             "escan", word_accuracy="word_accuracy", temporal_share="temporal", drop="variance_drop_ao"
         ),
-        figure=shown_bars("word_accuracy", "temporal_share"), draw=draw_panels, first_seed=FIRST_SEED,
+        figure=shown_bars("word_accuracy", "temporal_share"), draw=draw_shares, first_seed=FIRST_SEED,
         notes=(SAME, "10 to 15 actions: the author's code; 15 to 20: the paper."),
     ),
     Finding(
@@ -282,7 +285,7 @@ DISCREPANCIES = (
         experiments=translation_arms, measure=measure, claims=translation_claims,
         table={name: QUANTITIES[name] for name in ("word_accuracy", "temporal_share", "drop")},
         published=published_in("translation", drop="variance_drop_ao"),
-        figure=shown_bars("temporal_share", "drop"), draw=draw_panels, first_seed=FIRST_SEED,
+        figure=shown_bars("temporal_share", "drop"), draw=draw_shares, first_seed=FIRST_SEED,
         notes=(SAME, TRANSLATION_NOTE),
     ),
     Finding(
@@ -291,7 +294,7 @@ DISCREPANCIES = (
         section="beyond; §3, figure 2h",
         experiments=sorting_arms, measure=measure_sorting, claims=sorting_claims, table=SORTING_QUANTITIES,
         figure=bars({name: text for name, text in SORTING_QUANTITIES.items() if name.startswith(CENTRED)}),
-        draw=draw_panels, first_seed=FIRST_SEED,
+        draw=draw_shares, first_seed=FIRST_SEED,
         notes=(
             SAME,
             "Figure 2h shows the attention that single terms give. A softmax ignores what all encoder steps share, so "

@@ -164,10 +164,6 @@ QUANTITIES_VED = {
 MIN_LENGTH = 15  # of the task: no sentence ends before this step
 
 
-def experiments_ved(sizes: Sizes) -> dict[str, Experiment]:
-    return {name: one_to_one(model, sizes) for name, model in (("VED", VED), ("AED", AED), ("AO", AO))}
-
-
 def measure_ved(run: Run) -> Measurement:
     analysis = analyse(run)
     return {
@@ -203,7 +199,8 @@ FIG2_VED = Finding(
     name="fig2-ved",
     title="How VED solves one-to-one translation, without attention",
     section="§3, figure 2e and 2f",
-    experiments=experiments_ved, measure=measure_ved, table=QUANTITIES_VED, claims=claims_ved,
+    experiments=lambda sizes: {name: one_to_one(one, sizes) for name, one in (("VED", VED), ("AED", AED), ("AO", AO))},
+    measure=measure_ved, table=QUANTITIES_VED, claims=claims_ved,
     figure=partial(first_picture, "VED"), draw=draw_ved,
     notes=LIMITS,
 )  # fmt: skip

@@ -24,8 +24,8 @@ from attnscope.studies.aitken2021.experiments import (
     of_figure_5,
     published,
 )
-from attnscope.studies.bars import bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, more_than, spread
+from attnscope.studies.bars import INTERVAL, bar_values, draw_bars, draw_curves
+from attnscope.studies.claims import UNIT, ClaimVerdict, error_bar, more_than
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber
 
 # Figure 5a: terms of the alignment -----------------------------------------------------------------------------------
@@ -114,22 +114,26 @@ def draw_terms(data: FigureData) -> Figure:
 def draw_shares(data: FigureData, ax: Axes) -> None:
     first = {label: np.array(values["temporal"]) for label, values in data.items()}
     three = {label: np.array(values["temporal_query"]) for label, values in data.items()}
+    rest = "the other six"
     parts = {"μ·μ": first, "μ·χ + μ·Δ": {label: three[label] - first[label] for label in data}}
-    means, spreads = (
-        pd.DataFrame({name: {label: summary(part[label].tolist()) for label in part} for name, part in parts.items()})
-        for summary in (np.mean, spread)
+    means = pd.DataFrame({name: {label: np.mean(part[label]) for label in part} for name, part in parts.items()})
+    below, above = (  # of the share up to the top of each part; what the others leave has none of its own
+        pd.DataFrame({
+            name: {label: error_bar(tops[label], UNIT)[side] for label in data}
+            for name, tops in zip(parts, (first, three), strict=True)
+        }).assign(**{rest: 0.0})
+        for side in (0, 1)
+    )  # fmt: skip
+    plots.stacked_shares(
+        means.assign(**{rest: 1 - means.sum(axis=1)}), ax=ax, errors=(below, above), errors_name=INTERVAL
     )
-    rest = "the other six"  # what the others leave has no spread of its own
-    plots.stacked_shares(means.assign(**{rest: 1 - means.sum(axis=1)}), ax=ax, errors=spreads.assign(**{rest: 0.0}))
     ax.set_ylabel("share of the nine |terms|")
 
 
 def draw_steps(by_step: dict[str, np.ndarray], ax: Axes) -> None:
-    """Draw the share of μ·μ at each decoder step, one curve per architecture, ± its spread over seeds."""
-    means = {label: shares.mean(0) for label, shares in by_step.items()}
-    bands = {label: shares.std(0) for label, shares in by_step.items()}
-    steps = np.arange(max(map(len, means.values())))
-    plots.profiles(steps, means, ax=ax, xlabel="decoder step s", ylabel="share of μ·μ", bands=bands)
+    """Draw the share of μ·μ at each decoder step, one curve per architecture, with the interval over seeds."""
+    steps = np.arange(max(shares.shape[1] for shares in by_step.values()))
+    draw_curves(steps, by_step, ax, UNIT, xlabel="decoder step s", ylabel="share of μ·μ")
     ax.set_ylim(0, 1)
 
 
@@ -182,7 +186,7 @@ def measure_offsets(run: Run) -> Measurement:
         **(
             translation_offsets(analysis, largest, curves)
             if analysis.translates
-            else compare_offsets(largest, expected)
+            else {"distance": float(np.abs(largest - expected).mean()), "expected_growth": growth(expected)}
         ),
         "picture": {"offsets": profile.offsets, "curves": {step: curves[step] for step in steps}, **offsets},
     }
@@ -191,11 +195,6 @@ def measure_offsets(run: Run) -> Measurement:
 def growth(offsets: np.ndarray) -> float:
     """Return the mean of the last three steps less that of the first three."""
     return float(offsets[-ENDS:].mean() - offsets[:ENDS].mean())
-
-
-def compare_offsets(largest: np.ndarray, expected: np.ndarray) -> Measurement:
-    """Return the distance to the offset that the task requires, and how that one grows."""
-    return {"distance": float(np.abs(largest - expected).mean()), "expected_growth": growth(expected)}
 
 
 def translation_offsets(analysis: NetworkAnalysis, largest: np.ndarray, curves: np.ndarray) -> Measurement:

@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
+from attnscope.plots.bars import ERROR_BAR
 from attnscope.plots.style import WORDS, legend, styled
 from attnscope.probes.word_alignment import mean_attention_on_gold
 from attnscope.studies.baan2019.experiments import (
@@ -40,8 +41,8 @@ from attnscope.studies.baan2019.experiments import (
     sequence_accuracy,
     training,
 )
-from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
-from attnscope.studies.claims import ClaimVerdict, spread, untested
+from attnscope.studies.bars import INTERVAL, SeedTable, draw_bars, draw_points, quantity_panel
+from attnscope.studies.claims import UNIT, ClaimVerdict, untested
 from attnscope.studies.finding import Finding, Measurement, Measurements
 from attnscope.tasks import Scan
 from attnscope.training import CrossEntropy, Objective, evaluate
@@ -93,7 +94,7 @@ def draw_small(data: SeedTable) -> Figure:
     names = {"train": "train", "heldout_compositions": "HC", "heldout_tables": "HT", HARDEST: "NC"}
     ascending = dict.fromkeys([SMALL, PATIENT, ALONE, *(model for model in data if model != LARGE), LARGE])
     models = [model for model in ascending if model in data]
-    draw_bars(quantity_panel(data, names, labels=models), ax, "sequence accuracy")
+    draw_bars(quantity_panel(data, names, labels=models), ax, "sequence accuracy", UNIT)
     ax.set_ylim(0, 1.05)
     return picture
 
@@ -209,19 +210,18 @@ def draw_doses(data: SeedTable) -> Figure:
     left.set(xlabel="weight of the guidance, at every step", ylabel="accuracy or attention, new compositions")
     lines = draw_dose_curve(by_share | ({0.0: by_label[NONE]} if NONE in by_label else {}), right)
     right.set_xlabel("share of guided steps, weight 1")
+    lines[INTERVAL] = Line2D([], [], **ERROR_BAR)
     legend(right, list(lines.values()), list(lines))
     return picture
 
 
 def draw_dose_curve(by_dose: Mapping[float, Mapping[str, Sequence[float | None]]], ax: Axes) -> dict[str, Line2D]:
-    """Draw means over seeds with their standard deviation, from the smallest dose to the largest; return the lines."""
+    """Draw means over seeds with their interval, from the smallest dose to the largest; return the lines."""
     doses, lines = sorted(by_dose), dict[str, Line2D]()
     texts = {HARDEST: "sequence accuracy", "attention": "attention on the gold position"}
     for colour, (name, text) in zip(WORDS, texts.items(), strict=False):
         values = [np.array(by_dose[dose][name], dtype=float) for dose in doses]
-        means, errors = [seeds.mean() for seeds in values], [spread(seeds) for seeds in values]
-        bars = ax.errorbar(doses, means, yerr=errors, color=colour, marker="o", markersize=4, capsize=2.5)
-        lines[text] = bars.lines[0]
+        lines[text] = draw_points(doses, values, ax, UNIT, color=colour, markersize=4)
     ax.set_ylim(-0.03, 1.05)
     ax.spines[["top", "right"]].set_visible(False)
     return lines
@@ -307,18 +307,15 @@ def measure_scan(run: Run) -> Measurement:
 
 
 def claims_about_scan(measured: Measurements) -> list[ClaimVerdict]:
-    return [verdict for split in SCAN_SPLITS for verdict in claims_about_split(split, measured)]
-
-
-def claims_about_split(split: str, measured: Measurements) -> list[ClaimVerdict]:
-    one, other = scan_label(split, GUIDED), scan_label(split, BASELINE)
-    attention = f"{SCAN_SPLITS[split]}: more of a guided network's attention is on the gold position, on test commands"
-    text = f"{SCAN_SPLITS[split]}: guidance helps with test commands"
-    learned = all(np.mean(measured.values(model, "validation") or [0.0]) >= LEARNED for model in (one, other))
-    return [
-        measured.more_than(attention, one, other, "attention"),
-        measured.more_than(text, one, other, "test") if learned else untested(text, NOT_YET),
-    ]
+    verdicts: list[ClaimVerdict] = []
+    for split, name in SCAN_SPLITS.items():
+        one, other = scan_label(split, GUIDED), scan_label(split, BASELINE)
+        attention = f"{name}: more of a guided network's attention is on the gold position, on test commands"
+        text = f"{name}: guidance helps with test commands"
+        learned = all(np.mean(measured.values(model, "validation") or [0.0]) >= LEARNED for model in (one, other))
+        verdicts.append(measured.more_than(attention, one, other, "attention"))
+        verdicts.append(measured.more_than(text, one, other, "test") if learned else untested(text, NOT_YET))
+    return verdicts
 
 
 def draw_scan(data: SeedTable) -> Figure:
@@ -326,7 +323,7 @@ def draw_scan(data: SeedTable) -> Figure:
     picture, axes = plots.panels(1, len(SCAN_SPLITS), size=(4.6, 3.4))
     for ax, split in zip(axes, SCAN_SPLITS, strict=True):
         rows = {kind: data[scan_label(split, kind)] for kind in OBJECTIVES if scan_label(split, kind) in data}
-        draw_bars(quantity_panel(rows, texts), ax, "share that is right")
+        draw_bars(quantity_panel(rows, texts), ax, "share that is right", UNIT)
         ax.set(ylim=(0, 1.05), title=SCAN_SPLITS[split])
     return picture
 

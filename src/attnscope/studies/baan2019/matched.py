@@ -22,7 +22,7 @@ from attnscope.studies.baan2019.functional_groups import (
     with_all_classifiers,
 )
 from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, Finding, Measurements, PublishedNumber
 
 SELECTED, CONVERGED, IN_THE_END = "baseline, selected", "baseline, converged", "guided, converged"
@@ -101,7 +101,8 @@ def draw(data: SeedTable) -> Figure:
     }
     picture, axes = plots.panels(1, len(panels), size=(4.6, 3.6))
     for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
-        draw_bars(quantity_panel(data, {f"{name}_{what}": NAMES[name] for name in READINGS}), ax, ylabel)
+        draw_bars(quantity_panel(data, {f"{name}_{what}": NAMES[name] for name in READINGS}), ax, ylabel,
+                  UNIT if what == "full" else None)  # fmt: skip
     return picture
 
 

@@ -43,7 +43,7 @@ from attnscope.studies.baan2019.experiments import (
     sequence_accuracy,
 )
 from attnscope.studies.bars import SeedTable, bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, at_least, at_most, no_lower
+from attnscope.studies.claims import UNIT, ClaimVerdict, at_least, at_most, no_lower
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PublishedNumber, TrainedCase
 from attnscope.tasks.task import FiniteTask
 
@@ -74,10 +74,6 @@ class Pruning:
 
     share: float
     epochs: int
-
-
-def pruning_experiments(sizes: Sizes) -> dict[str, Case]:
-    return {GUIDED: Case({GUIDED: guided(sizes)}, Pruning(0.05, PRUNING_EPOCHS[sizes.name]))}
 
 
 def measure_pruning(case: TrainedCase[Pruning]) -> Measurement:
@@ -143,7 +139,7 @@ def claims_about_pruning(measured: Measurements) -> list[ClaimVerdict]:
 def draw_pruning(data: dict[str, Sequence[float | None]]) -> Figure:
     picture, (ax,) = plots.panels(size=(6.4, 3.8))
     accuracies = {text: {"NC": bar_values(data[name], published_pruning(GUIDED, name))} for name, text in BARS.items()}
-    draw_bars(accuracies, ax, "accuracy, new compositions")
+    draw_bars(accuracies, ax, "accuracy, new compositions", UNIT)
     ax.set_ylim(0, 1.05)
     return picture
 
@@ -152,7 +148,8 @@ SEC5_2 = Finding(
     name="sec5.2",
     title="The strongest 5 % of neurons suffice after retraining",
     section="§5.2",
-    experiments=pruning_experiments, measure=measure_pruning, table=PRUNING_QUANTITIES, published=published_pruning,
+    experiments=lambda sizes: {GUIDED: Case({GUIDED: guided(sizes)}, Pruning(0.05, PRUNING_EPOCHS[sizes.name]))},
+    measure=measure_pruning, table=PRUNING_QUANTITIES, published=published_pruning,
     claims=claims_about_pruning, figure=lambda measured: measured.seed_values(PRUNING_QUANTITIES)[GUIDED],
     draw=draw_pruning,
     notes=(
@@ -310,7 +307,7 @@ def draw_transplants(data: SeedTable) -> Figure:
             }
             for label in labels
         }
-        draw_bars(accuracies, ax, "sequence accuracy, new compositions")
+        draw_bars(accuracies, ax, "sequence accuracy, new compositions", UNIT)
         ax.set(ylim=(0, 1.05), title=f"components of {OTHER[receiver]} in {receiver} networks")
     return picture
 

@@ -17,7 +17,7 @@ from attnscope.probes.functional_group import functional_group, mean_jaccard
 from attnscope.studies.baan2019.experiments import GUIDED, NOTES, Sizes, both
 from attnscope.studies.baan2019.functional_groups import NAMES, NETWORK, READINGS, diagnostic_samples
 from attnscope.studies.bars import SeedTable, bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import UNIT, ClaimVerdict, Range
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase
 
 DECODED = ("h_enc", "time")  # readings with small groups in tables 2 and 3
@@ -79,9 +79,12 @@ def claims_about(name: str, measured: Measurements) -> list[ClaimVerdict]:
 
 def draw(data: SeedTable) -> Figure:
     """Draw one group of bars per model and feature, one bar per ranking."""
-    panels = {"size": "units in the functional group", "alike": "Jaccard index of groups"}
+    panels: dict[str, tuple[str, Range | None]] = {
+        "size": ("units in the functional group", None),
+        "alike": ("Jaccard index of groups", UNIT),
+    }
     picture, axes = plots.panels(1, len(panels), size=(5.0, 3.6))
-    for ax, (what, ylabel) in zip(axes, panels.items(), strict=True):
+    for ax, (what, (ylabel, within)) in zip(axes, panels.items(), strict=True):
         bars = {
             f"{model}: {READINGS[name][1]}": {
                 by: bar_values(data[model][f"{name}_{what}_{ranking}"]) for ranking, by in RANKINGS.items()
@@ -89,7 +92,7 @@ def draw(data: SeedTable) -> Figure:
             for name in DECODED
             for model in data
         }
-        draw_bars(bars, ax, ylabel)
+        draw_bars(bars, ax, ylabel, within)
     return picture
 
 

@@ -15,8 +15,8 @@ from attnscope.studies.baan2019.experiments import (
     published,
     sequence_accuracy,
 )
-from attnscope.studies.bars import bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, spread
+from attnscope.studies.bars import INTERVAL, bar_values, draw_bars
+from attnscope.studies.claims import UNIT, ClaimVerdict, Estimate, spread
 from attnscope.studies.finding import FigureData, Finding, Measurement, Measurements, PublishedNumber
 from attnscope.tasks.lookup_tables import LENGTHS
 
@@ -89,12 +89,20 @@ def draw(data: FigureData) -> Figure:
     picture, (splits, *longer) = plots.panels(1, 1 + len(MUCH_LONGER), size=(4.4, 3.4))
     draw_splits(data, splits)
     for (kind, name), ax in zip(MUCH_LONGER.items(), longer, strict=True):
-        means, bands = (
-            {model: content["longer"][kind][part] for model, content in data.items()} for part in ("mean", "sd")
-        )
-        plots.profiles([2, *MANY], means, ax=ax, bands=bands, xlabel="tables", ylabel="sequence accuracy")
+        means = {model: content["longer"][kind]["mean"] for model, content in data.items()}
+        bands = {
+            model: longer_bands(content["longer"][kind], len(content["splits"])) for model, content in data.items()
+        }
+        plots.profiles([2, *MANY], means, ax=ax, bands=bands, bands_name=INTERVAL, xlabel="tables",
+                       ylabel="sequence accuracy")  # fmt: skip
         ax.set(title=name, ylim=(-0.03, 1.03))
     return picture
+
+
+def longer_bands(longer: FigureData, num_seeds: int) -> np.ndarray:
+    """Return how far the intervals reach below and above the means, 2 x lengths."""
+    pairs = zip(longer["mean"], longer["sd"], strict=True)
+    return np.transpose([Estimate.of(mean, sd, num_seeds, UNIT).reach for mean, sd in pairs])
 
 
 def draw_splits(data: FigureData, ax: Axes) -> None:

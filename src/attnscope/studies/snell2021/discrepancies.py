@@ -7,6 +7,7 @@ search of width 5, as in the author's evaluation; its tokenisation and casing ar
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +22,7 @@ from attnscope.studies.finding import Case, Finding, Measurement, Measurements, 
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import MULTI30K_NAMES, SampleSettings, Sizes, case, translators
-from attnscope.studies.snell2021.tables import BLEU, BLEU_REACH, FIVE
+from attnscope.studies.snell2021.tables import BLEU, BLEU_REACH, FIVE, PERCENT
 from attnscope.tasks import END, Batch, Classification, Translation, Words
 from attnscope.tasks.text import Vectors
 from attnscope.training.evaluation import bleu
@@ -204,7 +205,7 @@ DISCREPANCIES = (
         title="20 Newsgroups with headers; SST with GloVe and with all words known",
         section="beyond; A.8, table 5",
         experiments=text_arms, measure=measure, table=text_table, claims=text_claims, figure=text_figure,
-        draw=draw_panels, first_seed=FIRST_SEED,
+        draw=partial(draw_panels, within=dict.fromkeys(("percent", "BLEU"), PERCENT)), first_seed=FIRST_SEED,
         notes=(
             "The claims were written before any of these networks was trained; seeds are others than those of the "
             "tables.",
@@ -221,7 +222,7 @@ DISCREPANCIES = (
         figure=lambda measured: {
             "BLEU": quantity_panel(measured.seed_values(BLEU_COLUMNS), BLEU_COLUMNS, bleu_published)
         },
-        draw=draw_panels, first_seed=FIRST_SEED,
+        draw=partial(draw_panels, within=dict.fromkeys(("percent", "BLEU"), PERCENT)), first_seed=FIRST_SEED,
         notes=(
             "The author's evaluation searches with five beams, by sums of log-probabilities, and calls sacrebleu with "
             "its defaults (13a, case kept), as ours does; its corpus is read from German to English.",

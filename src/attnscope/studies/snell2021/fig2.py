@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.probes.agreement import LearningCurve
-from attnscope.studies.claims import ClaimVerdict, more_than
+from attnscope.studies.bars import draw_curves
+from attnscope.studies.claims import UNIT, ClaimVerdict, more_than
 from attnscope.studies.finding import FigureData, Finding, Measurements
 from attnscope.studies.snell2021.agreements import measure
 from attnscope.studies.snell2021.experiments import corpus_cases
@@ -68,11 +69,13 @@ def draw(data: FigureData) -> Figure:
 
 
 def draw_uniform(curves: FigureData, chance: float, ax: Axes) -> None:
-    """Draw A(α, β^uf(τ)), the mean over seeds and their spread, with its best step."""
+    """Draw A(α, β^uf(τ)), the mean over seeds and their interval, with its best step."""
     steps, seeds = curves[0]["steps"], np.array([seed["uniform_top"] for seed in curves])
-    name, mean, spread = "A(α, β^uf(τ))", seeds.mean(0), seeds.std(0, ddof=min(1, len(seeds) - 1))
-    lines, marks = {name: mean, "chance Â": [chance] * len(steps)}, {name: steps[int(mean.argmax())]}
-    plots.profiles(steps, lines, ax, "training step τ", "agreement", marks, {name: spread})
+    name, level = "A(α, β^uf(τ))", np.full((1, len(steps)), chance)
+    marks = {name: steps[int(seeds.mean(0).argmax())]}
+    draw_curves(
+        steps, {name: seeds, "chance Â": level}, ax, UNIT, xlabel="training step τ", ylabel="agreement", marks=marks
+    )
 
 
 FIG2 = Finding(

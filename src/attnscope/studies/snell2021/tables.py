@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.studies.bars import MAX_WIDTH, Panel, bar_values, draw_bars
-from attnscope.studies.claims import ClaimVerdict, SeedValues, equivalent, more_than, untested
+from attnscope.studies.claims import COSINE, UNIT, ClaimVerdict, SeedValues, equivalent, more_than, untested
 from attnscope.studies.finding import Case, Finding, Measurements, PublishedNumber
 from attnscope.studies.result import Row, row
 from attnscope.studies.snell2021.agreements import measure
@@ -174,13 +174,20 @@ class Layout:
         }
 
 
+PERCENT = (0.0, 100.0)
+RANGES = {  # by the label of the axis
+    "agreement A": UNIT, "agreement A %": PERCENT, "Kendall's τ": COSINE, "Kendall's τ × 100": (-100.0, 100.0),
+    "ξ, BLEU": PERCENT, "ξ, accuracy in %": PERCENT,
+}  # fmt: skip
+
+
 def draw(data: Mapping[str, Panel]) -> Figure:
     """Draw one panel for agreement and one for ξ."""
     groups = max((len(panel) for panel in data.values()), default=1)
     cells = max((len(columns) for panel in data.values() for columns in panel.values()), default=1)
     picture, axes = plots.panels(len(data), 1, size=(min(3.2 + 0.24 * groups * max(cells, 4), MAX_WIDTH), 3.3))
     for ax, (ylabel, content) in zip(axes, data.items(), strict=True):
-        draw_bars(content, ax, ylabel)
+        draw_bars(content, ax, ylabel, RANGES[ylabel])
     return picture
 
 

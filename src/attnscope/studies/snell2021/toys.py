@@ -145,14 +145,14 @@ def keyword(sizes: KeywordSizes, bidirectional: bool) -> Experiment:
     )
 
 
-def geometric_steps(last: int, first: int = 10) -> tuple[int, ...]:
-    """Return steps from the first to the last at a constant ratio.
+def geometric_steps(last: int) -> tuple[int, ...]:
+    """Return steps from 10 to the last at a constant ratio.
 
     >>> geometric_steps(100)
     (10, 13, 18, 24, 32, 42, 56, 75, 100)
     """
-    count = round(PER_DECADE * np.log10(last / first)) + 1
-    return tuple(np.geomspace(first, last, count).round().astype(int).tolist())
+    count = round(PER_DECADE * np.log10(last / 10)) + 1
+    return tuple(np.geomspace(10, last, count).round().astype(int).tolist())
 
 
 LEARNT = 0.99  # word accuracy; the paper says "perfect accuracy"

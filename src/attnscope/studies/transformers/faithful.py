@@ -19,7 +19,7 @@ from attnscope.models import Start, TransformerClassifierSettings
 from attnscope.probes.fragility import fragility
 from attnscope.probes.information import information
 from attnscope.studies.bars import draw_panels, label_panels
-from attnscope.studies.claims import ClaimVerdict, proportion
+from attnscope.studies.claims import COSINE, UNIT, ClaimVerdict, proportion
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.tutek2020.experiments import BASE, GLOVE, MLM, TEXTS, TYING
 from attnscope.studies.tutek2020.faithfulness import sample_texts
@@ -232,6 +232,7 @@ SHOWN = {
     "accuracy": "accuracy", "permuted": "accuracy lost, permuted", "route": "route", "agreement": "agreement",
     "rank_correlation": "τ, leave-one-out", "information": "information, nats",
 }  # fmt: skip
+RANGES = {"accuracy": UNIT, "route": UNIT, "rank_correlation": COSINE}
 
 
 NOTES = (
@@ -250,5 +251,5 @@ FAITHFUL = Finding(
     section="ours; tutek2020",
     experiments=experiments, measure=measure, table=QUANTITIES, columns=FaithfulLabel._asdict, claims=claims,
     figure=label_panels(SHOWN, lambda label: label.group, lambda label: label.model),
-    draw=partial(draw_panels, ylabels=SHOWN), notes=NOTES,
+    draw=partial(draw_panels, ylabels=SHOWN, within=RANGES), notes=NOTES,
 )  # fmt: skip

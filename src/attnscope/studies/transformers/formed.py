@@ -30,7 +30,7 @@ from attnscope.probes.positions import position_shares
 from attnscope.studies.aitken2021 import experiments as recurrent
 from attnscope.studies.aitken2021.experiments import ATTENDING
 from attnscope.studies.bars import BarValues, draw_bars, panel
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.tasks import Batch, ExtendedSCAN, OneToOne, ReversedOneToOne, Sorting, SyntheticTask, Task
@@ -266,7 +266,7 @@ def draw(data: FigureData) -> Figure:
         for task, bars in content.items():
             for model, bar in bars.items():
                 by_model.setdefault(model, {})[f"{task}, {text}"] = bar
-    draw_bars(by_model, axes[-1], "decoder steps")
+    draw_bars(by_model, axes[-1], "decoder steps", UNIT)
     axes[-1].set(title="temporal components that meet at the gold position, best head", ylim=(0, 1.05))
     return picture
 

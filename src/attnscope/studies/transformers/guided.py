@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,8 +24,8 @@ from attnscope.probes.diagnostic import DiagnosticSettings, Samples, control_tas
 from attnscope.probes.functional_group import functional_group
 from attnscope.studies.baan2019.experiments import ALL_SENTENCES, AS_GOOD, HARDEST, lookup_tables
 from attnscope.studies.baan2019.functional_groups import labelled_samples
-from attnscope.studies.bars import SeedTable, draw_bars, quantity_panel
-from attnscope.studies.claims import ClaimVerdict, spread
+from attnscope.studies.bars import SeedTable, draw_bars, draw_curves, quantity_panel
+from attnscope.studies.claims import UNIT, ClaimVerdict, Range
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.tasks import LookupTables, PublishedLookupTables
@@ -238,22 +239,23 @@ def draw(data: SeedTable) -> Figure:
     arms = [str(NONE), *(str(GuidedLabel(*arm, FULL)) for arm in product((ONE, ALL), (RIGHT, WRONG)))]
     labels = [label for label in arms if label in data]
     short = {"encoder": "table, encoder", "decoder": "table, decoder", "time": "time step, encoder"}
-    for ax, what, ylabel in ((sizes, "size", "units in the group"), (full, "full_accuracy", "accuracy of all units")):
+    groups: tuple[tuple[Axes, str, str, Range | None], ...] = (
+        (sizes, "size", "units in the group", None), (full, "full_accuracy", "accuracy of all units", UNIT),
+    )  # fmt: skip
+    for ax, what, ylabel, within in groups:
         bars = quantity_panel(data, {f"{name}_{what}": text for name, text in short.items()}, labels=labels)
-        draw_bars(bars, ax, ylabel)
+        draw_bars(bars, ax, ylabel, within)
     return picture
 
 
 def draw_doses(data: SeedTable, name: str, ax: Axes, ylabel: str) -> None:
     """Draw one line per guided heads and pattern over doses, no guidance at their left end."""
     doses = sorted({float(label.rsplit(", ", 1)[1]) for label in data if label != str(NONE)})
-    curves, bands = {}, {}
+    curves = {}
     for heads, pattern in product((ONE, ALL), (RIGHT, WRONG)):
         labels = [str(NONE), *(str(GuidedLabel(heads, pattern, dose)) for dose in doses)]
-        values = [[float("nan") if value is None else value for value in data[label][name]] for label in labels]
-        curves[f"{heads}, {pattern}"] = torch.tensor(values).mean(1).numpy()
-        bands[f"{heads}, {pattern}"] = [spread(seeds) for seeds in values]
-    plots.profiles(range(len(doses) + 1), curves, ax=ax, xlabel="weight of the guidance", ylabel=ylabel, bands=bands)
+        curves[f"{heads}, {pattern}"] = np.array([data[label][name] for label in labels], dtype=float).T
+    draw_curves(range(len(doses) + 1), curves, ax, UNIT, xlabel="weight of the guidance", ylabel=ylabel)
     ax.set_xticks(range(len(doses) + 1), ["0", *(f"{dose:g}" for dose in doses)])
     ax.set_ylim(-0.03, 1.05)
 

@@ -19,7 +19,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import TransformerSettings
 from attnscope.models.inference import traces
 from attnscope.studies.bars import draw_panels, label_panels
-from attnscope.studies.claims import ClaimVerdict, proportion
+from attnscope.studies.claims import UNIT, ClaimVerdict, proportion
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.transformers import faithful
 from attnscope.studies.transformers.experiments import ADAM
@@ -221,6 +221,6 @@ HIDING = Finding(
     section="ours; Pruthi et al. 2020",
     experiments=experiments, measure=measure, table=QUANTITIES, claims=claims, notes=NOTES,
     figure=label_panels(SHOWN, lambda label: label.kind, lambda label: label.model),
-    draw=partial(draw_panels, ylabels=SHOWN),
+    draw=partial(draw_panels, ylabels=SHOWN, within=dict.fromkeys(("accuracy", "shown", "route"), UNIT)),
     columns=HidingLabel._asdict,
 )  # fmt: skip

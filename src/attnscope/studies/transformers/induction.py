@@ -18,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Start, TransformerDecoderSettings
 from attnscope.models.capabilities import ReadsOut
+from attnscope.plots.style import grid
 from attnscope.probes.language import head_statistics
 from attnscope.probes.lexical import batch_lexical_scores
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.bars import draw_curves
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.tasks import CORPORA, Batch, Classification, NextTokens, RepeatedSequences, Task, Words
 from attnscope.training import TrainingSettings, evaluate
@@ -220,20 +221,17 @@ SHOWN = ("lexical", "previous", "induction", "sink", "accuracy")
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw one panel per label: means over seeds with their standard deviation, dotted lines at change points."""
-    picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
-    for ax, (label, content) in zip(axes, data.items(), strict=False):
+    """Draw one panel per label: means over seeds with their interval, dotted lines at change points."""
+    picture, axes = grid(len(data), 3, size=(3.9, 3.0))
+    for ax, (label, content) in zip(axes, data.items(), strict=True):
         curves = {CURVES[name]: np.array(seeds) for name, seeds in content["curves"].items()}
         change_points = {name: values for name, values in content["changes"].items() if None not in values}
-        plots.profiles(
-            1 + np.array(content["steps"]), {name: seeds.mean(0) for name, seeds in curves.items()}, ax=ax,
-            xlabel="1 + training step", bands={name: seeds.std(0) for name, seeds in curves.items()},
+        draw_curves(
+            1 + np.array(content["steps"]), curves, ax, UNIT, xlabel="1 + training step",
             marks={CURVES[name]: 2 ** np.mean(np.array(values, dtype=float)) for name, values in change_points.items()},
         )  # fmt: skip
         ax.set_xscale("log", base=2)
         ax.set_title(label)
-    for ax in axes[len(data) :]:
-        ax.set_visible(False)
     return picture
 
 

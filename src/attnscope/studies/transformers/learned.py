@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Start, TransformerSettings
 from attnscope.models.capabilities import ReadsOut
+from attnscope.plots.style import grid
 from attnscope.probes.agreement import LearningCurve
 from attnscope.probes.lexical import batch_lexical_scores, lexical_scores
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.bars import draw_curves
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.snell2021.agreements import agreement_of, attention_score, most_accurate, sample, score_sample
 from attnscope.studies.snell2021.experiments import FIRST_SEEDS, with_either_attention
@@ -326,20 +327,17 @@ def figure(measured: Measurements) -> FigureData:
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw one panel per network: means over seeds with their standard deviation."""
-    picture, axes = plots.panels(-(-len(data) // 3), 3, size=(3.9, 3.0))
-    for ax, (title, content) in zip(axes, data.items(), strict=False):
+    """Draw one panel per network: means over seeds with their interval."""
+    picture, axes = grid(len(data), 3, size=(3.9, 3.0))
+    for ax, (title, content) in zip(axes, data.items(), strict=True):
         curves = {name: np.array(seeds) for name, seeds in content["curves"].items()}
-        plots.profiles(
-            1 + np.array(content["steps"]), {name: seeds.mean(0) for name, seeds in curves.items()}, ax=ax,
+        draw_curves(
+            1 + np.array(content["steps"]), curves, ax, UNIT,
             xlabel="1 + training step", ylabel="agreement" if title.startswith(CORPUS) else "word accuracy",
-            bands={name: seeds.std(0) for name, seeds in curves.items()},
         )  # fmt: skip
         if title.startswith(CORPUS):
             ax.set_xscale("log", base=2)
         ax.set_title(title)
-    for ax in axes[len(data) :]:
-        ax.set_visible(False)
     return picture
 
 

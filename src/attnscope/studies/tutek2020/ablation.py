@@ -14,11 +14,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnscope import plots
 from attnscope.lab.experiment import Experiment
-from attnscope.plots.style import INK, axes, colours, line_legend, name_axes, styled
+from attnscope.plots.bars import ERROR_BAR
+from attnscope.plots.style import INK, axes, colours, grid, line_legend, name_axes, styled
 from attnscope.probes.information import information
-from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, spread, untested
+from attnscope.studies.claims import ClaimVerdict, exact, more_than, no_lower, untested
 from attnscope.studies.finding import (
     Case,
     FigureData,
@@ -324,9 +324,8 @@ def draw(data: FigureData) -> list[Figure]:
 
 def draw_quantity(data: FigureData, name: str) -> Figure:
     panels = {corpus: panels[name] for corpus, panels in data["panels"].items() if name in panels}
-    columns = min(len(panels), COLUMNS)
-    picture, grid = plots.panels(-(-len(panels) // columns), columns, size=(3.7, 2.9))
-    for ax, (corpus, by_attention) in zip(grid, panels.items(), strict=False):
+    picture, places = grid(len(panels), COLUMNS, size=(3.7, 2.9))
+    for ax, (corpus, by_attention) in zip(places, panels.items(), strict=True):
         for attention, curves in by_attention.items():
             draw_curves(axes(ax), curves, LINES[attention])
         ax.set_xscale("log")
@@ -336,10 +335,8 @@ def draw_quantity(data: FigureData, name: str) -> Figure:
         name_axes(ax, "weight (δ, η)", PANELS[name])
         if name == "validation_f1":
             circle_best(ax, by_attention, data["chosen"].get(corpus, {}))
-    for ax in grid[len(panels) :]:
-        ax.set_axis_off()
     attentions = {attention for by_attention in panels.values() for attention in by_attention}
-    draw_legend(grid[columns - 1], attentions, circles=name == "validation_f1")
+    draw_legend(places[min(len(panels), COLUMNS) - 1], attentions, circles=name == "validation_f1")
     return picture
 
 
@@ -348,14 +345,16 @@ def paint() -> dict[str, str]:
 
 
 def draw_curves(ax: Axes, curves: Curves, line: Literal["-", "--"]) -> None:
+    """Draw means with error bars from the lowest to the highest seed: two seeds give no useful interval."""
     for regulariser, by_weight in curves.items():
         colour, seeds = paint()[regulariser], list(by_weight.values())
         means = [float(np.mean(values)) for values in seeds]
         if regulariser == BASE:
             ax.axhline(means[0], linewidth=1, color=colour, linestyle=line)
         else:
-            x, errors = list(map(float, by_weight)), [spread(values) for values in seeds]
-            ax.errorbar(x, means, errors, marker="o", markersize=3.5, capsize=2, color=colour, linestyle=line)
+            reach = np.abs([np.subtract(means, list(map(end, seeds))) for end in (min, max)])
+            x = list(map(float, by_weight))
+            ax.errorbar(x, means, reach, marker="o", markersize=3.5, capsize=2, color=colour, linestyle=line)
 
 
 RING = {"linestyle": "", "marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": INK}
@@ -374,7 +373,7 @@ def draw_legend(ax: Axes, attentions: set[str], circles: bool) -> None:
     linestyles = {name: line for name, line in LINES.items() if name in attentions and len(attentions) > 1}
     models = {name: {"color": paint()[name]} for name in WEIGHTS}
     lines = {name: {"color": INK, "linestyle": line} for name, line in linestyles.items()}
-    line_legend(ax, {**models, **lines, **({"best": RING} if circles else {})})
+    line_legend(ax, {**models, **lines, "lowest to highest seed": ERROR_BAR, **({"best": RING} if circles else {})})
 
 
 ABLATION = Finding(

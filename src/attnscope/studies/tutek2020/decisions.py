@@ -19,13 +19,23 @@ from matplotlib.figure import Figure
 from attnscope import plots
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Classifier, ClassifierSettings
+from attnscope.plots.bars import ERROR_BAR
 from attnscope.plots.style import INK, axes, colours, line_legend, name_axes, styled
 from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.divergences import relative_entropy
 from attnscope.probes.fragility import Fragility, fragility
 from attnscope.probes.grounding import Grounding, GroundingAccumulator, batch_token_probabilities
-from attnscope.studies.bars import BarValues, Panel, bar_values, draw_panels, keep_last_legend, label_panels
-from attnscope.studies.claims import ClaimVerdict, equivalent, more_than, not_testable, spread, untested
+from attnscope.studies.bars import (
+    INTERVAL,
+    BarValues,
+    Panel,
+    bar_values,
+    draw_panels,
+    draw_points,
+    keep_last_legend,
+    label_panels,
+)
+from attnscope.studies.claims import UNIT, ClaimVerdict, equivalent, more_than, not_testable, untested
 from attnscope.studies.finding import (
     Case,
     Finding,
@@ -140,9 +150,9 @@ def measure(subject: TrainedCase) -> Measurement:
     }
 
 
-def trained_classifier(subject: TrainedCase, role: str = "model") -> Classifier:
+def trained_classifier(subject: TrainedCase) -> Classifier:
     """Return the trained classifier of a case."""
-    model = subject.runs[role].model()
+    model = subject.runs["model"].model()
     assert isinstance(model, Classifier)
     return model
 
@@ -355,7 +365,7 @@ def draw_layers(data: Mapping[str, Mapping[str, Curves]]) -> Figure:
     if data:
         models = next(iter(data.values()))[PERTURBED[0]]
         lines = {model: {"color": colours(MODELS)[model], "marker": "o", "markersize": 4} for model in models}
-        line_legend(panels[len(data) - 1], {**lines, "published": {"color": "black", **PUBLISHED}})
+        line_legend(panels[len(data) - 1], {**lines, INTERVAL: ERROR_BAR, "published": {"color": "black", **PUBLISHED}})
     return picture
 
 
@@ -365,8 +375,7 @@ def draw_curves(curves: Curves, ax: Axes) -> None:
         layers = sorted(map(int, curve))
         points = [curve[str(number)] for number in layers]
         seeds = [np.array(point["ours"], dtype=float) for point in points]
-        means, errors = [values.mean() for values in seeds], [spread(values.tolist()) for values in seeds]
-        ax.errorbar(layers, means, yerr=errors, color=paint[model], marker="o", markersize=4, capsize=2.5)
+        draw_points(layers, seeds, ax, color=paint[model], markersize=4)
         theirs = np.array([point["published"] for point in points], dtype=float)
         ax.plot(layers, theirs, color=paint[model], **PUBLISHED)
     axes(ax).set_xticks(sorted({int(number) for curve in curves.values() for number in curve}))
@@ -451,7 +460,7 @@ QUERY_PANELS = {
 
 def draw_queries(data: Mapping[str, Panel]) -> Figure:
     width = 1.8 + 0.6 * max(map(len, data.values()), default=1)
-    picture = draw_panels(data, QUERY_PANELS, row=(width, 3.2))
+    picture = draw_panels(data, QUERY_PANELS, {"entropy": UNIT}, row=(width, 3.2))
     keep_last_legend(picture.axes)
     return picture
 

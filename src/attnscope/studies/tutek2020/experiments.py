@@ -239,11 +239,11 @@ def with_licensed_corpora(sizes: Sizes) -> Sizes:
     return sizes
 
 
-def add_corpus(sizes: Sizes, name: str, task: Classification, epochs: int = LICENSED_EPOCHS) -> Sizes:
+def add_corpus(sizes: Sizes, name: str, task: Classification) -> Sizes:
     """Return a profile with another corpus, and register it in TEXTS."""
     TEXTS[name] = task
     corpora = tuple(dict.fromkeys([*sizes.corpora, name]))
-    return replace(sizes, corpora=corpora, epochs={**sizes.epochs, name: epochs})
+    return replace(sizes, corpora=corpora, epochs={**sizes.epochs, name: LICENSED_EPOCHS})
 
 
 def discharge_summaries(file: str) -> Classification:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from math import log
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 
 from attnscope import plots
 from attnscope.studies.bars import Panel, bar_values, draw_bars, keep_last_legend
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import COSINE, ClaimVerdict
 from attnscope.studies.finding import Case, FigureData, Finding, Measurements
 from attnscope.studies.tutek2020.decisions import corpus_and_model
 from attnscope.studies.tutek2020.experiments import BASE, COMPARED, REGULARISED, ModelLabel, Sizes, model_experiment
@@ -100,8 +101,8 @@ def draw(data: FigureData) -> Figure:
     picture, axes = plots.panels(max(len(data), 1), 3, size=(4.1, 3.0))
     for number, (corpus, parts) in enumerate(data.items()):
         taus, jsds, change = panels = axes[3 * number : 3 * number + 3]
-        draw_bars(parts["tau"], taus, "Kendall's τ with attention")
-        draw_bars(parts["jsd"], jsds, "JSD of attention\nthat keeps the output")
+        draw_bars(parts["tau"], taus, "Kendall's τ with attention", COSINE)
+        draw_bars(parts["jsd"], jsds, "JSD of attention\nthat keeps the output", (0.0, log(2)))
         draw_changes(change, parts["change"])
         for ax in panels:
             ax.set_title(corpus)

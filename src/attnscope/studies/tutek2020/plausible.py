@@ -15,7 +15,7 @@ from attnscope.probes.counterfactual import trace_and_mask
 from attnscope.probes.plausibility import Plausibility, PlausibilityAccumulator
 from attnscope.probes.saliency import influence
 from attnscope.studies.bars import BarValues, Panel, bar_values, draw_bars, keep_last_legend
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.tutek2020.decisions import batches_on_device, corpus_and_model, trained_classifier
 from attnscope.studies.tutek2020.experiments import BASE, COMPARED, ModelLabel, Sizes, model_experiment, prepared_corpus
@@ -148,7 +148,7 @@ def draw(data: Mapping[str, Mapping[str, Panel]]) -> Figure:
     for number, (corpus, by_score) in enumerate(data.items()):
         line = axes[number * len(SHOWN) : (number + 1) * len(SHOWN)]
         for ax, (score, content) in zip(line, by_score.items(), strict=True):
-            draw_bars(content, ax, "mean over texts")
+            draw_bars(content, ax, "mean over texts", UNIT)
             ax.set_title(f"{corpus}: {SCORES[score]}", parse_math=False)
         keep_last_legend(line)
     return picture

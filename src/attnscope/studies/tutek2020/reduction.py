@@ -76,15 +76,12 @@ def experiments(sizes: Sizes, corpora: tuple[str, ...] = CORPORA) -> dict[Reduct
     places = [(corpus, attention) for corpus, attention in product(corpora, ATTENTIONS) if corpus in sizes.corpora]
     labels = []
     for corpus, attention in places if sizes.name == "paper" else places[:1]:
-        in_table1 = {BASE: 0.0, **{model: weight_in_use(corpus, attention, model) for model in REGULARISED}}
+        in_table1 = {BASE: 0.0}
+        in_table1 |= {model: chosen_weight(corpus, attention, name) for model, name in ((TYING, "delta"), (MLM, "eta"))}
         labels += [ReductionLabel(corpus, attention, model, MEAN, weight) for model, weight in in_table1.items()]
         summed = [(model, weight) for model, weights in WEIGHTS.items() for weight in weights]
         labels += [ReductionLabel(corpus, attention, model, SUM, weight) for model, weight in summed]
     return {label: case(sizes, partial(experiment, sizes, label)) for label in labels}
-
-
-def weight_in_use(corpus: str, attention: str, model: str) -> float:
-    return chosen_weight(corpus, attention, "delta" if model == TYING else "eta")
 
 
 def experiment(sizes: Sizes, label: ReductionLabel) -> Experiment:

@@ -21,8 +21,8 @@ from attnscope.lab.experiment import Run
 from attnscope.models import Model
 from attnscope.probes.grounding import TokenProbabilities, batch_token_probabilities, plot_sentence
 from attnscope.probes.information import Information, information
-from attnscope.studies.bars import Panel, draw_bars, draw_panels, label_panels, panel
-from attnscope.studies.claims import ClaimVerdict
+from attnscope.studies.bars import Panel, draw_panels, label_panels, panel
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Case, FigureData, Finding, Measurement, Measurements, TrainedCase, cases
 from attnscope.studies.tutek2020.decisions import (
     batches_on_device,
@@ -187,9 +187,8 @@ def claims_about_tokens(measured: Measurements) -> list[ClaimVerdict]:
 
 
 def draw_tokens(data: Panel) -> Figure:
-    picture, (ax,) = plots.panels(1, 1, size=(2.6 + 1.1 * max(len(data), 3), 3.3))
-    draw_bars(data, ax, "probability of the decision,\na token alone")
-    return picture
+    ylabel = "probability of the decision,\na token alone"
+    return draw_panels({ylabel: data}, within={ylabel: UNIT}, row=(2.6 + 1.1 * max(len(data), 3), 3.3))
 
 
 TABLE3 = Finding(

@@ -10,7 +10,7 @@ line, as those of GloVe (.txt) and fastText (.vec, whose first line gives the si
 """
 
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -195,9 +195,9 @@ class InitialEmbedding:
         """The fraction of the vocabulary, special tokens aside, that has a published vector."""
         return self.pretrained[len(SPECIALS) :].float().mean().item()
 
-    def running_coverage(self, task: TextTask, split: str = "training") -> float:
-        """Return the fraction of source tokens with a published vector; an unknown word has none."""
-        words = torch.from_numpy(np.concatenate(task.part(split).source)).long()
+    def running_coverage(self, task: TextTask) -> float:
+        """Return the fraction of training tokens of the source with a published vector; an unknown word has none."""
+        words = torch.from_numpy(np.concatenate(task.part("training").source)).long()
         return self.pretrained[words[words >= len(SPECIALS)]].float().mean().item()
 
 
@@ -211,7 +211,8 @@ def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> Initi
         seed: Random seed of the vectors of words that the file does not have.
     """
     words = {form for word in vocabulary.tokens[len(SPECIALS) :] for form in (word, word.lower())}
-    published = read_vectors(find_corpus(file, EXPECTED), words)
+    path = find_corpus(file, EXPECTED)
+    published = from_npz(path, words) if path.suffix == ".npz" else from_text(path, words)
     rows = [published.get(word, published.get(word.lower())) for word in vocabulary.tokens]
     pretrained = np.array([row is not None and i >= len(SPECIALS) for i, row in enumerate(rows)])
     if not pretrained.any():
@@ -220,11 +221,6 @@ def initial_embedding(vocabulary: Vocabulary, file: str, seed: int = 0) -> Initi
     matrix = np.random.default_rng(seed).normal(0, vectors.std(), (len(rows), vectors.shape[1])).astype(np.float32)
     matrix[pretrained], matrix[PAD] = vectors, 0
     return InitialEmbedding(torch.from_numpy(matrix), torch.from_numpy(pretrained))
-
-
-def read_vectors(path: Path, words: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Return the vectors of those of the words that the file has."""
-    return from_npz(path, words) if path.suffix == ".npz" else from_text(path, words)
 
 
 def from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:

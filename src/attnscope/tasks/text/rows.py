@@ -382,10 +382,6 @@ class HFDataset(Protocol):
     def __iter__(self) -> Iterator[Mapping[str, object]]: ...
 
 
-def is_saved_dataset(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in SAVED_FILES)
-
-
 def read_saved_dataset(path: Path) -> Iterator[Row]:
     library = import_optional("datasets", f"the data set in {path}")
     try:
@@ -429,7 +425,8 @@ def stream_corpus(file: str, columns: tuple[str, ...], expected: str) -> Iterato
     if file.startswith(HF_PREFIX):
         return dataset_rows(load_dataset(file), file)
     path = find_corpus(file, expected)
-    return read_saved_dataset(path) if is_saved_dataset(path) else stream_rows(path, columns)
+    is_saved_dataset = path.is_dir() and any((path / name).is_file() for name in SAVED_FILES)
+    return read_saved_dataset(path) if is_saved_dataset else stream_rows(path, columns)
 
 
 def corpus_fingerprint(file: str, expected: str, required: str | None = None) -> str:

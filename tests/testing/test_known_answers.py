@@ -17,6 +17,7 @@ from attnscope.testing.known_answers import (
     known_answer,
     shapley_contributions,
 )
+from attnscope.testing.known_models import ResidualStream
 from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, WORDS, Texts, sentences
 
 EXPECTED = {
@@ -25,7 +26,10 @@ EXPECTED = {
     "bilstm-0": "faithful", "transformer-0": "faithful",
     **{f"{encoder}-{share}": "grey" for encoder in ("bilstm", "transformer") for share in (10, 15, 25)},
 }  # fmt: skip
-ON_A_BOUND = {"mixed", *(f"{encoder}{share}" for encoder in ("bilstm", "transformer") for share in ("", "-5", "-50"))}
+ON_A_BOUND = {
+    "mixed", "layers", "layers-own", "layers-own-unplaced",
+    *(f"{encoder}{share}" for encoder in ("bilstm", "transformer") for share in ("", "-5", "-50")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +107,7 @@ def mixing(model, batch):
     return model.mix(torch.eye(batch.source.shape[1], dtype=torch.float64).expand(len(batch), -1, -1), batch)
 
 
-@pytest.mark.parametrize("kind", ["bilstm", "transformer", "bilstm-50", "transformer-50"])
+@pytest.mark.parametrize("kind", ["bilstm", "transformer", "layers", "bilstm-50", "transformer-50"])
 @torch.no_grad()
 def test_shapley_contributions_equal_means_over_all_orders(kind):
     known = known_answer(kind, seed=0)
@@ -134,6 +138,16 @@ def test_nothing_or_all_of_the_output_is_from_other_words_where_the_share_says_s
     assert known_answer(f"{encoder}-100", 0).certificate.share == pytest.approx((0.0, 0.0), abs=1e-6)
     shares = [min(known_answer(f"{encoder}-{percent}", 0).certificate.share) for percent in (25, 50, 75)]
     assert 1 > shares[0] > shares[1] > shares[2] > 0
+
+
+def test_in_layers_without_mixing_every_state_is_the_tokens_own():
+    assert known_answer("layers-own", 0).certificate.share == pytest.approx((1.0, 1.0))
+    assert max(known_answer("layers", 0).certificate.share) < 0.9
+
+
+def test_a_residual_stream_holds_the_token_itself():
+    with pytest.raises(BadSetting, match="depends on the token itself"):
+        ResidualStream(16, others=True)
 
 
 def test_exact_shapley_values_of_long_texts_are_refused():

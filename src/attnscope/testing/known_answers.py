@@ -57,13 +57,14 @@ from attnscope.testing.known_models import (
     PooledClassifier,
     Recurrent,
     RecurrentTranslator,
+    ResidualStream,
     SelfAttention,
 )
 from attnscope.testing.known_texts import MARKERS, NEUTRAL, SHORT, TOPICS, TRANSLATED, WORDS, Texts, sentences
 
 Label = Literal["faithful", "unfaithful", "grey"]
 Family = Literal["classifier", "translator", "contextual"]
-EncoderClass = type[Recurrent] | type[SelfAttention]
+EncoderClass = Callable[[int, bool], Encoder]  # of size and `others`
 # Bounds on the certificate, set before any audit was run on these models. What is in between is grey: not counted.
 FAITHFUL_SHARE, FAITHFUL_AGREEMENT = 0.9, 0.7  # at least both, in every class
 UNFAITHFUL_SHARE, UNFAITHFUL_AGREEMENT = 0.35, 0.2  # at most one of them, in every class
@@ -546,6 +547,15 @@ KINDS: dict[str, Kind] = {
 ENCODERS: dict[str, tuple[str, EncoderClass]] = {
     "bilstm": ("BiLSTM", Recurrent), "transformer": ("Transformer layer", SelfAttention)
 }  # fmt: skip
+LAYERED: dict[str, tuple[str, EncoderClass]] = {
+    "layers": ("four Transformer layers and attention pooling, learned", ResidualStream),
+    "layers-own": (
+        "the same, each token attends only to itself in the four layers", partial(ResidualStream, mixes=False)
+    ),
+    "layers-own-unplaced": ("the same without positions", partial(ResidualStream, mixes=False, placed=False)),
+}  # fmt: skip
+for name, (what, encoder_class) in LAYERED.items():
+    KINDS[name] = Kind(what, partial(encoded, encoder_class=encoder_class), sealed=True, family="contextual")
 for name, (what, encoder_class) in ENCODERS.items():
     KINDS[name] = Kind(
         f"{what} and attention pooling, learned", partial(encoded, encoder_class=encoder_class),

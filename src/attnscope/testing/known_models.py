@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from attnscope.errors import require
 from attnscope.models.adapters.readers import WordReader
 from attnscope.models.attention import intervene, masked_softmax
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, MasksInPlace, ReadsTexts
@@ -273,6 +274,36 @@ class SelfAttention(Encoder):
         states: Tensor = attended[0].nan_to_num() if self.others else keys + attended[0]  # a single token has no others
         added: Tensor = self.feed_forward(layer_norm(states, states.shape[-1:]))
         return added + states
+
+
+class ResidualStream(Encoder):
+    """Four pre-norm layers of a Transformer on one residual stream, which always holds the token itself.
+
+    Args:
+        size: Size of embeddings and states.
+        others: Must be false.
+        mixes: Whether tokens attend to each other in these layers; else each attends to itself.
+        placed: Whether learned positions are added to the embeddings.
+    """
+
+    def __init__(self, size: int, others: bool, mixes: bool = True, placed: bool = True):
+        require(not others, "on a residual stream, the state of a token depends on the token itself")
+        super().__init__(size, others)
+        self.mixes = mixes
+        self.places = nn.Parameter(torch.randn(MAX_WORDS, size)) if placed else None
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(size, 2, 2 * size, dropout=0.0, batch_first=True, norm_first=True)
+            for _ in range(4)
+        )
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Tensor:
+        length, states = mask.shape[1], embedded
+        if self.places is not None:
+            states = states + self.places[:length]
+        apart = ~torch.eye(length, dtype=torch.bool, device=mask.device)
+        for layer in self.layers:
+            states = layer(states, src_key_padding_mask=~mask) if self.mixes else layer(states, src_mask=apart)
+        return states
 
 
 class ContextualClassifier(PooledClassifier):

@@ -37,6 +37,7 @@ def project(tmp_path_factory):
     (audit / "audit.html").write_text("<!DOCTYPE html><html><head></head><body><h1>No</h1></body></html>")
     verdict = {"answer": "no", "headline": "Its attention may not be shown as a reason."}
     (audit / "audit.json").write_text(json.dumps({"verdict": verdict}))
+    (audit / "name.json").write_text(json.dumps({"model": "BERT, fine-tuned", "texts": "SST"}))
     (root / "results" / "explorers").mkdir()
     (root / "results" / "explorers" / "one.html").write_text("<title>Edit &amp; see</title><body>a page</body>")
     (root / "results" / "calibration").mkdir()
@@ -131,7 +132,7 @@ def test_each_published_number_is_a_dot_against_ours(make, tmp_path):
 
 
 def test_audits_are_listed_with_their_answers(site):
-    assert "bert no Its attention may not be shown as a reason." in words(site["index.html"])
+    assert "BERT, fine-tuned no Its attention may not be shown as a reason." in words(site["index.html"])
     assert words(site["audits/bert/audit.html"]).startswith("attnscope Gallery")
     assert "How often the audit is wrong: its calibration" in words(site["index.html"])
 

@@ -55,14 +55,14 @@ plot_paths(formed.encoder, formed.decoder)
 # attention scores?
 
 # %%
-formed  # noqa: B018
+formed
 
 # %% [markdown]
 # They make up most of the scores (darkest; about 0.9 in larger networks). "Predictability" measures the same in another
 # way: how much of the attention can be predicted from the step, without the sentence. The mean attention is:
 
 # %%
-formed.mean_attention  # noqa: B018
+formed.mean_attention
 
 # %% [markdown]
 # **Where are the letters?** In the input components, orthogonal to the path. Each output token's readout vector aligns
@@ -83,7 +83,7 @@ formed_backwards = decomposed(reversing, backwards)
 plot_paths(formed_backwards.encoder, formed_backwards.decoder)
 
 # %%
-formed_backwards.mean_attention  # noqa: B018
+formed_backwards.mean_attention
 
 # %% [markdown]
 # It does: the light end of one curve lies at the dark end of the other. Sentences have 7, 8 or 9 letters, so the

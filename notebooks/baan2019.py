@@ -55,7 +55,7 @@ accuracies = pd.DataFrame(
         for name, model in models.items()
     }
 )
-accuracies  # noqa: B018
+accuracies
 
 # %% [markdown]
 # Both have learned their training sentences. Only the guided network generalises to most new pairs. Where do they

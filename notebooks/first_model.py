@@ -28,7 +28,7 @@ attnscope.evaluate(model, task.batches("test"))
 batch = next(task.batches("test"))
 with torch.no_grad():
     trace = model(batch)
-trace  # noqa: B018
+trace
 
 # %% [markdown]
 # **Where does it attend?** The plot has one row per output token and one column per source token of the first sentence.
@@ -46,7 +46,7 @@ attention.plot(source=read, target=said)
 
 # %%
 without = attnscope.evaluate(model, task.batches("test"), attention=attnscope.uniform)
-without  # noqa: B018
+without
 
 # %% [markdown]
 # Accuracy drops: this network depends on its attention. (Others do not, see `tutek2020.py`.)
@@ -66,7 +66,7 @@ attnscope.lexical(model, batch)
 
 # %%
 formed = attnscope.decompose(model, lambda: task.batches("test"), lambda: task.batches("validation"), decoding="greedy")
-formed  # noqa: B018
+formed
 
 # %% [markdown]
 # The darkest part is temporal · temporal: encoder and decoder both count steps, and attention goes to the token at the

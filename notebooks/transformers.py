@@ -71,14 +71,14 @@ pd.DataFrame({"β at the gold position": {start: beta(model, batch) for start, (
 letters = OneToOne(min_length=7, max_length=9, test_size=200)
 translator, _ = trained(Experiment(letters, NETWORK, SETTINGS))
 formed = attnscope.decompose(translator, lambda: letters.batches("test"), decoding="teacher_forced")
-formed  # noqa: B018
+formed
 
 # %% [markdown]
 # Attention can be predicted from the step alone, as in the recurrent networks of the paper. But the product of the two
 # temporal components makes up only about half of the scores, instead of nine tenths. The mean attention:
 
 # %%
-formed.mean_attention  # noqa: B018
+formed.mean_attention
 
 # %% [markdown]
 # ## Induction heads

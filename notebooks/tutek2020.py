@@ -78,7 +78,7 @@ attnscope.attention_scores(trace).plot(source=words, target=task.target_vocabula
 
 # %%
 of_base = attnscope.fragility(base, list(task.batches("test")))
-of_base  # noqa: B018
+of_base
 
 # %% [markdown]
 # Hardly any decision changes. How can the state of "the" suffice to decide? Put all attention on one state at a time,
@@ -97,7 +97,7 @@ plot_sentence(words[:-1], {"base": alone.of_text()}, {"base": float(alone.decisi
 # %%
 tied = trained(CrossEntropy() + Tying(1.0, per_dimension=True))
 of_tied = attnscope.fragility(tied, list(task.batches("test")))
-of_tied  # noqa: B018
+of_tied
 
 # %% [markdown]
 # The accuracy is the same, and now about as many decisions change as expected: this network depends on its attention.

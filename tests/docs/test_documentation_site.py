@@ -127,6 +127,13 @@ def test_every_page_fits_the_screen_and_is_accessible(site, pages, screen, brows
     assert found == {}
 
 
+def test_no_line_of_a_page_is_read_as_a_comment_and_no_block_begins_too_far_in():
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/**/*.md")]:
+        outside = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^ *%.*", outside, flags=re.MULTILINE) == [], path  # Sphinx would leave the line out
+        assert re.findall(r"^\n {8}\S.*\n {4}\S.*", outside, flags=re.MULTILINE) == [], path
+
+
 @pytest.mark.slow
 def test_notebooks_can_be_downloaded(site):
     scripts = {path.stem for path in (ROOT / "notebooks").glob("*.py")}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnscope.auditing.report import audit_tests, audited_models, error_rates
+from attnscope.studies.naming import audit_name
 
 ROOT = Path(__file__).parent.parent.parent
 WRITER = runpy.run_path(str(ROOT / "docs" / "tables.py"))
@@ -42,13 +43,28 @@ def test_every_audit_has_a_row_with_its_answer(tmp_path):
         }
         (tmp_path / name).mkdir()
         (tmp_path / name / "audit.json").write_text(json.dumps(audit))
-    first, second = audited_models(tmp_path).strip().split("\n")[2:]
-    assert "| 90.0 % (50.1 %) | **no** | 0.25 (0.20 to 0.30) | – | 120 | 2026-11-16, attnscope 0.2.0 |" in first
+    (tmp_path / "first" / "name.json").write_text('{"model": "MiniLM, fine-tuned", "texts": "SST"}')
+    first, second = audited_models(tmp_path, "../results/audits").strip().split("\n")[2:]
+    assert first.startswith("| [MiniLM, fine-tuned](../results/audits/first/audit.html) | 300 of SST | 90.0 % (50.1 %)")
+    assert first.endswith("| **no** | 0.25 (0.20 to 0.30) | – | 120 | 6 × 12 | 2026-11-16, 0.2.0 |")
     assert "[second](../results/audits/second/audit.html)" in second
     assert "300 of texts.jsonl" in second
+    assert f"[second]({tmp_path.as_posix()}/second/audit.html)" in audited_models(tmp_path)
     names, _, first, _ = audit_tests(tmp_path).strip().split("\n")
     assert names == "| model | route | agreement | uniqueness |"
-    assert first == "| first | 0.25 (120) | – | at least 0.60 (32) |"
+    assert first == "| MiniLM, fine-tuned | 0.25 (120) | – | ≥ 0.60 (32) |"
+
+
+def test_every_audit_of_ours_has_a_name_of_its_own_in_all_tables():
+    audits = [path.parent for path in sorted((ROOT / "results" / "audits").glob("*/audit.json"))]
+    names = [audit_name(folder).model for folder in audits]
+    assert len(set(names)) == len(names)
+    assert not {folder.name for folder in audits} & set(names)
+    shown = {folder: name for folder, name in zip(audits, names, strict=True) if folder.name in WRITER["SHOWN"]}
+    assert len(shown) == len(WRITER["SHOWN"])
+    for page, listed in (("audited-models", names), ("audits", names), ("../README", shown.values())):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert all(f"| {name} |" in text or f"[{name}](" in text for name in listed), page
 
 
 def test_error_rates_are_those_of_the_calibration():

@@ -3,6 +3,7 @@
 import base64
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import subprocess
@@ -195,3 +196,21 @@ def test_findings_are_reproduced_by_name(monkeypatch):
 def test_a_wrong_profile_is_refused_before_anything_is_trained():
     with pytest.raises(BadSetting, match="there is no profile 'slow'; choose one of quick, paper"):
         attnscope.reproduce("aitken2021", profile="slow")
+
+
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell, shown = InteractiveShell.instance(), []
+shell.display_pub.publish = lambda data, **_: shown.append("image/png" in data)
+for _ in range(3):
+    shell.run_cell("from attnscope import plots; plots.heatmap([[0.0, 1.0]]); None").raise_error()
+assert shown == [True, True, True], shown
+"""
+
+
+def test_every_cell_that_draws_shows_its_figure_not_only_the_first():
+    pytest.importorskip("matplotlib_inline", reason="needs a notebook")
+    settings = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    done = subprocess.run([sys.executable, "-c", CELLS], env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -9,9 +9,11 @@ from typer.testing import CliRunner
 
 from attnscope.cli import app
 from attnscope.errors import BadSetting
+from attnscope.report.html import embed_figure
 from attnscope.report.site import write_site
-from attnscope.report.site.gallery import draw_published, write_study
+from attnscope.report.site.gallery import GalleryFinding, GalleryStudy, draw_published, write_study
 from attnscope.studies import study
+from attnscope.studies.naming import paper_of
 from attnscope.studies.result import row
 from report.conftest import fake
 from report.test_html import Page, draw, words
@@ -37,6 +39,7 @@ def project(tmp_path_factory):
     (audit / "audit.html").write_text("<!DOCTYPE html><html><head></head><body><h1>No</h1></body></html>")
     verdict = {"answer": "no", "headline": "Its attention may not be shown as a reason."}
     (audit / "audit.json").write_text(json.dumps({"verdict": verdict}))
+    (audit / "name.json").write_text(json.dumps({"model": "BERT, fine-tuned", "texts": "SST"}))
     (root / "results" / "explorers").mkdir()
     (root / "results" / "explorers" / "one.html").write_text("<title>Edit &amp; see</title><body>a page</body>")
     (root / "results" / "calibration").mkdir()
@@ -130,8 +133,16 @@ def test_each_published_number_is_a_dot_against_ours(make, tmp_path):
     assert draw_published([write_study("aitken2021", [make(table=[])], lambda result: None, tmp_path)]) is None
 
 
+def test_text_beside_published_numbers_is_legible_on_a_page_of_60_rem(make):
+    findings = [GalleryFinding(make(table=[row(what="a", values=[0.5], published=0.4)]), None)]
+    names = ("aitken2021", "baan2019", "snell2021", "tutek2020")
+    figure = draw_published([GalleryStudy(name, paper_of(name), findings, ()) for name in names])
+    assert len(figure.axes) == len(names)
+    assert embed_figure(figure, "dots").min_width <= 60 * 16 - 90  # without the margins of the page and the figure
+
+
 def test_audits_are_listed_with_their_answers(site):
-    assert "bert no Its attention may not be shown as a reason." in words(site["index.html"])
+    assert "BERT, fine-tuned no Its attention may not be shown as a reason." in words(site["index.html"])
     assert words(site["audits/bert/audit.html"]).startswith("attnscope Gallery")
     assert "How often the audit is wrong: its calibration" in words(site["index.html"])
 

@@ -30,6 +30,7 @@ from attnscope.faithfulness.records import (
 from attnscope.faithfulness.verdict import decide
 from attnscope.files import read_json, write_atomically, write_json
 from attnscope.report.text import markdown_table
+from attnscope.studies.naming import audit_name
 
 ROUTE_AND_AGREEMENT = 3  # the first format whose verdicts follow from them
 OLD_PARTS = {"formed": "formation", "tokens": "single_tokens", "between": "another_seed"}  # names of format 1
@@ -246,30 +247,34 @@ DECIDING = ("route", "agreement")
 LOWER_BOUND = ", lower bound"  # suffix of tests whose value comes from a search
 
 
-def audited_models(folder: Path) -> str:
+def audited_models(folder: Path, link: str | None = None) -> str:
     """Return one row per audit in the folders below: model, quality, answer, and the tests that decide it.
 
     Args:
-        folder: A folder such as results/audits, with one folder per audit.
+        folder: A folder such as results/audits, with one folder per audit. A file name.json in such a folder, such as
+            {"model": "MiniLM, fine-tuned", "texts": "SST"}, names the model and the texts.
+        link: The address of that folder as seen from the page; None: its path.
     """
-    rows = [_audit_row(path.parent.name, Report.load(path)) for path in sorted(folder.glob("*/audit.json"))]
-    names = ["model", "architecture", "texts", "accuracy (commonest class)", "answer", *DECIDING, "texts per test"]
+    link = folder.as_posix() if link is None else link
+    rows = [_audit_row(path.parent, Report.load(path), link) for path in sorted(folder.glob("*/audit.json"))]
+    names = ["model", "texts", "accuracy (majority class)", "answer", *DECIDING, "texts per test", "layers × heads"]
     return "\n".join(markdown_table([*names, "audited"], rows))
 
 
-def _audit_row(name: str, audit: Report) -> list[str]:
+def _audit_row(folder: Path, audit: Report, link: str) -> list[str]:
     tests = {test.name: test for test in audit.tests}
     deciding = [tests.get(test) for test in DECIDING]
     counts = sorted({test.texts for test in deciding if test is not None and test.texts})
+    name = audit_name(folder)
     return [
-        f"[{name}](../results/audits/{name}/audit.html)",
-        f"{audit.model.architecture}, {audit.model.layers} × {audit.model.heads} heads",
-        f"{audit.data.texts} of {Path(audit.data.name).name}",
+        f"[{name.model}]({link}/{folder.name}/audit.html)",
+        f"{audit.data.texts or 0:,} of {name.texts or Path(audit.data.name).name}",
         _accuracy(audit),
         f"**{audit.answer}**{' (former rule)' if audit.verdict.former_rule else ''}",
         *map(_value, deciding),
         ", ".join(map(str, counts)) or "–",
-        f"{audit.provenance.date}, attnscope {audit.provenance.attnscope}",
+        f"{audit.model.layers} × {audit.model.heads}",
+        f"{audit.provenance.date}, {audit.provenance.attnscope}",
     ]
 
 
@@ -293,7 +298,7 @@ def audit_tests(folder: Path) -> str:
     Args:
         folder: A folder such as results/audits, with one folder per audit.
     """
-    audits = {path.parent.name: Report.load(path) for path in sorted(folder.glob("*/audit.json"))}
+    audits = {audit_name(path.parent).model: Report.load(path) for path in sorted(folder.glob("*/audit.json"))}
     values = {
         name: {test.name.removesuffix(LOWER_BOUND): _value_of_texts(test) for test in audit.tests}
         for name, audit in audits.items()
@@ -307,7 +312,8 @@ def audit_tests(folder: Path) -> str:
 def _value_of_texts(test: Test) -> str:
     if not test.measured:
         return "–"
-    return f"{'at least ' if test.name.endswith(LOWER_BOUND) else ''}{test.value:.2f} ({test.texts})"
+    bound = "≥ " if test.name.endswith(LOWER_BOUND) else ""
+    return f"{bound}{test.value:.2f} ({test.texts})".replace("-", "−")
 
 
 def error_rates(calibration: Path) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -74,14 +74,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def style() -> AbstractContextManager[None]:
-    """Return a context in which matplotlib draws in this style."""
-    return mpl.rc_context(RC)
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in this style. Other settings stay: the backend of a notebook changes some when it is first loaded."""
+    before = {name: mpl.rcParams[name] for name in RC}
+    try:
+        mpl.rcParams.update(RC)
+        yield
+    finally:
+        mpl.rcParams.update(before)
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that draws, so that it uses this style and restores matplotlib's settings."""
-    return mpl.rc_context(RC)(draw)
+    return style()(draw)
 
 
 @styled

@@ -1,11 +1,14 @@
-"""Proper names in figures and reports: of corpora and models, in place of the names that settings have; of papers."""
+"""Proper names in figures and reports: of corpora and models, in place of names in settings; of papers and audits."""
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
+
+from attnscope.files import read_json
 
 PROPER = {
     "20newsgroups": "20 Newsgroups", "ag_news": "AG News", "amazon": "Amazon", "cls": "[CLS]",
@@ -37,6 +40,23 @@ def name_properly(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         text.set_text(proper(text.get_text()))
     return figure
+
+
+# Audits --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AuditName:
+    """What was audited, and on which texts."""
+
+    model: str
+    texts: str = ""
+
+
+def audit_name(folder: Path) -> AuditName:
+    """Return the names in the file name.json of an audit's folder; without that file, the folder's own name."""
+    path = folder / "name.json"
+    return AuditName(**read_json(path)) if path.exists() else AuditName(folder.name)
 
 
 # Papers --------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,8 +119,11 @@ def draw_published(studies: Sequence[GalleryStudy]) -> Figure | None:
     if not pairs:
         return None
     with plots.style():
-        figure, panels = plots.panels(1, len(pairs), size=(3.6, 3.6))
-        for ax, (name, numbers) in zip(panels, pairs.items(), strict=True):
+        columns = min(len(pairs), 2)  # side by side with text that is legible on a page of 60 rem
+        figure, panels = plots.panels(math.ceil(len(pairs) / columns), columns, size=(4.4, 4.4))
+        for ax in panels[len(pairs) :]:
+            ax.remove()
+        for ax, (name, numbers) in zip(panels, pairs.items(), strict=False):
             ends = [end(number for pair in numbers for number in pair) for end in (min, max)]
             axes(ax).plot(ends, ends, color=INK, linewidth=0.8)
             ax.plot(*zip(*numbers, strict=True), "o", color=WORDS[0], alpha=0.45, markersize=4, markeredgewidth=0)

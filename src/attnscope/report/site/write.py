@@ -21,6 +21,7 @@ from attnscope.report.headlines import draw_headlines
 from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Draw, embed_figure, environment
 from attnscope.report.site.gallery import GalleryStudy, draw_published, write_study
+from attnscope.studies.naming import audit_name
 from attnscope.studies.result import Result
 from attnscope.studies.summary import count, judge_headlines
 
@@ -41,12 +42,11 @@ class ListedAudit:
 
     @property
     def name(self) -> str:
-        """The name of its folder, since a model may be known by the key of its run only."""
-        return self.source.parent.name
+        return audit_name(self.source.parent).model
 
     @property
     def page(self) -> str:
-        return f"audits/{self.name}/{AUDIT_PAGE}"
+        return f"audits/{self.source.parent.name}/{AUDIT_PAGE}"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Causal language models and decoder-only classifiers as givers of Traces, against the library's eager attention."""
 
+import json
 from copy import deepcopy
 
 import pytest
 import torch
 import transformers
-from language_examples import FAMILIES, REFUSED, SMALL, foreign, language_model, tokenizer
+from language_examples import FAMILIES, REFUSED, SMALL, foreign, language_model, tokenizer, with_start
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import attnscope
-from attnscope.errors import BadSetting
+from attnscope.errors import BadSetting, InputWarning
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
@@ -250,6 +252,69 @@ def test_a_long_prompt_loses_its_beginning():
     assert read.cut == 1
     assert read.batch.source.shape[1] == 63  # and one answer token
     assert read.source.tokens[0][-2:] == ("Ġslee", "ps")
+
+
+def test_a_long_prompt_keeps_its_start_token():
+    model = attnscope.load(deepcopy(foreign("llama")), tokenizer=with_start(chat=True))
+    long = "dog " * 100 + "sleeps"
+    whole, chat = model.reader.read_whole([long]), model.reader.read([[{"role": "user", "content": long}]])
+    answered = model.reader.read([long], ["on"])
+    assert whole.cut == chat.cut == answered.cut == 1
+    for read, length, last in ((whole, 64, "ps"), (chat, 64, "</s>"), (answered, 63, "ps")):
+        assert read.batch.source.shape[1] == length
+        assert (read.source.tokens[0][0], read.source.tokens[0][-1]) == ("<s>", last)
+        assert "<s>" not in read.source.tokens[0][1:]
+        assert not read.batch.word_mask[0, 0]
+    assert whole.source.places[0, -1] == 100  # the word that the last token belongs to
+    ids = model.reader.tokenizer(long)["input_ids"]
+    assert whole.batch.source[0].tolist() == [ids[0], *ids[-63:]]
+    with pytest.raises(BadSetting, match="nothing is left of its prompt"):
+        model.trace(["the cat"], [long])
+
+
+def test_truncation_is_said_once_with_how_many_texts_and_tokens(tmp_path):
+    model = language_model("gpt2")
+    texts = ["the cat sat on the mat", "dog " * 100] * 20
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for probe in ("head_statistics", "entropy"):  # text by text, and in batches
+        with pytest.warns(InputWarning, match=r"20 of 40 texts \(texts.jsonl\) .* truncated to 64 tokens") as warned:
+            attnscope.run_probe(probe, model, tmp_path / "texts.jsonl")
+        assert len(warned) == 1
+    with pytest.warns(InputWarning, match=r"1 of 2 texts \(the given texts\)") as warned:
+        model.trace(texts[:2])
+    assert len(warned) == 1
+    model.trace(texts[:1])  # a warning is an error here
+
+
+@torch.no_grad()
+def test_tokens_of_bytes_are_shown_as_characters():
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270, special_tokens=["</s>", "é"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(["café 完", "café"], trainer)
+    bytewise = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    sizes = SMALL | {"vocab_size": len(bytewise)}
+    gpt2 = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model("gpt2", **sizes))
+    model = attnscope.load(gpt2.eval(), tokenizer=bytewise)
+    text = "ça 完\n🙂"
+    trace = model.trace([text])
+    shown = trace.source_tokens[0]
+    assert shown[:2] == ("⟨C3⟩", "⟨A7⟩")
+    assert "Ċ" in shown
+    raw = [bytes.fromhex(token.strip("⟨⟩")) if "⟨" in token else token.encode() for token in shown]
+    joined = b"".join(raw).decode().replace("Ġ", " ").replace("Ċ", "\n")
+    assert joined == text
+    assert model.reader.tokens(bytewise("é</s>")["input_ids"]) == ("é", "</s>")
+    names = model.reader.target_vocabulary.tokens
+    assert trace.target_tokens[0][:-1] == shown[1:]
+    assert all(name in names for name in shown)
+    partial = bytewise("完", add_special_tokens=False)["input_ids"][:1]
+    target = model.reader.target.from_tokenizer(torch.tensor(partial))
+    assert model.reader.text(target) == model.reader.tokens(partial)[0] != "\ufffd"
 
 
 @torch.no_grad()

@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, InputWarning, require
-from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
+from attnscope.models.adapters.readers import (
+    NO_WORD,
+    Reader,
+    Target,
+    Text,
+    Texts,
+    TokenizedText,
+    Words,
+    warn_of_truncation,
+)
 from attnscope.models.capabilities import PredictsNextToken, ReadsTexts, WrapsModel
 from attnscope.models.examples import (
     ACCEPTED_DATA,
@@ -140,6 +149,14 @@ class TextInputs(Inputs):
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def texts(self, size: int = 32, max_texts: int | None = None) -> Iterator[Texts]:
+        """Yield texts as every Inputs does; at the end, warn of those that were truncated."""
+        cut = count = 0
+        for texts in super().texts(size, max_texts):
+            cut, count = cut + texts.cut, count + len(texts.batch)
+            yield texts
+        warn_of_truncation(cut, count, self.reader, self.origin.name)
 
     def read(self, rows: slice) -> Texts:
         some = self.examples[rows]

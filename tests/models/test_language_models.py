@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 
+import adapter_examples
 import pytest
 import torch
 import transformers
@@ -10,10 +11,11 @@ from language_examples import FAMILIES, REFUSED, SMALL, foreign, language_model,
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import attnscope
-from attnscope.errors import BadSetting, InputWarning
+from attnscope.errors import AttnscopeError, BadSetting, InputWarning
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
+from attnscope.probes.positions import last_tokens
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -123,6 +125,41 @@ def test_chats_are_read_by_the_tokenizers_template():
         language_model("qwen2").trace([[{"role": "user", "content": "the cat"}]])
     with pytest.raises(BadSetting, match="one kind at a time"):
         model.trace([[{"role": "user", "content": "the cat"}], "the cat"])
+
+
+def test_fields_of_prompts_are_checked():
+    model = language_model("gpt2")
+    with pytest.warns(InputWarning, match="the field 'anwser' is not read; is it meant to be 'answer'"):
+        attnscope.run_probe("entropy", model, [{"prompt": "the cat", "anwser": "sat"}])
+    with pytest.raises(AttnscopeError, match="line 2: 'prompt' is an empty text"):
+        attnscope.run_probe("entropy", model, [{"prompt": "the cat"}, {"prompt": ""}])
+
+
+@torch.no_grad()
+def test_a_prediction_that_is_a_special_token_or_a_space_is_named():
+    reader = language_model("gpt2").reader
+    end, space = (reader.target.from_tokenizer(torch.tensor(ids)) for ids in ([2], reader.tokenizer(" ")["input_ids"]))
+    assert reader.text(end) == "</s>"
+    assert reader.text(space) == "Ġ"
+
+
+@torch.no_grad()
+def test_an_explanation_has_no_scores_of_tokens_behind_the_one_that_predicts():
+    model = language_model("llama")
+    explanation = attnscope.explain(model, "the cat", target="sat on")
+    later = model.trace(["the cat"], ["sat on"]).pairs[0].logical_not()
+    assert later.any()
+    for scores in explanation.scores.values():
+        assert torch.equal(scores.isnan(), later)
+
+
+def test_position_shares_keep_the_token_that_a_classifier_reads():
+    classifier = attnscope.load(adapter_examples.foreign("bert"), tokenizer=adapter_examples.tokenizer_for("bert"))
+    text = classifier.read(["the old films were charming"]).batch
+    kept = last_tokens(text, 4)
+    assert kept.source[0].tolist() == [text.source[0, 0].item(), *text.source[0, -3:].tolist()]
+    starting = attnscope.load(deepcopy(foreign("llama")), tokenizer=with_start())
+    assert last_tokens(starting.read(["the cat sat on"]).batch, 3).source[0, 0] == 1
 
 
 LONG = "the cat sat on the mat " * 20

@@ -135,7 +135,8 @@ class TextInputs(Inputs):
         self.reader = reader_of(model)
         targets = [example.target is not None for example in examples]
         require(
-            all(targets) or not any(targets), f"some texts of {origin.name} have a label or translation, others none"
+            all(targets) or not any(targets),
+            f"some texts of {origin.name} have a label, translation or answer, others none",
         )
         self.has_targets = targets[0]
         self.has_rationales = all(example.rationale is not None for example in examples)

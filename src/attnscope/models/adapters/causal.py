@@ -501,6 +501,11 @@ class LanguageReader(TranslationReader):
         )
         return str(self.tokenizer.apply_chat_template(source, tokenize=False, add_generation_prompt=True))
 
+    def written(self, token_ids: list[int]) -> str:
+        """Return tokens as text; if nothing of it would be visible, such as an end or a space, as tokens."""
+        text = super().written(token_ids)
+        return text if text.strip() else "".join(self.tokens(token_ids))
+
     def join_answer(self, source: Source | Chat, answer: str) -> tuple[str, str]:
         prompt = self.as_text(source)
         glued = is_chat(source) or not prompt or prompt[-1].isspace() or answer[:1].isspace()

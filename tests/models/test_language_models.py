@@ -4,6 +4,7 @@ import json
 from copy import deepcopy
 
 import adapter_examples
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -15,7 +16,7 @@ from attnscope.errors import AttnscopeError, BadSetting, InputWarning
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
-from attnscope.probes.positions import last_tokens
+from attnscope.probes.positions import last_tokens, movable_words
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -160,6 +161,38 @@ def test_position_shares_keep_the_token_that_a_classifier_reads():
     assert kept.source[0].tolist() == [text.source[0, 0].item(), *text.source[0, -3:].tolist()]
     starting = attnscope.load(deepcopy(foreign("llama")), tokenizer=with_start())
     assert last_tokens(starting.read(["the cat sat on"]).batch, 3).source[0, 0] == 1
+
+
+def test_the_last_token_of_a_decoder_only_classifier_is_not_permuted():
+    config = transformers.AutoConfig.for_model("llama", **SMALL, num_labels=3)
+    decoder = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    model = attnscope.load(decoder, tokenizer=tokenizer())
+    text = model.read(["the cat sat on"]).batch
+    assert movable_words(model, text).tolist() == [False, *[True] * (text.source.shape[1] - 2), False]
+
+
+def test_scores_of_answers_are_drawn_by_the_token_that_they_are_of():
+    model = language_model("llama")
+    scores = attnscope.run_probe("saliency", model, [("the cat", "sat on the")])
+    drawn = scores.plot().collections[0].get_array()
+    table = scores.table().pivot(index="target_position", columns="position", values="score").to_numpy()
+    assert drawn.shape == table.shape == (3, 5)
+    assert np.ma.allclose(drawn, np.ma.masked_invalid(table))
+    assert (drawn.mask == np.isnan(table)).all()
+    assert np.isnan(table).sum() == 3
+
+
+def test_scores_in_bfloat16_have_tables_and_figures():
+    model = attnscope.load(deepcopy(foreign("llama")), tokenizer=tokenizer(), dtype="bfloat16")
+    exact = language_model("llama")
+    scores = attnscope.run_probe("saliency", model, ["the cat sat"])
+    expected = attnscope.run_probe("saliency", exact, ["the cat sat"]).table()
+    assert scores.table()["score"].to_numpy() == pytest.approx(expected["score"].to_numpy(), abs=0.1)
+    scores.plot()
+    trace = model.trace(["the cat sat"])
+    weights = trace.table()["weight"].to_numpy()
+    assert weights == pytest.approx(exact.trace(["the cat sat"]).table()["weight"].to_numpy(), abs=0.02)
+    trace.plot()
 
 
 LONG = "the cat sat on the mat " * 20

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
+from attnscope.models.adapters.causal import HFDecoderClassifier
 from attnscope.models.capabilities import PredictsNextToken
 from attnscope.models.inference import Model, evaluating, module_of, on_device_of
 from attnscope.models.inputs import Data, as_batches
@@ -100,10 +101,7 @@ def position_shares(
         )
         for i in range(len(batch)):
             text = last_tokens(batch.rows(slice(i, i + 1)), max_tokens)
-            movable = text.word_mask[0].clone()
-            movable[0] &= not one_step
-            if is_language_model:
-                movable[-1] = False  # the query
+            movable = movable_words(model, text)
             if int(movable.sum()) >= MIN_WORDS:
                 shares.append(shares_of_text(model, text, movable, permutations, seed))
     require(bool(shares), f"no text has at least {MIN_WORDS} words that could be permuted")
@@ -117,6 +115,15 @@ def last_tokens(batch: Batch, count: int) -> Batch:
     first = batch.word_mask.cumsum(1) == 0  # such as the token that a classifier reads
     keep = first | (place >= place.numel() - count + first.sum())
     return batch.keep(torch.tensor([0], device=place.device), keep)
+
+
+def movable_words(model: Model, text: Batch) -> Bool[Tensor, " source"]:
+    """Return the positions of one text whose words are permuted: neither the query's nor special tokens."""
+    movable = text.word_mask[0].clone()
+    movable[0] &= text.target.shape[1] > 1
+    if isinstance(module_of(model), PredictsNextToken | HFDecoderClassifier):
+        movable[-1] = False
+    return movable
 
 
 def shares_of_text(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -171,7 +172,8 @@ def compute_scores(
         compute, capabilities = functions[name]
         try:
             needs(model, *capabilities, by=name)
-            scores[name] = compute()[0].detach().cpu()
+            # A later token of an answer has no score: without it, the answer would move.
+            scores[name] = compute().masked_fill(~trace.pairs, torch.nan)[0].detach().cpu()
         except AttnscopeError as error:
             missing[name] = str(error)
     return scores, missing

@@ -131,7 +131,8 @@ def watch(
     """Record every computation of attention inside a module, and optionally change it.
 
     Args:
-        module: Any module. Its outputs stay what they are, up to rounding, unless attention is changed.
+        module: Any module. Its outputs stay what they are, up to rounding, unless attention is changed; on padding,
+            nn.TransformerEncoder has zeros by its fast path, and other numbers while it is watched.
         attention: Weights to use in place of the module's own: a tensor of their shape, or a function of (weights,
             allowed), where `allowed` is false at masked keys, that returns them. A dictionary changes single modules or
             heads: {"encoder.layers.0.self_attn": ...}, {("encoder.layers.0.self_attn", 3): ...}.
@@ -144,7 +145,10 @@ def watch(
     >>> recording.names, recording["self_attn"].shape
     (['self_attn'], torch.Size([1, 2, 3, 3]))
     """
-    require(isinstance(module, nn.Module), f"watch takes a module of PyTorch, not {module!r:.60}")
+    require(
+        isinstance(module, nn.Module),
+        f"watch takes a module of PyTorch (of a loaded model, its .module), not {module!r:.60}",
+    )
     require(rows is None or isinstance(rows, slice), f"rows are a slice, such as slice(0, 1), not {rows!r:.60}")
     check_changes(attention)
     recording = AttentionRecording()

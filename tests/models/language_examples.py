@@ -5,7 +5,7 @@ from functools import cache
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 import attnscope
 
@@ -74,6 +74,13 @@ def tokenizer(chat=False):
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>", chat_template=template
     )
+
+
+def with_start(chat=False):
+    """The same, with <s> before a text, as Llama's tokenizer does."""
+    starting = deepcopy(tokenizer(chat))
+    starting._tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return starting
 
 
 def language_model(kind: str, chat=False):

@@ -106,6 +106,12 @@ def test_a_field_that_looks_like_text_and_is_not_used_is_named(classifier):
         Inputs.of(classifier, rows)
 
 
+def test_a_misspelt_field_is_named(classifier):
+    with pytest.warns(InputWarning, match="the field 'lable' is not read; is it meant to be 'label'"):
+        Inputs.of(classifier, [{"text": "a dog", "lable": 1}] * 2)
+    Inputs.of(classifier, [{"text": "a dog", "label": 1, "labels": 2, "part": 3, "sentence_id": 4}])  # no warning
+
+
 @pytest.mark.parametrize("missing", [None, "", -1, -1.0, "-1", float("nan")])
 def test_a_text_without_a_label_is_left_out_where_others_have_one(classifier, missing):
     table = pd.DataFrame({"text": SOURCES, "label": pd.Series([1, missing, 2, 0], dtype=object)})

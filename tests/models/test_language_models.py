@@ -1,17 +1,22 @@
 """Causal language models and decoder-only classifiers as givers of Traces, against the library's eager attention."""
 
+import json
 from copy import deepcopy
 
+import adapter_examples
+import numpy as np
 import pytest
 import torch
 import transformers
-from language_examples import FAMILIES, REFUSED, SMALL, foreign, language_model, tokenizer
+from language_examples import FAMILIES, REFUSED, SMALL, foreign, language_model, tokenizer, with_start
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import attnscope
-from attnscope.errors import BadSetting
+from attnscope.errors import AttnscopeError, BadSetting, InputWarning
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
+from attnscope.probes.positions import last_tokens, movable_words
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -121,6 +126,73 @@ def test_chats_are_read_by_the_tokenizers_template():
         language_model("qwen2").trace([[{"role": "user", "content": "the cat"}]])
     with pytest.raises(BadSetting, match="one kind at a time"):
         model.trace([[{"role": "user", "content": "the cat"}], "the cat"])
+
+
+def test_fields_of_prompts_are_checked():
+    model = language_model("gpt2")
+    with pytest.warns(InputWarning, match="the field 'anwser' is not read; is it meant to be 'answer'"):
+        attnscope.run_probe("entropy", model, [{"prompt": "the cat", "anwser": "sat"}])
+    with pytest.raises(AttnscopeError, match="line 2: 'prompt' is an empty text"):
+        attnscope.run_probe("entropy", model, [{"prompt": "the cat"}, {"prompt": ""}])
+
+
+@torch.no_grad()
+def test_a_prediction_that_is_a_special_token_or_a_space_is_named():
+    reader = language_model("gpt2").reader
+    end, space = (reader.target.from_tokenizer(torch.tensor(ids)) for ids in ([2], reader.tokenizer(" ")["input_ids"]))
+    assert reader.text(end) == "</s>"
+    assert reader.text(space) == "Ġ"
+
+
+@torch.no_grad()
+def test_an_explanation_has_no_scores_of_tokens_behind_the_one_that_predicts():
+    model = language_model("llama")
+    explanation = attnscope.explain(model, "the cat", target="sat on")
+    later = model.trace(["the cat"], ["sat on"]).pairs[0].logical_not()
+    assert later.any()
+    for scores in explanation.scores.values():
+        assert torch.equal(scores.isnan(), later)
+
+
+def test_position_shares_keep_the_token_that_a_classifier_reads():
+    classifier = attnscope.load(adapter_examples.foreign("bert"), tokenizer=adapter_examples.tokenizer_for("bert"))
+    text = classifier.read(["the old films were charming"]).batch
+    kept = last_tokens(text, 4)
+    assert kept.source[0].tolist() == [text.source[0, 0].item(), *text.source[0, -3:].tolist()]
+    starting = attnscope.load(deepcopy(foreign("llama")), tokenizer=with_start())
+    assert last_tokens(starting.read(["the cat sat on"]).batch, 3).source[0, 0] == 1
+
+
+def test_the_last_token_of_a_decoder_only_classifier_is_not_permuted():
+    config = transformers.AutoConfig.for_model("llama", **SMALL, num_labels=3)
+    decoder = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    model = attnscope.load(decoder, tokenizer=tokenizer())
+    text = model.read(["the cat sat on"]).batch
+    assert movable_words(model, text).tolist() == [False, *[True] * (text.source.shape[1] - 2), False]
+
+
+def test_scores_of_answers_are_drawn_by_the_token_that_they_are_of():
+    model = language_model("llama")
+    scores = attnscope.run_probe("saliency", model, [("the cat", "sat on the")])
+    drawn = scores.plot().collections[0].get_array()
+    table = scores.table().pivot(index="target_position", columns="position", values="score").to_numpy()
+    assert drawn.shape == table.shape == (3, 5)
+    assert np.ma.allclose(drawn, np.ma.masked_invalid(table))
+    assert (drawn.mask == np.isnan(table)).all()
+    assert np.isnan(table).sum() == 3
+
+
+def test_scores_in_bfloat16_have_tables_and_figures():
+    model = attnscope.load(deepcopy(foreign("llama")), tokenizer=tokenizer(), dtype="bfloat16")
+    exact = language_model("llama")
+    scores = attnscope.run_probe("saliency", model, ["the cat sat"])
+    expected = attnscope.run_probe("saliency", exact, ["the cat sat"]).table()
+    assert scores.table()["score"].to_numpy() == pytest.approx(expected["score"].to_numpy(), abs=0.1)
+    scores.plot()
+    trace = model.trace(["the cat sat"])
+    weights = trace.table()["weight"].to_numpy()
+    assert weights == pytest.approx(exact.trace(["the cat sat"]).table()["weight"].to_numpy(), abs=0.02)
+    trace.plot()
 
 
 LONG = "the cat sat on the mat " * 20
@@ -250,6 +322,69 @@ def test_a_long_prompt_loses_its_beginning():
     assert read.cut == 1
     assert read.batch.source.shape[1] == 63  # and one answer token
     assert read.source.tokens[0][-2:] == ("Ġslee", "ps")
+
+
+def test_a_long_prompt_keeps_its_start_token():
+    model = attnscope.load(deepcopy(foreign("llama")), tokenizer=with_start(chat=True))
+    long = "dog " * 100 + "sleeps"
+    whole, chat = model.reader.read_whole([long]), model.reader.read([[{"role": "user", "content": long}]])
+    answered = model.reader.read([long], ["on"])
+    assert whole.cut == chat.cut == answered.cut == 1
+    for read, length, last in ((whole, 64, "ps"), (chat, 64, "</s>"), (answered, 63, "ps")):
+        assert read.batch.source.shape[1] == length
+        assert (read.source.tokens[0][0], read.source.tokens[0][-1]) == ("<s>", last)
+        assert "<s>" not in read.source.tokens[0][1:]
+        assert not read.batch.word_mask[0, 0]
+    assert whole.source.places[0, -1] == 100  # the word that the last token belongs to
+    ids = model.reader.tokenizer(long)["input_ids"]
+    assert whole.batch.source[0].tolist() == [ids[0], *ids[-63:]]
+    with pytest.raises(BadSetting, match="nothing is left of its prompt"):
+        model.trace(["the cat"], [long])
+
+
+def test_truncation_is_said_once_with_how_many_texts_and_tokens(tmp_path):
+    model = language_model("gpt2")
+    texts = ["the cat sat on the mat", "dog " * 100] * 20
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for probe in ("head_statistics", "entropy"):  # text by text, and in batches
+        with pytest.warns(InputWarning, match=r"20 of 40 texts \(texts.jsonl\) .* truncated to 64 tokens") as warned:
+            attnscope.run_probe(probe, model, tmp_path / "texts.jsonl")
+        assert len(warned) == 1
+    with pytest.warns(InputWarning, match=r"1 of 2 texts \(the given texts\)") as warned:
+        model.trace(texts[:2])
+    assert len(warned) == 1
+    model.trace(texts[:1])  # a warning is an error here
+
+
+@torch.no_grad()
+def test_tokens_of_bytes_are_shown_as_characters():
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270, special_tokens=["</s>", "é"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(["café 完", "café"], trainer)
+    bytewise = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    sizes = SMALL | {"vocab_size": len(bytewise)}
+    gpt2 = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model("gpt2", **sizes))
+    model = attnscope.load(gpt2.eval(), tokenizer=bytewise)
+    text = "ça 完\n🙂"
+    trace = model.trace([text])
+    shown = trace.source_tokens[0]
+    assert shown[:2] == ("⟨C3⟩", "⟨A7⟩")
+    assert "Ċ" in shown
+    raw = [bytes.fromhex(token.strip("⟨⟩")) if "⟨" in token else token.encode() for token in shown]
+    joined = b"".join(raw).decode().replace("Ġ", " ").replace("Ċ", "\n")
+    assert joined == text
+    assert model.reader.tokens(bytewise("é</s>")["input_ids"]) == ("é", "</s>")
+    names = model.reader.target_vocabulary.tokens
+    assert trace.target_tokens[0][:-1] == shown[1:]
+    assert all(name in names for name in shown)
+    partial = bytewise("完", add_special_tokens=False)["input_ids"][:1]
+    target = model.reader.target.from_tokenizer(torch.tensor(partial))
+    assert model.reader.text(target) == model.reader.tokens(partial)[0] != "\ufffd"
 
 
 @torch.no_grad()

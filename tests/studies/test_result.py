@@ -329,8 +329,9 @@ def test_the_commit_says_whether_the_package_was_changed(monkeypatch):
 
 
 def test_a_gpu_is_named_only_if_it_was_used(monkeypatch):
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Some GPU")
-    assert module.machine("cuda").endswith("Some GPU")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"GPU of {device}")
+    assert module.machine("cuda").endswith("GPU of cuda")
+    assert module.machine("cuda:1").endswith("GPU of cuda:1")
     assert "GPU" not in module.machine("cpu")
 
 

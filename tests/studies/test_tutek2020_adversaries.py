@@ -33,6 +33,7 @@ from attnscope.studies.tutek2020.faithfulness import (
 from attnscope.studies.tutek2020.fig1 import FIG1, AdversaryLabel, at_equal_jsd, untrained_copy
 from attnscope.studies.tutek2020.jain_wallace import JAIN_WALLACE
 from attnscope.tasks import SPECIALS
+from attnscope.tasks.batch import Batch
 from attnscope.training import CrossEntropy, Hiding
 from attnscope.training.evaluation import decide
 from tasks.small_corpora import write_jsonl
@@ -211,6 +212,13 @@ def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(numbers, mode
         taus.append(kendalltau(made.attention[0, 0, 0, 1:-1].tolist(), changes).statistic)
     assert numbers["leave_one_out"] == pytest.approx(np.mean(taus), abs=1e-6)
     assert numbers["leave_one_out_sd"] == pytest.approx(np.std(taus, ddof=1), abs=1e-6)
+
+
+def test_a_gpu_with_an_index_gets_the_batches_of_a_gpu(monkeypatch):
+    monkeypatch.setattr(Batch, "to", lambda batch, device: batch)
+    monkeypatch.setattr(faithfulness, "BATCH_SIZE", {"cpu": 2, "cuda": 3})
+    for device, size in {"cpu": 2, "cuda": 3, "cuda:1": 3, "mps": 3}.items():
+        assert len(sample_texts(TEXTS["sst"], 6, device)[0]) == size
 
 
 def test_gradients_do_not_flow_through_attention(model):

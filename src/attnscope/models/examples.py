@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -38,7 +39,7 @@ from attnscope.tasks.text.rows import HF_PREFIX, SPLIT, UNSPLIT, Row, stream_cor
 TEXTS = ("text", "tokens", "sentence", "source", "review", "prompt")
 LABELS = ("binary_label", "label", "class")
 TARGETS = ("target", "translation", "answer")
-CHAT, ASSISTANT = "messages", "assistant"
+CHAT, ASSISTANT, PARTS = "messages", "assistant", "parts"
 PAIRS = {
     "text": "text_pair", "sentence1": "sentence2", "premise": "hypothesis", "question1": "question2",
     "question": "sentence", "query": "passage",
@@ -46,6 +47,7 @@ PAIRS = {
 NO_LABEL = ("-1", "-1.0")  # in the test sets of GLUE
 WHOLE_FLOAT = re.compile(r"(-?[0-9]{1,9})\.0+")  # a whole number as pandas writes it in a column with missing values
 LIST_NAME = "the given list"
+MISSPELT = 0.8  # the least similarity (difflib) of a field that may be a misspelt one of ours
 RATIONALES, ALIGNMENT, POSSIBLE = ("rationale", "rationales"), "alignment", "possible"
 PREFERRED = ("test", "val", "dev", UNSPLIT, "train")  # the split that is used, by how its name begins
 EXPECTED = (
@@ -226,6 +228,8 @@ class Fields:
         if text_name == CHAT:
             return chat_example(row, self.translation(row))
         text = as_text(row.text(text_name))
+        if not text and not self.classes:
+            raise row.wrong(f"{text_name!r} is an empty text; leave it out")
         source = text if pair_name is None else TextPair(text, as_text(row.text(pair_name)))
         if self.classes:
             return Example(source, self.label_state(row)[1], self.rationale(row, source))
@@ -311,6 +315,20 @@ class Fields:
             names = " and ".join(repr(name) for name in self.text_names(row) if name is not None)
             message = f"{names} is read, but {', '.join(unused)} is not; name the columns with text= and pair="
             warnings.warn(InputWarning(f"{row.file}: {message}"), stacklevel=2)
+        for name, meant in self.misspelt(row):
+            message = f"the field {name!r} is not read; is it meant to be {meant!r}?"
+            warnings.warn(InputWarning(f"{row.file}: {message}"), stacklevel=2)
+
+    def misspelt(self, row: Row) -> Iterator[tuple[str, str]]:
+        """Yield fields that are not read, and a field like it that this row lacks."""
+        outputs, others = (LABELS, RATIONALES) if self.classes else (TARGETS, (ALIGNMENT, PARTS))
+        present = row.fields.keys()
+        has_output = self.columns.label is not None or present & {*outputs} or self.labels == "not read"
+        missing = {*(() if has_output else outputs), *others} - present
+        read = {*self.text_names(row), *vars(self.columns).values(), *outputs, *others, CHAT, SPLIT}
+        for name in sorted(present - read):
+            for meant in get_close_matches(name, missing, n=1, cutoff=MISSPELT):
+                yield name, meant
 
 
 def is_index(label: str, classes: Sequence[str]) -> bool:
@@ -406,7 +424,7 @@ def is_message(item: object) -> bool:
 
 def parts_of(row: Row) -> tuple[str, ...] | None:
     """Return the named parts of a prompt: a list of texts, or an object of texts by name."""
-    value = row.fields.get("parts")
+    value = row.fields.get(PARTS)
     parts = list(value.values()) if isinstance(value, dict) else value
     if parts is None:
         return None

@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.errors import BadSetting, InputWarning, require
-from attnscope.models.adapters.readers import NO_WORD, Reader, Target, Text, Texts, TokenizedText, Words
+from attnscope.models.adapters.readers import (
+    NO_WORD,
+    Reader,
+    Target,
+    Text,
+    Texts,
+    TokenizedText,
+    Words,
+    warn_of_truncation,
+)
 from attnscope.models.capabilities import PredictsNextToken, ReadsTexts, WrapsModel
 from attnscope.models.examples import (
     ACCEPTED_DATA,
@@ -126,7 +135,8 @@ class TextInputs(Inputs):
         self.reader = reader_of(model)
         targets = [example.target is not None for example in examples]
         require(
-            all(targets) or not any(targets), f"some texts of {origin.name} have a label or translation, others none"
+            all(targets) or not any(targets),
+            f"some texts of {origin.name} have a label, translation or answer, others none",
         )
         self.has_targets = targets[0]
         self.has_rationales = all(example.rationale is not None for example in examples)
@@ -140,6 +150,14 @@ class TextInputs(Inputs):
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def texts(self, size: int = 32, max_texts: int | None = None) -> Iterator[Texts]:
+        """Yield texts as every Inputs does; at the end, warn of those that were truncated."""
+        cut = count = 0
+        for texts in super().texts(size, max_texts):
+            cut, count = cut + texts.cut, count + len(texts.batch)
+            yield texts
+        warn_of_truncation(cut, count, self.reader, self.origin.name)
 
     def read(self, rows: slice) -> Texts:
         some = self.examples[rows]

@@ -23,6 +23,7 @@ from attnscope.models.adapters.readers import (
     check_pairs,
     class_index,
     split_words,
+    warn_of_truncation,
 )
 from attnscope.models.capabilities import TEACHER_FORCING, Decoding, GivesTrace, PredictsNextToken, WrapsModel
 from attnscope.models.examples import as_text
@@ -104,6 +105,7 @@ class LoadedModel(WrapsModel):
         with evaluating(self):
             batch = inputs.batch.to(device_of(self))
             trace: Trace = self.module(batch, attention=attention, teacher_forcing=teacher_forcing)
+        warn_of_truncation(inputs.cut, len(texts), self.reader)
         return inputs.label(trace)
 
     def read(self, texts: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
@@ -165,6 +167,10 @@ class TaskReader(Reader):
     @property
     def target_vocabulary(self) -> Vocabulary:
         return self.task.target_vocabulary
+
+    @property
+    def longest(self) -> str:  # type: ignore[override]
+        return f"{self.task.preparation.max_length} words" if isinstance(self.task, TextTask) else ""
 
     @cached_property
     def sides(self) -> "tuple[Side, Side]":

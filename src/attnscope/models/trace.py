@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -201,7 +202,7 @@ class Trace(Displayed):
         for side, tokens in (("target", self.target_tokens), ("source", self.source_tokens)):
             if tokens is not None:
                 table[f"{side}_token"] = [tokens[b][i] for b, i in zip(table["example"], table[side], strict=True)]
-        return table.assign(weight=weights[places].cpu().numpy())
+        return table.assign(weight=as_array(weights[places]))
 
     def plot(self, ax: Axes | None = None, example: int = 0, layer: int = -1, head: int | None = None) -> Axes:
         """Draw the attention of one sentence as a heat map, target tokens by source tokens.
@@ -223,13 +224,19 @@ class Trace(Displayed):
         sides = (self.target_tokens, self.source_tokens)
         rows, columns = (None if tokens is None else tokens[example] for tokens in sides)
         title = f"layer {layer % len(self.layers)}, {'mean over heads' if head is None else f'head {head}'}"
-        return heatmap(matrix.cpu().numpy(), rows, columns, ax=ax, title=title, xlabel="source", ylabel="target")
+        return heatmap(as_array(matrix), rows, columns, ax=ax, title=title, xlabel="source", ylabel="target")
 
     def display_tables(self) -> Sequence[DataFrame]:
         return [fields_table(self)]
 
     def display_figure(self) -> Figure | None:
         return super().display_figure() if self.layers else None
+
+
+def as_array(values: Float[Tensor, "*any"]) -> Float[np.ndarray, "*any"]:
+    """Return values as an array, bfloat16, which NumPy does not have, in single precision."""
+    values = values.detach().cpu()
+    return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
 
 
 def decode_tokens(

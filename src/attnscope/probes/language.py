@@ -30,6 +30,7 @@ from torch.nn.functional import pad
 from attnscope.display import Axes, Displayed
 from attnscope.errors import choose, require
 from attnscope.models.adapters.causal import LanguageReader
+from attnscope.models.adapters.readers import warn_of_truncation
 from attnscope.models.attention import ablated
 from attnscope.models.capabilities import GivesTrace, HasLayers, PredictsNextToken, needs
 from attnscope.models.inference import Model, device_of, evaluating, module_of
@@ -167,9 +168,19 @@ def whole_texts(model: Model, data: Data, seed: int = 0) -> Iterator[Batch]:
     else:
         inputs, reader = Inputs.of(model, data), cast(LanguageReader, reader_of(model))
         require(isinstance(inputs, TextInputs), "a language model needs texts")
-        batches = (reader.read_whole([example.source]).batch for example in cast(TextInputs, inputs).examples)
+        batches = read_whole(reader, cast(TextInputs, inputs))
     for batch in batches:
         yield from unpadded(batch.to(device))
+
+
+def read_whole(reader: LanguageReader, inputs: TextInputs) -> Iterator[Batch]:
+    """Yield each text as a whole; at the end, warn of those that were truncated."""
+    cut = 0
+    for example in inputs.examples:
+        texts = reader.read_whole([example.source])
+        cut += texts.cut
+        yield texts.batch
+    warn_of_truncation(cut, len(inputs), reader, inputs.origin.name)
 
 
 def unpadded(batch: Batch) -> Iterator[Batch]:

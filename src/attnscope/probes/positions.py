@@ -27,6 +27,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
+from attnscope.models.adapters.causal import HFDecoderClassifier
 from attnscope.models.capabilities import PredictsNextToken
 from attnscope.models.inference import Model, evaluating, module_of, on_device_of
 from attnscope.models.inputs import Data, as_batches
@@ -86,20 +87,21 @@ def position_shares(
         data: Texts, a path, a table or Batches. Special tokens stay where they are; so does the first token (a sink),
             except of an encoder-decoder.
         permutations: How often the words of each text are permuted.
-        max_tokens: Longer texts are truncated to their last tokens, this many.
+        max_tokens: Longer texts are truncated to their last tokens, this many, behind special tokens at the start.
         seed: Random seed of the permutations.
     """
     require(permutations >= 2, f"permutations={permutations}: at least 2 are compared")
     shares = []
     for batch in on_device_of(model, as_batches(model, data)):
         is_language_model, one_step = isinstance(module_of(model), PredictsNextToken), batch.target.shape[1] == 1
-        require(one_step or not is_language_model, "position_shares of a language model needs one answer token")
+        require(
+            one_step or not is_language_model,
+            "position_shares of a language model permutes the words before one token, and some answers have several; "
+            "give prompts without answers",
+        )
         for i in range(len(batch)):
             text = last_tokens(batch.rows(slice(i, i + 1)), max_tokens)
-            movable = text.word_mask[0].clone()
-            movable[0] &= not one_step
-            if is_language_model:
-                movable[-1] = False  # the query
+            movable = movable_words(model, text)
             if int(movable.sum()) >= MIN_WORDS:
                 shares.append(shares_of_text(model, text, movable, permutations, seed))
     require(bool(shares), f"no text has at least {MIN_WORDS} words that could be permuted")
@@ -108,10 +110,20 @@ def position_shares(
 
 
 def last_tokens(batch: Batch, count: int) -> Batch:
-    """Return one text without padding, truncated to its last `count` tokens."""
-    special = None if batch.source_special is None else batch.source_special[:, -count:]
-    mask = batch.source_mask[:, -count:]
-    return Batch(batch.source[:, -count:], mask, batch.target, batch.target_mask, source_special=special)
+    """Return one text without padding, truncated to its last `count` tokens; special tokens before it stay."""
+    place = torch.arange(batch.source.shape[1], device=batch.source.device)
+    first = batch.word_mask.cumsum(1) == 0  # such as the token that a classifier reads
+    keep = first | (place >= place.numel() - count + first.sum())
+    return batch.keep(torch.tensor([0], device=place.device), keep)
+
+
+def movable_words(model: Model, text: Batch) -> Bool[Tensor, " source"]:
+    """Return the positions of one text whose words are permuted: neither the query's nor special tokens."""
+    movable = text.word_mask[0].clone()
+    movable[0] &= text.target.shape[1] > 1
+    if isinstance(module_of(model), PredictsNextToken | HFDecoderClassifier):
+        movable[-1] = False
+    return movable
 
 
 def shares_of_text(

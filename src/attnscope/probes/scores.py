@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.display import Axes, Displayed
 from attnscope.errors import require
-from attnscope.models.trace import Trace
+from attnscope.models.trace import Trace, as_array
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TokenScores(Displayed):
             target: The names of its target tokens.
         """
         rows, columns = (mask[sentence].cpu().nonzero().flatten() for mask in (self.target_mask, self.source_mask))
-        values = self.values[sentence].detach().cpu()[rows][:, columns].numpy()
+        values = as_array(self.values[sentence].detach().cpu()[rows][:, columns])
         return pd.DataFrame(values, token_index(rows, target, "target"), token_index(columns, source, "source"))
 
     def plot(
@@ -89,9 +89,10 @@ class TokenScoreTable(Displayed):
         rows = self.scores[self.scores["text"] == text]
         require(len(rows) > 0, f"there is no text {text}; they are 0 to {self.scores['text'].max()}")
         steps = rows["target_position"] if "target_position" in rows else pd.Series(0, rows.index)
-        values = rows["score"].to_numpy().reshape(steps.nunique(), -1)  # target x source
+        # Target x source; in a language model, NaN where a target is predicted from earlier tokens.
+        values = rows.assign(step=steps).pivot_table("score", "step", "position", dropna=False).to_numpy()
         targets = rows["target"][~steps.duplicated()] if "target" in rows else pd.Series([""])
-        tokens = rows["token"][: values.shape[1]]
+        tokens = rows["token"][~rows["position"].duplicated()]
         return plots.heatmap(
             values, rows=targets.map(str), columns=tokens.map(str), ax=ax, title=self.name,
             diverging=bool((values < 0).any()), xlabel="source", ylabel="target",
@@ -109,7 +110,7 @@ def token_table(values: Float[Tensor, "batch target source"], trace: Trace) -> p
         "target": [int(trace.target[b, t]) if target is None else target[b][t] for b, t, _ in places],
         "position": position.numpy(),
         "token": [int(trace.source[b, s]) if source is None else source[b][s] for b, _, s in places],
-        "score": values.detach().cpu()[text, step, position].numpy(),
+        "score": as_array(values.detach().cpu()[text, step, position]),
     }
     return pd.DataFrame(columns)
 

@@ -450,10 +450,10 @@ def provenance(device: str = "cpu") -> Provenance:
 def machine(device: str = "cpu") -> str:
     """Return the processor, its cores, and the GPU if it was used."""
     parts = [_processor(), f"{os.cpu_count()} cores"]
-    if device == "cuda":
+    if device.startswith("cuda"):
         import torch
 
-        parts.append(torch.cuda.get_device_name())
+        parts.append(torch.cuda.get_device_name(device))
     return ", ".join(parts)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -39,6 +40,7 @@ from attnscope.models.adapters.readers import (
     TranslationReader,
     Words,
     check_pairs,
+    warn_of_truncation,
 )
 from attnscope.models.adapters.recording import Blockwise, Call, Recorder, attention_modules, record_input, recording
 from attnscope.models.attention import changes_by_layer
@@ -293,6 +295,7 @@ class HFLanguageModel(PredictsNextToken, Generates, HFDecoder):
         if not generate and answers is None:  # the last token's target is the model's own prediction
             is_last = trace.rows == inputs.batch.source_mask.sum(1, keepdim=True) - 1
             trace = replace(trace, target=torch.where(is_last & trace.target_mask, trace.predictions, trace.target))
+        warn_of_truncation(inputs.cut, len(texts), self.reader)
         return trace.with_tokens(inputs.source.tokens, self.reader.target_vocabulary)
 
     def keep_rows(self, batch: Batch, recorder: Recorder, rows: Sequence[int]) -> Batch:
@@ -393,7 +396,7 @@ class LanguageReader(TranslationReader):
     def first_ids(self) -> list[int]:
         """The special tokens that the tokenizer puts before a text."""
         row = self.encode_prompts(["a"], ["a"])[0][0]
-        return row.token_ids[: row.special.index(False)]
+        return row.token_ids[: self.count_first(row)]
 
     def read(self, sources: Sequence[Source | Chat], targets: Sequence[Target] | None = None) -> Texts:
         """Return prompts, with their answers as the target; without answers, one token that is to be predicted.
@@ -413,7 +416,10 @@ class LanguageReader(TranslationReader):
             "an answer has no token that would be predicted; leave empty answers out",
         )
         require(
-            all(start > 0 or len(row.ends) < self.max_length for row, start in zip(rows, starts, strict=True)),
+            all(
+                not all(row.special[:start]) or len(row.ends) < self.max_length
+                for row, start in zip(rows, starts, strict=True)
+            ),
             f"an answer takes up all that the model can read, {self.max_length} tokens, so that nothing is left of "
             "its prompt",
         )
@@ -454,7 +460,8 @@ class LanguageReader(TranslationReader):
     def encode_prompts(self, texts: Sequence[str], sources: Sequence[object]) -> tuple[list[Encoding], int]:
         """Return the texts as tokens, and how many were truncated from the left to the model's maximum length.
 
-        An end token that the tokenizer adds is removed. A chat has its own special tokens.
+        Special tokens before a text, which the model always saw in training, stay. An end token that the tokenizer adds
+        is removed. A chat has its own special tokens, of which the beginning of text stays.
         """
         chats = {is_chat(one) for one in sources}
         require(len(chats) == 1, "some prompts are chats and others are texts; give one kind at a time")
@@ -462,7 +469,17 @@ class LanguageReader(TranslationReader):
         rows = [self.encode_text(text, add_special_tokens=is_text) for text in texts]
         encoded = [row.until(-1) if is_text and len(row.ends) > 1 and row.special[-1] and not row.ends[-1] else row
                 for row in rows]  # fmt: skip
-        return [row.last(self.max_length) for row in encoded], sum(len(row.ends) > self.max_length for row in encoded)
+        fitting = [row.last(self.max_length, kept=self.count_first(row)) for row in encoded]
+        return fitting, sum(len(row.ends) > self.max_length for row in encoded)
+
+    def count_first(self, row: Encoding) -> int:
+        """Return how many tokens at the start were added by the tokenizer, or are the beginning of text."""
+        begin = self.tokenizer.bos_token_id
+        first = (
+            special and (end == 0 or i == begin)
+            for i, special, end in zip(row.token_ids, row.special, row.ends, strict=True)
+        )
+        return sum(takewhile(bool, first))
 
     def encode_text(self, text: str, **options: object) -> Encoding:
         sides = [(text, tuple(text.split()))]
@@ -483,6 +500,11 @@ class LanguageReader(TranslationReader):
             'a message of a chat needs a role and a content: {"role": "user", "content": "Hello"}',
         )
         return str(self.tokenizer.apply_chat_template(source, tokenize=False, add_generation_prompt=True))
+
+    def written(self, token_ids: list[int]) -> str:
+        """Return tokens as text; if nothing of it would be visible, such as an end or a space, as tokens."""
+        text = super().written(token_ids)
+        return text if text.strip() else "".join(self.tokens(token_ids))
 
     def join_answer(self, source: Source | Chat, answer: str) -> tuple[str, str]:
         prompt = self.as_text(source)

@@ -4,8 +4,10 @@ Source token ids are the model's own; `Batch.source_special` marks special token
 padding, end and start have the ids 0, 1 and 2, as in every Batch: `TargetIds` maps them to the tokenizer's.
 """
 
+import codecs
 import math
 import re
+import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from torch.nn.functional import one_hot
 from torch.nn.functional import pad as extend
 from torch.nn.utils.rnn import pad_sequence
 
-from attnscope.errors import BadSetting, require
+from attnscope.errors import BadSetting, InputWarning, require
 from attnscope.models.inference import device_of
 from attnscope.models.trace import Trace
 from attnscope.tasks.batch import END, PAD, SPECIALS, Batch, Vocabulary, pad
@@ -48,6 +50,8 @@ Sides = Sequence[tuple[str, tuple[str, ...]]]  # a text and its words, or two of
 
 INDEX = re.compile(r"[0-9]{1,9}")  # of a class
 SURROGATE = re.compile("[\ud800-\udfff]")
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a token of one byte, as SentencePiece writes it
+UNKNOWN_CHARACTER = "\ufffd"  # in decoded text, for bytes that are no whole character
 NO_WORD = -1  # the word of a special token, or of padding
 NO_TOKEN = -1  # the tokenizer's id where it has no such token
 
@@ -184,11 +188,19 @@ class Texts:
         return trace.with_tokens(self.source.tokens, self.target.tokens)
 
 
+def warn_of_truncation(cut: int, count: int, reader: "Reader", name: str = "the given texts") -> None:
+    """Warn that `cut` of `count` texts were truncated, if any were; the same warning is shown once."""
+    if cut:
+        message = f"{cut} of {count} texts ({name}) are longer than the model can read: truncated to {reader.longest}"
+        warnings.warn(InputWarning(message), stacklevel=1)
+
+
 class Reader(ABC):
     """Turns texts into Batches for one model, and target token ids back into texts."""
 
     classes: tuple[str, ...] = ()  # of a classifier
     labels: Labels = "read"  # whether the labels of data are read
+    longest: str = ""  # what longer texts are truncated to, in words, where they are
 
     @abstractmethod
     def read(self, sources: Sequence[Source], targets: Sequence[Target] | None = None) -> Texts:
@@ -260,10 +272,14 @@ class Encoding:
         """Return the text without the tokens from `end` on."""
         return Encoding(self.token_ids[:end], self.special[:end], self.text.until(end), self.ends[:end])
 
-    def last(self, count: int) -> "Encoding":
-        """Return the last `count` tokens of the text."""
-        text = TokenizedText(self.text.words, self.text.tokens[-count:], self.text.word_of[-count:])
-        return Encoding(self.token_ids[-count:], self.special[-count:], text, self.ends[-count:])
+    def last(self, count: int, kept: int = 0) -> "Encoding":
+        """Return `count` tokens of the text: the first `kept` and the last ones."""
+        keep = [i for i in range(len(self.token_ids)) if i < kept or i >= len(self.token_ids) - count + kept]
+        ids, special, tokens, word_of, ends = (
+            [values[i] for i in keep]
+            for values in (self.token_ids, self.special, self.text.tokens, self.text.word_of, self.ends)
+        )
+        return Encoding(ids, special, TokenizedText(self.text.words, tuple(tokens), tuple(word_of)), tuple(ends))
 
 
 @dataclass(frozen=True)
@@ -344,7 +360,26 @@ class TokenizerReader(Reader):
         return pad([np.array(row, dtype=np.int64) for row in encoding["input_ids"]])
 
     def tokens(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.tokenizer.convert_ids_to_tokens(token_ids))
+        """Return the tokens as readable text."""
+        tokens = self.tokenizer.convert_ids_to_tokens(token_ids)
+        return tuple(
+            token if i in self.added_ids else readable(token, self.has_byte_tokens)
+            for i, token in zip(token_ids, tokens, strict=True)
+        )
+
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """The ids of tokens that are written as they are."""
+        return frozenset(self.tokenizer.added_tokens_decoder)
+
+    @cached_property
+    def has_byte_tokens(self) -> bool:
+        """Whether tokens are sequences of bytes, as in GPT-2 and Llama 3."""
+        return self.tokenizer.is_fast and "ByteLevel" in str(self.tokenizer.backend_tokenizer.decoder)
+
+    @property
+    def longest(self) -> str:  # type: ignore[override]
+        return f"{self.max_length} tokens"
 
     def words_by_decoding(self, token_ids: list[int], num_words: int) -> list[int]:
         special = [i in self.special_ids for i in token_ids]
@@ -399,11 +434,16 @@ class TranslationReader(TokenizerReader):
         return Words.of([self.split(row[keep].tolist()) for row, keep in rows])
 
     def split(self, token_ids: list[int]) -> TokenizedText:
-        words = tuple(self.decode(token_ids).split()) or ("",)
+        words = tuple(self.written(token_ids).split()) or ("",)
         return TokenizedText(words, self.tokens(token_ids), tuple(self.words_by_decoding(token_ids, len(words))))
 
     def text(self, token_ids: Int[Tensor, " target"]) -> str:
-        return self.decode(self.target.token_ids[token_ids].tolist())
+        return self.written(self.target.token_ids[token_ids].tolist())
+
+    def written(self, token_ids: list[int]) -> str:
+        """Return tokens as text; if they are no whole characters, token by token."""
+        text = self.decode(token_ids)
+        return "".join(self.tokens(token_ids)) if UNKNOWN_CHARACTER in text else text
 
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
@@ -625,6 +665,48 @@ class WordReader(Reader):
     @cached_property
     def target_vocabulary(self) -> Vocabulary:
         return Vocabulary.of(self.classes or self.targets)
+
+
+def readable(token: str | None, of_bytes: bool) -> str:
+    """Return a token with its bytes as characters; those that are no whole character in hexadecimal, in brackets.
+
+    White space stays as GPT-2 writes it: Ġ is a space, Ċ the end of a line.
+
+    Args:
+        token: As the tokenizer writes it; None for an id that it does not use.
+        of_bytes: Whether each character stands for a byte.
+
+    >>> readable("ĠcafÃ©", True), readable("Ġå®", True), readable("<0xE5>", False), readable("▁café", False)
+    ('Ġcafé', 'Ġ⟨E5 AE⟩', '⟨E5⟩', '▁café')
+    """
+    if token is None or not (of_bytes or token.startswith("<0x")):
+        return token or ""
+    match = BYTE.fullmatch(token)
+    if match is None and (not of_bytes or token.isascii() or not BYTES.keys() >= set(token)):
+        return token
+    data = bytes.fromhex(match[1]) if match else bytes(BYTES[character] for character in token)
+    return data.decode(errors=IN_BRACKETS).translate(WHITE_SPACE).replace("⟩⟨", " ")
+
+
+def bytes_of_characters() -> dict[str, int]:
+    """Return the byte that each character of a byte-level token stands for (GPT-2): printable ones for themselves."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTES = bytes_of_characters()
+WHITE_SPACE = {byte: character for character, byte in BYTES.items() if byte <= ord(" ")}  # and control characters
+
+
+def in_brackets(error: UnicodeError) -> tuple[str, int]:
+    """Write bytes that are no character in hexadecimal, while decoding."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"⟨{byte:02X}⟩" for byte in error.object[error.start : error.end]), error.end
+
+
+IN_BRACKETS = "attnscope.in_brackets"
+codecs.register_error(IN_BRACKETS, in_brackets)
 
 
 def class_index(label: Target, classes: Sequence[str]) -> int:

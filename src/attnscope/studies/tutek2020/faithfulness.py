@@ -85,7 +85,7 @@ def sample_texts(task: Classification, count: int, device: str) -> list[Batch]:
     sample = task.sample_batch("test", count, SAMPLE_SEED)
     order = sample.source_mask.sum(1).argsort(stable=True)
     ordered = replace(sample, **{name: value[order] for name, value in sample.tensors().items()})
-    size = BATCH_SIZE[device]
+    size = BATCH_SIZE["cpu" if device == "cpu" else "cuda"]
     return [ordered.rows(slice(start, start + size)).to(device) for start in range(0, len(ordered), size)]
 
 

@@ -275,11 +275,11 @@ class Encoding:
     def last(self, count: int, kept: int = 0) -> "Encoding":
         """Return `count` tokens of the text: the first `kept` and the last ones."""
         keep = [i for i in range(len(self.token_ids)) if i < kept or i >= len(self.token_ids) - count + kept]
-        ids, special, tokens, word_of, ends = (
-            [values[i] for i in keep]
-            for values in (self.token_ids, self.special, self.text.tokens, self.text.word_of, self.ends)
+        text = TokenizedText(
+            self.text.words, tuple(self.text.tokens[i] for i in keep), tuple(self.text.word_of[i] for i in keep)
         )
-        return Encoding(ids, special, TokenizedText(self.text.words, tuple(tokens), tuple(word_of)), tuple(ends))
+        token_ids, special = [self.token_ids[i] for i in keep], [self.special[i] for i in keep]
+        return Encoding(token_ids, special, text, tuple(self.ends[i] for i in keep))
 
 
 @dataclass(frozen=True)

@@ -214,8 +214,9 @@ def test_a_trained_recurrent_network_that_attends_to_what_it_copies_is_not_refus
     """The control of the explorer of copying (snell2021 §3.3), with 0.91 of its attention on the right word."""
     network = replace(PRESETS["copying"], units=64, input_size=64, hidden=None)
     settings = TrainingSettings(
-        steps=400, batch_size=64, learning_rate=2e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0
-    )
+        steps=400, batch_size=64, learning_rate=2e-3, betas=(0.9, 0.999), max_grad_norm=None, teacher_forcing=1.0,
+        evaluate_every=20, decoding="teacher_forced",
+    )  # fmt: skip
     run = train(Experiment(Copying(64, "sampled", 36, 12), network, settings), Store(tmp_path))
     assert run.summary["word_accuracy"] > 0.98
     model = load(run)

@@ -193,7 +193,8 @@ def model_of(kind: str, tokenizer: Any, options: argparse.Namespace) -> Any:
     if kind == "gpt2":
         config = transformers.GPT2Config(
             n_embd=options.width, n_layer=options.layers, n_head=options.heads, n_positions=options.context,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **ids,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            activation_function="gelu_pytorch_tanh", **ids,  # GPT-2's own, fused
         )  # fmt: skip
         return transformers.GPT2LMHeadModel(config)
     config = transformers.LlamaConfig(

@@ -2,7 +2,7 @@
 
     python examples/train_language_models.py WORK RESULTS --data DATA --minutes 9
 
-trains models of 17 million parameters (8 layers, width 384) and is meant for a GPU. It stops after so many minutes, and
+trains models of 13 million parameters (6 layers, width 384) and is meant for a GPU. It stops after so many minutes, and
 the same command, with the same WORK and RESULTS, goes on from there, on a CPU to the same numbers: repeat it until it
 says that everything is done. A run that is killed loses a minute at most. With RESULTS.tar.gz instead of RESULTS, the
 results are one file. With --weights FOLDER the trained weights are also written there, in half precision and in files
@@ -11,7 +11,7 @@ of 0.7 million parameters take minutes each with one thread:
 
     python examples/train_language_models.py WORK RESULTS --data DATA --minutes 55 --name like-0.7m --layers 2 \\
         --width 128 --heads 4 --pieces 2048 --context 128 --batch 8 --steps 3000 --rate 2e-3 --max-texts 15000 \\
-        --audit-minutes 1.5 --layer-decisions 32
+        --audit-minutes 1.5 --decisions 64 --layer-decisions 32
 
 `gpt2` has learned positions, `llama` rotary positions and grouped queries. Both learn one tokenizer from the texts of
 DATA (files .jsonl.gz with `text`, in those folders of CORPORA that are there), by default $ATTNSCOPE_DATA, and read the
@@ -439,16 +439,16 @@ def run(kind: str, options: argparse.Namespace, until: float) -> bool:
     """Train, measure and audit one model until this time; is all of it done?"""
     folder = Path(options.results) / f"{kind}-{options.name}"
     folder.mkdir(parents=True, exist_ok=True)
-    training = Training(kind, options)
     if steps_done(folder) < options.steps:
+        training = Training(kind, options)
         train(training, Measures(training, folder, options), until)
         if training.step == options.steps:
             save_model(training, folder, options)
         write_settings(training, folder, options)  # last: it says "done"
-    if training.step < options.steps:
-        print(f"{kind}: {training.step} of {options.steps} steps are done", flush=True)
-        return False
-    del training
+        if training.step < options.steps:
+            print(f"{kind}: {training.step} of {options.steps} steps are done", flush=True)
+            return False
+        del training
     return audit_all(kind, folder, options, until)
 
 
@@ -515,7 +515,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--pieces", type=int, default=8192, help="tokens of the tokenizer")
     parser.add_argument("--rate", type=float, default=1e-3)
@@ -523,8 +523,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-texts", type=int, default=None)
     parser.add_argument("--prompts", type=int, default=500, help="of each set")
-    parser.add_argument("--decisions", type=int, default=64, help="next tokens on which checkpoints are measured")
-    parser.add_argument("--layer-decisions", type=int, default=16, help="... the lexical probe of every layer")
+    parser.add_argument("--decisions", type=int, default=192, help="next tokens on which checkpoints are measured")
+    parser.add_argument("--layer-decisions", type=int, default=48, help="... the lexical probe of every layer")
     parser.add_argument("--weights", default=None, help="folder of weights in half precision, in files below 15 MB")
     parser.add_argument("--until", type=float, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--precision", choices=("bf16", "fp32"), help="of training; bf16 on a GPU, else fp32")

@@ -244,6 +244,8 @@ def test_one_head_can_be_guided_and_a_shifted_guide_stays_inside_the_source():
     assert price(Guidance(total=True, head=1), batch, trace) == pytest.approx(-log(0.25) - log(0.4) - log(0.7))
     words = [-(log(0.25) + log(0.5)) / 2, -(log(0.1) + log(0.4)) / 2, -(log(0.9) + log(0.3)) / 2]
     assert price(Guidance(total=True, shift=1), batch, trace) == pytest.approx(sum(words))
+    padded = batch.widened(batch.source.shape[1], batch.target.shape[1], len(batch) + 1)  # an empty sentence more
+    assert torch.equal(Guidance(shift=1).places(padded)[:-1], Guidance(shift=1).places(batch))
     with pytest.raises(BadSetting, match="there is no head 2 to guide: the last layer has 2"):
         Guidance(head=2)(torch.nn.Identity(), batch, trace)
     assert describe(Guidance()) == {"kind": "guidance", "weight": 1.0, "total": False, "share": 1.0, "seed": 0}

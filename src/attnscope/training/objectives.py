@@ -135,7 +135,8 @@ class Guidance(Objective):
         """Return the source position that each target word is guided to; arbitrary where there is none."""
         assert batch.gold_attention is not None
         gold = batch.gold_attention.clamp(min=0)
-        return (gold + self.shift) % batch.source_mask.sum(1, keepdim=True) if self.shift else gold
+        lengths = batch.source_mask.sum(1, keepdim=True).clamp(min=1)  # sentences added as padding are empty
+        return (gold + self.shift) % lengths if self.shift else gold
 
     def guided_mask(self, batch: Batch) -> Bool[Tensor, "batch target"]:
         """Return which target words are guided."""

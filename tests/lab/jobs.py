@@ -28,20 +28,38 @@ def reciprocal(number: int) -> float:
     return 1 / number
 
 
-def die_at_first(item: tuple[int, str]) -> int:
-    """Each call leaves a line in the item's file; the first is killed in the middle of its work."""
+def called_first(item: tuple[int, str]) -> bool:
+    """Each call leaves a line in the item's file; the first one returns True."""
     number, folder = item
     record = Path(folder) / str(number)
     with record.open("a") as file:
         file.write(f"{os.getpid()}\n")
-    if len(record.read_text().splitlines()) == 1:
+    return len(record.read_text().splitlines()) == 1
+
+
+def die_at_first(item: tuple[int, str]) -> int:
+    """The first call of each item is killed in the middle of its work."""
+    if called_first(item):
         os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
+    return item[0] * item[0]
 
 
 def die_if_odd(number: int) -> int:
     if number % 2:
         os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def lose_the_gpu_at_first(item: tuple[int, str]) -> int:
+    """The first call of each item raises what torch raises after an index out of bounds on a GPU."""
+    return lose_the_gpu_if_odd(int(called_first(item))) + item[0] * item[0]
+
+
+def lose_the_gpu_if_odd(number: int) -> int:
+    import torch
+
+    if number % 2:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
     return number
 
 

@@ -57,6 +57,19 @@ def test_an_item_whose_process_always_dies_fails_and_the_others_do_not() -> None
     assert [outcome.value for outcome in outcomes] == [0, None, 2, 4]
 
 
+def test_a_process_that_lost_its_gpu_is_replaced(tmp_path: Path) -> None:
+    outcomes = LocalEngine(1).map(jobs.lose_the_gpu_at_first, [(number, str(tmp_path)) for number in range(2)])
+    assert outcomes == [Outcome(value=number * number) for number in range(2)]
+    assert all(len(set((tmp_path / str(number)).read_text().split())) == 2 for number in range(2))
+
+
+def test_an_item_that_always_loses_the_gpu_fails_by_its_own_error_and_the_others_do_not() -> None:
+    outcomes = LocalEngine(1).map(jobs.lose_the_gpu_if_odd, [0, 1, 2])
+    assert [outcome.value for outcome in outcomes] == [0, None, 2]
+    assert outcomes[1].failure is not None
+    assert outcomes[1].failure.startswith("AcceleratorError: CUDA error: device-side assert triggered (jobs.py, line ")
+
+
 def test_a_process_that_leaves_in_the_middle_has_not_done_its_item() -> None:
     (outcome,) = LocalEngine(1).map(jobs.leave, [0])
     assert outcome.failure == "its process ended 3 times before the item was done, the last time with exit code 0"

@@ -51,10 +51,14 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """The outcome of one item: a value, or an error message."""
+    """The outcome of one item: a value, or an error message.
+
+    `lost_device` says that the process has lost its GPU (a CUDA error): whatever it does next fails, too.
+    """
 
     value: R | None = None
     failure: str | None = None
+    lost_device: bool = False
 
 
 OnDone = Callable[[int, Outcome[R]], None]
@@ -83,7 +87,13 @@ def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
     try:
         return Outcome(value=function(item))
     except (Exception, SystemExit) as error:
-        return Outcome(failure=error_message(error))
+        return Outcome(failure=error_message(error), lost_device=lost_device(error))
+
+
+def lost_device(error: BaseException) -> bool:
+    """Return whether a process in which this error was raised cannot use its GPU any more."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.AcceleratorError)
 
 
 def error_message(error: BaseException) -> str:
@@ -282,14 +292,14 @@ class _Pool(Generic[R]):
 
     def collect(self, worker: Worker) -> None:
         outcome: Outcome[R] | None = receive(worker)
-        if outcome is None:
-            self.reap(worker)
+        if outcome is None or outcome.lost_device:
+            self.reap(worker, outcome)
         elif worker.place is not None:
             place, worker.place = worker.place, None
             self.finish(place, outcome)
 
-    def reap(self, worker: Worker) -> None:
-        """Remove a worker whose process died: its item waits again, or fails if this has happened too often."""
+    def reap(self, worker: Worker, outcome: Outcome[R] | None) -> None:
+        """Remove a worker that died or lost its GPU: its item waits again, or fails if this has happened too often."""
         self.workers.remove(worker)
         stop_workers([worker])
         if worker.place is None:
@@ -297,7 +307,7 @@ class _Pool(Generic[R]):
         if self.attempts[worker.place] < ATTEMPTS:
             self.waiting.appendleft(worker.place)
         else:
-            self.finish(worker.place, Outcome(failure=exit_message(worker.process.exitcode)))
+            self.finish(worker.place, outcome or Outcome(failure=exit_message(worker.process.exitcode)))
 
     def finish(self, place: int, outcome: Outcome[R]) -> None:
         self.outcomes[place] = outcome

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from attnscope.models import PRESETS, EncoderDecoder
+from attnscope.models.capabilities import TEACHER_FORCING, Decoding
 from attnscope.probes.decomposition import decompose
 from attnscope.tasks import Batch, OneToOne
 
@@ -41,10 +42,10 @@ def stream(sequences: int) -> Iterator[Batch]:
 
 
 @torch.no_grad()
-def forward_alone(model: EncoderDecoder, batches: list[Batch], **forward: Any) -> None:
+def forward_alone(model: EncoderDecoder, batches: list[Batch], decoding: Decoding) -> None:
     for _ in range(2):
         for batch in batches:
-            model(batch, **forward)
+            model(batch, teacher_forcing=TEACHER_FORCING[decoding])
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -53,9 +54,9 @@ def seconds(call: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def time_ratio(sequences: int, **forward: Any) -> dict[str, float]:
+def time_ratio(sequences: int, decoding: Decoding) -> dict[str, float]:
     model, batches = make_model(), list(stream(sequences // ROUNDS))
-    alone, whole = partial(forward_alone, model, batches, **forward), partial(decompose, model, batches, **forward)
+    alone, whole = (partial(call, model, batches, decoding=decoding) for call in (forward_alone, decompose))
     rounds = [(seconds(alone), seconds(whole)) for _ in range(ROUNDS)]
     bare, taken = (ROUNDS * min(times) for times in zip(*rounds, strict=True))
     return {"alone_s": bare, "decompose_s": taken, "ratio": taken / bare}
@@ -80,8 +81,8 @@ def main(sequences: int = SEQUENCES) -> dict[str, Any]:
     tenth, whole = peak_mib(sequences // 10), peak_mib(sequences)
     result = {
         "sequences": sequences,
-        "teacher forcing": time_ratio(sequences, teacher_forcing=1.0),
-        "greedy decoding": time_ratio(sequences, teacher_forcing=0.0),
+        "teacher forcing": time_ratio(sequences, "teacher_forced"),
+        "greedy decoding": time_ratio(sequences, "greedy"),
         "peak_mib": {"tenth": tenth, "whole": whole, "ratio": whole / tenth},
     }
     result["goals met"] = {

@@ -377,8 +377,10 @@ def _agree(stored: Any, value: Any) -> bool:
 def result_files(folder: Path) -> list[Path]:
     """Return the result files of a folder, or of a store's `results`: `<study>/<finding>.json`, of any study."""
     root = folder / "results" if (folder / "results").is_dir() else folder
-    paths = (path for path in root.rglob("*.json") if path.name not in NO_FINDINGS)
-    return sorted(path for path in paths if not (path.parent.parent / "audit.json").is_file())  # parts of an audit
+    audits = {path.parent for path in root.rglob("audit.json")}
+    return sorted(
+        path for path in root.rglob("*.json") if path.name not in NO_FINDINGS and audits.isdisjoint(path.parents)
+    )
 
 
 def load_results(folder: Path) -> list[Result]:

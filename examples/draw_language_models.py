@@ -6,7 +6,7 @@ reads RESULTS/MODEL/*.csv and writes to FOLDER
 
     language-models-formation.png    loss, kinds of heads, dependence on attention and A(α, β), over training steps
     language-models-heads.png        scores of all heads after the last step; marked: confirmed by ablation
-    language-models-maps.png         attention of the best head of each kind on one sentence
+    language-models-maps.png         attention of the best heads on one sentence
 """
 
 import sys
@@ -29,30 +29,30 @@ DEPENDENCE = {
     "τ with leave-one-out": "τ with leave-one-out",
 }  # fmt: skip
 LEXICAL = {"A(α, β)": "o-", "A(α, β) without sink": "o--", "A(α, β) by chance": ":"}
-TITLES = ("loss (nats)", "largest score of a head", "does the output depend on it?", "A(α, β), last layer")
+NAMES = {"gpt2": "GPT-2-like", "llama": "Llama-like"}  # by the beginning of a folder's name
+TITLES = ("loss (nats)", "largest score of a head", "change if attention is shuffled; τ", "A(α, β), last layer")
 
 
 def main() -> None:
     results, out = Path(sys.argv[1]), Path(sys.argv[2])
     models = sorted(path.parent for path in results.glob("*/curves.csv"))
     with plots.style():
-        for draw, columns, size in (
-            (formation, 4, (3.3, 2.7)),
-            (heads, len(SCORES), (2.7, 1.9)),
-            (maps, 4, (3.6, 3.6)),
-        ):
-            figure, axes = plots.panels(len(models), columns, size)
+        for draw, rows, size in ((formation, 4, (4.0, 2.4)), (heads, len(SCORES), (4.0, 2.1)), (maps, 3, (4.0, 4.2))):
+            figure, axes = plots.panels(rows, len(models), size)
             for i, folder in enumerate(models):
-                draw(folder, axes[i * columns : (i + 1) * columns])
-            figure.savefig(out / f"language-models-{draw.__name__}.png", dpi=130)
+                draw(folder, axes[i :: len(models)])
+            figure.savefig(out / f"language-models-{draw.__name__}.png", dpi=110)
+
+
+def title_of(folder: Path) -> str:
+    return NAMES.get(folder.name.partition("-")[0], folder.name)
 
 
 def formation(folder: Path, axes: list[Axes]) -> None:
     curves, heads = pd.read_csv(folder / "curves.csv").set_index("step"), pd.read_csv(folder / "heads.csv")
     axes[0].plot(np.log(curves["validation perplexity"]), "o-", color="black", label="held-out text")
     axes[0].plot(curves["loss, random tokens"], "o:", color="C7", label="random tokens")
-    axes[0].plot(curves["loss, their repetition"], "o-", color="C3", label="their repetition")
-    axes[0].set_ylabel(folder.name)
+    axes[0].plot(curves["loss, their repetition"], "o--", color="C3", label="their repetition")
     for kind in list(SCORES)[:4]:
         axes[1].plot(heads.groupby("step")[SCORES[kind]].max(), "o-", color=COLOURS[kind], label=kind)
     for column, name in DEPENDENCE.items():
@@ -63,11 +63,11 @@ def formation(folder: Path, axes: list[Axes]) -> None:
         ax.set_xscale("symlog", linthresh=float(curves.index[1]))
         ax.set_xlim(0)
         ax.set_ylim(min(0, ax.get_ylim()[0]))
-        ax.set_title(title, fontsize="small")
-        ax.set_xlabel("training step")
+        ax.set_title(f"{title_of(folder)}: {title}", fontsize="small")
+        ax.set_xlabel("training step" if ax is axes[-1] else "")
         for line in ax.lines:
             line.set_markersize(3)
-        ax.legend(fontsize="xx-small")
+        ax.legend(fontsize="x-small")
 
 
 def heads(folder: Path, axes: list[Axes]) -> None:
@@ -76,38 +76,38 @@ def heads(folder: Path, axes: list[Axes]) -> None:
     table, on_random = table[table["step"] == last], on_random[on_random["step"] == last]
     for ax, (kind, column) in zip(axes, SCORES.items(), strict=True):
         cells = table.pivot_table(index="layer", columns="head", values=column)
-        ax.imshow(cells, cmap="Greys", vmin=0, vmax=2)
+        ax.imshow(cells, cmap="Greys", vmin=0, vmax=2, aspect="auto")
         kinds = on_random if "repeated" in column else on_texts
         confirmed = kinds[(kinds["kind"] == kind) & kinds["confirmed"]]
         marked = {(row.layer, row.head) for row in confirmed.itertuples()}
-        for (row, layer), (column_number, head) in (
-            (one, two) for one in enumerate(cells.index) for two in enumerate(cells.columns)
-        ):
-            star = (layer, head) in marked
-            ax.text(
-                column_number, row, f"{cells.loc[layer, head]:.2f}{'*' if star else ''}", ha="center", va="center",
-                fontsize=7,
-                color="C3" if star else "black",
-            )  # fmt: skip
+        for (y, x), value in np.ndenumerate(cells.to_numpy()):
+            star = (cells.index[y], cells.columns[x]) in marked
+            colour = "C3" if star else "black"
+            ax.text(x, y, f"{value:.2f}{'*' if star else ''}", ha="center", va="center", fontsize=8, color=colour)
         ax.set_xticks(range(cells.shape[1]), cells.columns)
         ax.set_yticks(range(cells.shape[0]), cells.index)
-        ax.set_title(f"{kind} (share)" if kind == "positional" else kind, fontsize="small")
-        ax.set_xlabel("head")
-        ax.set_ylabel(f"{folder.name}\nlayer" if ax is axes[0] else "layer", fontsize="small")
+        ax.set_title(f"{title_of(folder)}: {'share of position' if kind == 'positional' else kind}", fontsize="small")
+        ax.set_xlabel("head" if ax is axes[-1] else "")
+        ax.set_ylabel("layer")
 
 
 def maps(folder: Path, axes: list[Axes]) -> None:
     table = pd.read_csv(folder / "maps.csv", keep_default_na=False)
-    for ax, kind in zip(axes, SCORES, strict=False):
-        rows = table[table["kind"] == kind]
+    kinds = [kind for kind in SCORES if kind in set(table["kind"])]
+    best = {kind: tuple(table.loc[table["kind"] == kind, ["layer", "head"]].iloc[0]) for kind in kinds}
+    for ax in axes:
+        ax.set_axis_off()
+    for ax, (layer, head) in zip(axes, dict.fromkeys(best.values()), strict=False):  # one head may be best in two kinds
+        names = [kind for kind in kinds if best[kind] == (layer, head)]
+        rows = table[table["kind"] == names[0]]
         cells = rows.pivot_table(index="target", columns="source", values="weight")
-        names = rows.drop_duplicates("source").sort_values("source")["source_token"]
-        names = names.str.replace("Ġ", "").str.replace("<|endoftext|>", "(start)").tolist()  # as GPT-2 writes a space
+        tokens = rows.drop_duplicates("source").sort_values("source")["source_token"]
+        tokens = tokens.str.replace("Ġ", "").str.replace("<|endoftext|>", "(start)").tolist()  # as GPT-2 writes a space
+        ax.set_axis_on()
         ax.imshow(cells.astype(float), cmap="Greys", vmin=0, vmax=1)
-        ax.set_xticks(range(len(names)), names, rotation=90, fontsize=5)
-        ax.set_yticks(range(len(names)), names, fontsize=5)
-        layer, head = rows.iloc[0][["layer", "head"]]
-        ax.set_title(f"{folder.name}: {kind}\n(layer {layer}, head {head})", fontsize="small")
+        ax.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
+        ax.set_yticks(range(len(tokens)), tokens, fontsize=7)
+        ax.set_title(f"{title_of(folder)}, layer {layer}, head {head}:\n{', '.join(names)}", fontsize="small")
 
 
 if __name__ == "__main__":

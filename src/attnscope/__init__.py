@@ -168,7 +168,8 @@ def reproduce(
         workers: Processes of the local engine; None: one per core; 0: this process.
         address: The address of a Ray cluster; None: Ray starts its own.
         device: The device to train on.
-        progress: Called after each job with (jobs done, jobs in all, the last failure).
+        progress: Called after each job with ("trained" or "measured", jobs of this kind done, jobs of this kind in all,
+            why it failed or "").
         first_seed: The first seed; None: that of the finding, or else of the profile.
 
     >>> reproduce("aitken2021", "fig9")

@@ -26,12 +26,13 @@ def bar(title: str) -> Iterator[tuple[Progress, TaskID]]:
 
 
 @contextmanager
-def run_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show how many runs are finished, and print failures at once."""
-    with bar(title) as (progress, task):
+def run_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]]:
+    """Show how many jobs of training and of measuring are done, and print failures at once."""
+    with bar(f"{title}, trained") as (progress, trained):
+        tasks = {"trained": trained, "measured": progress.add_task(f"{title}, measured", total=None)}
 
-        def report(done: int, total: int, failure: str) -> None:
-            progress.update(task, completed=done, total=total)
+        def report(stage: str, done: int, total: int, failure: str) -> None:
+            progress.update(tasks[stage], completed=done, total=total)
             if failure:
                 progress.console.print(f"a run failed: {failure}", markup=False)
 

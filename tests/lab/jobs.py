@@ -37,6 +37,15 @@ def called_first(item: tuple[int, str]) -> bool:
     return len(record.read_text().splitlines()) == 1
 
 
+def append(item: tuple[int, str]) -> int:
+    """Takes a moment, then leaves a line in the file."""
+    number, path = item
+    time.sleep(0.2)
+    with Path(path).open("a") as file:
+        file.write(f"{number}\n")
+    return number
+
+
 def die_at_first(item: tuple[int, str]) -> int:
     """The first call of each item is killed in the middle of its work."""
     if called_first(item):

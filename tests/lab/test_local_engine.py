@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,26 @@ def test_an_error_is_the_failure_of_its_item_alone(workers: int) -> None:
     assert negative == "a number must not be negative"
     assert large is not None
     assert large.startswith("SystemExit: too large")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_item_runs_as_soon_as_those_that_it_needs_are_done(workers: int, tmp_path: Path) -> None:
+    items = [(number, str(tmp_path / "order")) for number in range(6)]
+    outcomes = LocalEngine(workers).map(jobs.append, items, needs={0: [4], 1: [2, 3], 2: [4]})
+    assert outcomes == [Outcome(value=number) for number in range(6)]
+    assert [int(line) for line in (tmp_path / "order").read_text().split()] == [3, 4, 0, 2, 1, 5]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_item_fails_with_one_that_it_needs_and_others_do_not(workers: int) -> None:
+    done: list[int] = []
+    needs = {0: [3, 5], 1: [4], 2: [0, 3]}
+    outcomes = LocalEngine(workers).map(
+        jobs.reciprocal, [1, 2, 4, -1, 5, 8], done=lambda place, _: done.append(place), needs=needs
+    )
+    assert [outcome.value for outcome in outcomes] == [None, 0.5, None, None, 0.2, 0.125]
+    assert {outcomes[place].failure for place in (0, 2, 3)} == {"a number must not be negative"}
+    assert sorted(done) == list(range(6))
 
 
 def test_an_item_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
@@ -124,6 +145,25 @@ def test_an_error_of_the_listener_stops_the_work() -> None:
 
     with pytest.raises(RuntimeError, match="is not wanted"):
         LocalEngine(2).map(jobs.later_for_smaller, range(4), refuse)
+
+
+def test_memory_of_the_gpu_is_freed_after_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of an item that failed, which its error refers to."""
+    import torch
+
+    alive_then: list[bool] = []
+    tensor = weakref.ref(torch.nn.Linear(1, 1))
+
+    def fail(item: int) -> None:
+        nonlocal tensor
+        layer = torch.nn.Linear(1, 1)
+        tensor = weakref.ref(layer)
+        raise ValueError("no")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive_then.append(tensor() is not None))
+    assert LocalEngine(0).map(fail, [1])[0].failure
+    assert alive_then == [False]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,21 @@ def test_an_item_whose_process_always_dies_fails_and_the_others_do_not(cluster: 
 
 
 @pytest.mark.slow
+def test_an_item_runs_once_those_that_it_needs_are_done_before_others_or_fails_with_them(
+    cluster: Any, tmp_path: Path
+) -> None:
+    items = [(number, str(tmp_path / "order")) for number in range(12)]
+    outcomes = RayEngine(cluster.address).map(jobs.append, items, needs={0: [2], 1: [2, 3]})
+    assert outcomes == [Outcome(number) for number in range(12)]
+    order = [int(line) for line in (tmp_path / "order").read_text().split()]
+    assert order.index(2) < order.index(0) < 10
+    assert max(order.index(2), order.index(3)) < order.index(1) < 10
+    failing = RayEngine(cluster.address).map(jobs.reciprocal, [1, 2, -1, 4], needs={0: [2], 1: [3]})
+    assert [outcome.value for outcome in failing] == [None, 0.5, None, 0.25]
+    assert failing[0].failure == "a number must not be negative"
+
+
+@pytest.mark.slow
 def test_a_worker_finds_the_modules_that_this_process_finds(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 
 from attnscope import studies
 from attnscope.cli import _shortened, app, main
+from attnscope.errors import AttnscopeError
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment
 from attnscope.models import EncoderDecoderSettings
 from attnscope.report import write_report
+from attnscope.studies import jobs
 from attnscope.studies.claims import at_least
 from attnscope.studies.finding import Finding, Profile, Study
 from attnscope.studies.reproduce import FindingError, reproduce
@@ -162,8 +164,8 @@ def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_t
         reproduce(
             STUDY, (RIGHT, wrong), "quick", None, tmp_path, LocalEngine(0), progress=lambda *news: reports.append(news)
         )
-    assert "wrong could not be made" in reports[0][2]
-    assert reports[-1] == (2, 2, "")
+    assert "wrong could not be made" in reports[0][3]
+    assert reports[-2:] == [("trained", 1, 1, ""), ("measured", 1, 1, "")]
 
 
 def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
@@ -269,6 +271,59 @@ def test_where_there_is_no_good_result_a_partial_one_is_in_its_place_until_runs_
     assert stored(tmp_path).failed
     assert not with_seeds(2).failed
     assert not stored(tmp_path).failed
+
+
+def test_each_network_is_measured_before_the_next_is_trained(tmp_path):
+    reports = []
+    reproduce(STUDY, (RIGHT,), "quick", 3, tmp_path, LocalEngine(0), progress=lambda *news: reports.append(news))
+    assert reports == [(stage, done, 3, "") for done in (1, 2, 3) for stage in ("trained", "measured")]
+
+
+INTERRUPTED_SEED = 2
+MEASURED = []
+
+
+def measure_unless_interrupted(run):
+    if run.experiment.seed == INTERRUPTED_SEED:
+        raise KeyboardInterrupt
+    MEASURED.append(run.experiment.seed)
+    return {"moved": 1.0, "picture": [1.0]}
+
+
+def test_an_interrupted_reproduction_keeps_its_measurements_and_resumes_with_the_missing_ones(
+    with_seeds, tmp_path, monkeypatch
+):
+    with pytest.raises(KeyboardInterrupt):
+        with_seeds(4, measure_unless_interrupted)
+    names = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("measurements", "runs")}
+    assert len(names["measurements"]) == 2
+    assert len(names["runs"]) == 3
+    trained, train_all = [], jobs.train_all
+    monkeypatch.setattr(jobs, "train_all", lambda group, store: trained.append(group) or train_all(group, store))
+    monkeypatch.setattr(sys.modules[__name__], "INTERRUPTED_SEED", None)
+    assert not with_seeds(4, measure_unless_interrupted).failed
+    assert [experiment.seed for group in trained for experiment in group] == [2, 3], "2 is only verified"
+    assert MEASURED == [0, 1, 2, 3]
+
+
+def test_a_network_that_cannot_be_trained_fails_what_measures_it_alone(with_seeds, tmp_path, monkeypatch):
+    train_all = jobs.train_all
+
+    def diverge_at_seed_1(group, store):
+        if group[0].seed == 1:
+            raise AttnscopeError("the loss became nan")
+        return train_all(group, store)
+
+    monkeypatch.setattr(jobs, "train_all", diverge_at_seed_1)
+    reports = []
+    (result,) = reproduce(
+        STUDY, (RIGHT,), "quick", 3, tmp_path, LocalEngine(0), progress=lambda *news: reports.append(news)
+    )
+    assert result.notes == ["Runs failed: small, seed 1: the loss became nan"]
+    assert [each["seed"] for each in result.by_seed] == [0, 2]
+    failed = replace(experiments(None)["small"], seed=1).key
+    assert [report[3] for report in reports if report[3]] == [f"{failed}: the loss became nan"]
+    assert reports[-1] == ("measured", 3, 3, "")
 
 
 def test_all_studies_are_run_where_one_fails(monkeypatch, tmp_path):

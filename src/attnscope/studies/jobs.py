@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 
@@ -54,6 +54,7 @@ class Origin(TypedDict, total=False):
 class MeasurementJob:
     """What is measured for one finding and seed."""
 
+    stage: ClassVar = "measured"
     study: str
     finding: str
     subject: ExperimentOrCase
@@ -115,9 +116,21 @@ def key_or_failure(job: MeasurementJob) -> tuple[str, str | None]:
 class TrainingJob:
     """Experiments that one worker trains: one, or on a GPU all seeds of a configuration as an ensemble."""
 
+    stage: ClassVar = "trained"
     study: str
     experiments: tuple[Experiment, ...]
     store: str
+
+
+Job = TrainingJob | MeasurementJob
+
+
+def run_job(job: Job) -> JobResult | None:
+    """Train, or measure."""
+    if isinstance(job, MeasurementJob):
+        return run_measurement(job)
+    run_training(job)
+    return None
 
 
 def run_training(job: TrainingJob) -> None:

@@ -1,6 +1,7 @@
 """Reproduce findings: train what they need, measure, judge the claims, and write the results."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.engines.local import error_message
 from attnscope.lab.experiment import Experiment, group_for_workers
+from attnscope.lab.store import Store
 from attnscope.studies.claims import Range
 from attnscope.studies.finding import (
     Case,
@@ -30,16 +32,17 @@ from attnscope.studies.finding import (
 )
 from attnscope.studies.jobs import (
     SHARED,
+    Job,
     JobResult,
     MeasurementJob,
     TrainingJob,
     key_or_failure,
-    run_measurement,
-    run_training,
+    run_job,
 )
 from attnscope.studies.result import KEPT, PARTIAL, RUNS_FAILED, JSONObject, Result, SeedRecord, provenance
 
-Progress = Callable[[int, int, str], None]  # jobs done, jobs in all, and the last failure
+# "trained" or "measured", how many jobs of this kind are done, how many there are, and why this one failed.
+Progress = Callable[[str, int, int, str], None]
 TRAINING_PARTS = ("seeds", "experiments", "follow_up")  # parts of a finding that say what is trained
 
 
@@ -326,7 +329,7 @@ class Reproduction:
         """Return the run with the error, which is also reported at once."""
         wrapper = finding_error(part, self.study, run.finding, error)
         if self.progress:
-            self.progress(0, 0, str(wrapper))
+            self.progress("trained", 0, 0, str(wrapper))
         return replace(run, error=wrapper)
 
     def job(self, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
@@ -338,30 +341,26 @@ class Reproduction:
         return MeasurementJob(self.study.name, finding.name, ready, seed, self.device, str(self.store))
 
     def run_jobs(self, jobs: Iterable[MeasurementJob]) -> dict[str, Outcome[JobResult]]:
-        """Train, then measure, by key; what two findings need is done once, and what is measured is not trained."""
-        by_key = {job.key: job for job in jobs}
-        by_seed = sorted(by_key.values(), key=lambda job: job.seed)
-        experiments = {e.key: e for job in by_seed if job.stored is None for e in job.experiments}
+        """Train and measure, by key; what two findings need is done once, and what is measured is not trained."""
+        by_key = {job.key: job for job in sorted(jobs, key=lambda job: job.seed)}
+        needed = {key: {e.key: e for e in job.experiments} for key, job in by_key.items() if job.stored is None}
+        training = self.training_jobs({key: e for experiments in needed.values() for key, e in experiments.items()})
+        places = {e.key: place for place, job in enumerate(training, len(by_key)) for e in job.experiments}
+        needs = {place: {places[each] for each in needed[key]} for place, key in enumerate(by_key) if key in needed}
+        # An engine runs the first job that is ready: a network is measured before the next one is trained.
+        in_order: list[Job] = [*by_key.values(), *training]
+        outcomes = self.engine.map(run_job, in_order, JobCounter(self.progress, in_order).report, needs)
+        return dict(zip(by_key, outcomes, strict=False))  # those of training come last
+
+    def training_jobs(self, experiments: Mapping[str, Experiment]) -> list[TrainingJob]:
+        """Return the experiments, by key, in groups and in the order of training."""
+        finished = set(Store(self.store).keys())
         # The longest first, so that at the end no worker is left with a long one alone; then seed by seed.
-        longest = sorted(experiments.values(), key=lambda experiment: -experiment.training.steps)
-        groups = [TrainingJob(self.study.name, tuple(group), str(self.store)) for group in group_for_workers(longest)]
-        counter = JobCounter(self.progress, len(groups) + len(by_key))
-        outcomes = self.engine.map(run_training, groups, counter.report)
-        failures = {
-            experiment.key: outcome.failure
-            for group, outcome in zip(groups, outcomes, strict=True)
-            for experiment in group.experiments
-            if outcome.failure
-        }
-        reasons = {
-            key: next((failures[e.key] for e in job.experiments if e.key in failures), None)
-            for key, job in by_key.items()
-            if not job.path.exists()  # a measurement stays valid, whatever became of a run that it shared
-        }
-        ready = [key for key in by_key if reasons.get(key) is None]
-        measured = self.engine.map(run_measurement, [by_key[key] for key in ready], counter.report)
-        failed = {key: Outcome[JobResult](failure=reason) for key, reason in reasons.items() if reason}
-        return failed | dict(zip(ready, measured, strict=True))
+        longest = sorted(experiments.items(), key=lambda item: -item[1].training.steps)
+        # Those that an earlier command trained are only verified, and can be measured at once.
+        verified = [(experiment,) for key, experiment in longest if key in finished]
+        groups = group_for_workers([experiment for key, experiment in longest if key not in finished])
+        return [TrainingJob(self.study.name, group, str(self.store)) for group in [*verified, *groups]]
 
 
 def check_labels(subjects: Any) -> Mapping[Label, Any]:
@@ -386,12 +385,21 @@ def for_seed(label: Label, subject: Any, seed: int) -> ExperimentOrCase:
 
 
 class JobCounter:
-    """Reports each job that is done."""
+    """Reports each job that is done; a failure of training once, with the keys of its runs."""
 
-    def __init__(self, progress: Progress | None, total: int):
-        self.progress, self.total, self.count = progress, total, 0
+    def __init__(self, progress: Progress | None, jobs: Sequence[Job]):
+        self.progress, self.jobs = progress, jobs
+        self.totals = Counter(job.stage for job in jobs)
+        self.done: Counter[str] = Counter()
+        self.training_failures: set[str] = set()
 
     def report(self, place: int, outcome: Outcome[Any]) -> None:
-        self.count += 1
+        job, failure = self.jobs[place], outcome.failure or ""
+        self.done[job.stage] += 1
+        if isinstance(job, TrainingJob) and failure:
+            self.training_failures.add(failure)
+            failure = f"{', '.join(experiment.key for experiment in job.experiments)}: {failure}"
+        elif failure in self.training_failures:  # of a run that is measured here
+            failure = ""
         if self.progress:
-            self.progress(self.count, self.total, outcome.failure or "")
+            self.progress(job.stage, self.done[job.stage], self.totals[job.stage], failure)

@@ -6,6 +6,7 @@ the connection is closed. It must not outlive the process that started it.
 """
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import pickle
@@ -14,14 +15,15 @@ import sys
 import threading
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from attnscope.errors import AttnscopeError, BadSetting, check_kinds, require
@@ -62,6 +64,8 @@ class Outcome(Generic[R]):
 
 
 OnDone = Callable[[int, Outcome[R]], None]
+Needs = Mapping[int, Collection[int]]
+NO_NEEDS: Needs = MappingProxyType({})
 
 
 @runtime_checkable
@@ -69,13 +73,53 @@ class Engine(Protocol):
     """Applies a function to items, in other processes, and returns the outcomes in order.
 
     The function is one that another process can import; items and values are small plain data. An error in it is the
-    failure of that item alone. An item whose process dies is tried again, up to three times in all. `done` is called
-    with the index of each finished item and its outcome.
+    failure of that item and of those that need it. An item whose process dies is tried again, up to three times in all.
+    Of the items that are ready, the first is run first. `done` is called with the index of each finished item and its
+    outcome. `needs` has, by the index of an item, the indices of those that must succeed before it is run.
     """
 
     def map(
-        self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None
+        self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None, needs: Needs = NO_NEEDS
     ) -> list[Outcome[R]]: ...
+
+
+class Schedule(Generic[R]):
+    """The items of one call of `map`: those that are ready, those that wait for others, and the outcomes so far."""
+
+    def __init__(self, count: int, done: OnDone[R] | None, needs: Needs) -> None:
+        self.count, self.done = count, done
+        self.waiting = {place: set(needed) for place, needed in needs.items() if needed}
+        self.ready = [place for place in range(count) if place not in self.waiting]  # a heap
+        self.outcomes: dict[int, Outcome[R]] = {}
+
+    @property
+    def finished(self) -> bool:
+        return len(self.outcomes) == self.count
+
+    def next(self) -> int:
+        """Return the first item that is ready, to be run now."""
+        return heappop(self.ready)
+
+    def repeat(self, place: int) -> None:
+        """Make an item ready again."""
+        heappush(self.ready, place)
+
+    def finish(self, place: int, outcome: Outcome[R]) -> None:
+        """Record an outcome: items that need this one become ready, or fail with it."""
+        self.outcomes[place] = outcome
+        if self.done:
+            self.done(place, outcome)
+        for other in [other for other, needed in self.waiting.items() if place in needed]:
+            if outcome.failure and self.waiting.pop(other, None):
+                self.finish(other, Outcome(failure=outcome.failure))
+            elif other in self.waiting:
+                self.waiting[other].remove(place)
+                if not self.waiting[other]:
+                    del self.waiting[other]
+                    heappush(self.ready, other)
+
+    def results(self) -> list[Outcome[R]]:
+        return [self.outcomes[place] for place in range(self.count)]
 
 
 def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
@@ -88,6 +132,17 @@ def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
         return Outcome(value=function(item))
     except (Exception, SystemExit) as error:
         return Outcome(failure=error_message(error), lost_device=lost_device(error))
+    finally:  # after the error is deleted, and with it the frames that hold tensors
+        free_gpu_memory()
+
+
+def free_gpu_memory() -> None:
+    """Return to the GPU what torch has cached, for the other processes that use it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gc.collect()
+        with suppress(torch.AcceleratorError):  # the GPU is lost
+            torch.cuda.empty_cache()
 
 
 def lost_device(error: BaseException) -> bool:
@@ -236,16 +291,18 @@ class LocalEngine:
         valid = self.workers is None or 0 <= self.workers <= MAX_WORKERS
         require(valid, f"workers must be 0 to {MAX_WORKERS}, not {self.workers}; this machine has {cores()} cores")
 
-    def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
+    def map(
+        self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None, needs: Needs = NO_NEEDS
+    ) -> list[Outcome[R]]:
+        schedule = Schedule(len(items), done, needs)
         count = cores() if self.workers is None else self.workers
         if count:
-            return _Pool([pack(function, item) for item in items], done).run(count)
-        outcomes = []
-        for place, item in enumerate(items):
-            outcomes.append(run_item(function, item))
-            if done:
-                done(place, outcomes[-1])
-        return outcomes
+            _Pool([pack(function, item) for item in items], schedule).run(count)
+        else:
+            while not schedule.finished:
+                place = schedule.next()
+                schedule.finish(place, run_item(function, items[place]))
+        return schedule.results()
 
 
 def cores() -> int:
@@ -254,25 +311,22 @@ def cores() -> int:
 
 
 class _Pool(Generic[R]):
-    """One call of map: waiting items, workers, and the outcomes so far."""
+    """One call of map: its schedule and the workers."""
 
-    def __init__(self, work: Sequence[bytes], done: OnDone[R] | None) -> None:
-        self.work, self.done = work, done
-        self.waiting = deque(range(len(work)))
+    def __init__(self, work: Sequence[bytes], schedule: Schedule[R]) -> None:
+        self.work, self.schedule = work, schedule
         self.attempts = [0] * len(work)
-        self.outcomes: dict[int, Outcome[R]] = {}
         self.workers: list[Worker] = []
 
-    def run(self, count: int) -> list[Outcome[R]]:
+    def run(self, count: int) -> None:
         try:
-            while len(self.outcomes) < len(self.work):
-                while self.waiting and (worker := self.idle(count)):
-                    self.send(worker, self.waiting.popleft())
+            while not self.schedule.finished:
+                while self.schedule.ready and (worker := self.idle(count)):
+                    self.send(worker, self.schedule.next())
                 for worker in ready_workers(self.workers):
                     self.collect(worker)
         finally:
             stop_workers(self.workers)
-        return [self.outcomes[place] for place in range(len(self.work))]
 
     def idle(self, count: int) -> Worker | None:
         """Return a worker without work, a new one if there are fewer than `count`."""
@@ -296,7 +350,7 @@ class _Pool(Generic[R]):
             self.reap(worker, outcome)
         elif worker.place is not None:
             place, worker.place = worker.place, None
-            self.finish(place, outcome)
+            self.schedule.finish(place, outcome)
 
     def reap(self, worker: Worker, outcome: Outcome[R] | None) -> None:
         """Remove a worker that died or lost its GPU: its item waits again, or fails if this has happened too often."""
@@ -305,14 +359,9 @@ class _Pool(Generic[R]):
         if worker.place is None:
             return
         if self.attempts[worker.place] < ATTEMPTS:
-            self.waiting.appendleft(worker.place)
+            self.schedule.repeat(worker.place)
         else:
-            self.finish(worker.place, outcome or Outcome(failure=exit_message(worker.process.exitcode)))
-
-    def finish(self, place: int, outcome: Outcome[R]) -> None:
-        self.outcomes[place] = outcome
-        if self.done:
-            self.done(place, outcome)
+            self.schedule.finish(worker.place, outcome or Outcome(failure=exit_message(worker.process.exitcode)))
 
 
 def exit_message(code: int | None) -> str:

@@ -15,10 +15,13 @@ from urllib.parse import urlsplit
 from attnscope.errors import AttnscopeError
 from attnscope.lab.engines.local import (
     ATTEMPTS,
+    NO_NEEDS,
     POLL_SECONDS,
+    Needs,
     OnDone,
     Outcome,
     R,
+    Schedule,
     T,
     environment,
     pack,
@@ -37,36 +40,31 @@ class RayEngine:
 
     address: str | None = None
 
-    def map(self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None) -> list[Outcome[R]]:
+    def map(
+        self, function: Callable[[T], R], items: Sequence[T], done: OnDone[R] | None = None, needs: Needs = NO_NEEDS
+    ) -> list[Outcome[R]]:
+        schedule = Schedule(len(items), done, needs)
+        running: dict[object, int] = {}
         with _interrupts_deferred() as raise_interrupt, _cluster(self.address) as ray:
             raise_interrupt()
             task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=False)(run_item)
             # Packed here, so that a worker adds the folders of modules to its path before it imports the function.
             work = [pack(function, item, ray.cloudpickle.dumps) for item in items]
-            references = [task.remote(unpack_and_run, packed) for packed in work]
             try:
-                outcomes = dict(_outcomes(ray, references, done, raise_interrupt))
+                while not schedule.finished:
+                    # Ray's queue has no priorities: with one task more than cores, no item waits behind many others.
+                    while schedule.ready and len(running) <= ray.cluster_resources().get("CPU", 0):
+                        place = schedule.next()
+                        running[task.remote(unpack_and_run, work[place])] = place
+                    done_now, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+                    raise_interrupt()
+                    for reference in done_now:
+                        schedule.finish(running.pop(reference), _outcome(ray, reference))
             except BaseException:
-                for reference in references:
+                for reference in running:
                     ray.cancel(reference, force=True)
                 raise
-        return [outcomes[place] for place in range(len(items))]
-
-
-def _outcomes(
-    ray: ModuleType, references: list[object], done: OnDone[R] | None, raise_interrupt: Callable[[], None]
-) -> Iterator[tuple[int, Outcome[R]]]:
-    """Yield each outcome with its index, in the order of completion."""
-    pending = {reference: place for place, reference in enumerate(references)}
-    while pending:
-        finished, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
-        raise_interrupt()
-        for reference in finished:
-            place = pending.pop(reference)
-            outcome: Outcome[R] = _outcome(ray, reference)
-            if done:
-                done(place, outcome)
-            yield place, outcome
+        return schedule.results()
 
 
 @contextmanager

@@ -77,4 +77,4 @@ dist: $(READY)
 	$(BIN)/python -m build --outdir dist
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest demo runs site dist notebooks/*.ipynb
+	rm -rf $(VENV) $(VENV)-lowest demo runs site jupyter_execute dist notebooks/*.ipynb

@@ -82,8 +82,14 @@ def test_every_link_leads_somewhere(page):
 )
 def test_the_answer_comes_first(read, answer, word):
     text = words(read(made_up.audit("classifier", 1, 1, {}, answer)))
-    question = text.rindex("May this attention be read as an explanation?")
+    question = text.rindex("may its attention be read as an explanation?")
     assert question < text.index(f" {word} Read it as a hint") < text.index("It was tested on 500 texts.")
+
+
+def test_the_proper_name_stands_in_title_and_heading(read, tmp_path):
+    (tmp_path / "name.json").write_text('{"model": "MiniLM, fine-tuned", "texts": "SST"}')
+    text = words(read(made_up.transformer()))
+    assert text.count("MiniLM, fine-tuned: may its attention be read as an explanation?") == 2
 
 
 def test_every_test_of_the_verdict_is_shown_with_question_answer_sentence_and_scale(page):

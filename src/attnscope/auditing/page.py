@@ -15,6 +15,7 @@ from attnscope.models.loaded import CLASSIFIER
 from attnscope.report import wording
 from attnscope.report.html import HERE as REPORT
 from attnscope.report.html import Picture, environment
+from attnscope.studies.naming import audit_name
 
 HERE = Path(__file__).parent
 ICONS: dict[Answer, str] = {
@@ -59,12 +60,12 @@ class Section:
 
 
 def write_page(report: Report, path: Path) -> Path:
-    """Write the page of an audit, and return its path."""
+    """Write the page of an audit, and return its path; a file name.json beside it names the model."""
     sections = {name: section(name, part, report) for name, part in report.parts.items()}
     settings = list(wording.flat(report.provenance.settings))
     page = environment(HERE, REPORT).get_template("page.html.jinja").render(
-        name=report.model.name or "this model", classifier=report.model.kind == CLASSIFIER, verdict=report.verdict,
-        groups=test_groups(report.tests),
+        name=audit_name(path.parent, report.model.name or "This model").model, verdict=report.verdict,
+        classifier=report.model.kind == CLASSIFIER, groups=test_groups(report.tests),
         anchors={test.name: f"test-{i}" for i, test in enumerate(report.tests, 1)}, sections=sections,
         faithfulness=[part for name, part in sections.items() if name not in NOT_ABOUT_FAITHFULNESS],
         facts=list(facts(report)), settings=settings, quick=("quick", "true") in settings, icons=ICONS,

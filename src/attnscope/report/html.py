@@ -140,7 +140,7 @@ def environment(*folders: Path) -> Environment:
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    templates.filters["proper"] = proper
+    templates.filters |= {"proper": proper, "typeset": wording.typeset}
     return templates
 
 

@@ -5,11 +5,14 @@ A reproduction report says of a study: infrastructure, run time, number of runs,
 
 from __future__ import annotations
 
+import contextlib
+import json
 import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
@@ -17,7 +20,7 @@ from rich.text import Text
 
 from attnscope.files import write_atomically
 from attnscope.report import wording
-from attnscope.studies.naming import paper_of
+from attnscope.studies.naming import paper_of, proper
 from attnscope.studies.result import Result, Row, labels_of
 from attnscope.studies.summary import substitute
 
@@ -100,6 +103,11 @@ def claims_table(result: Result) -> Table:
 
 
 PARAMETERS = ("model.", "training.", "objective.")  # beginnings of the settings that are listed
+UNLISTED = (".kind", ".evaluate_every", ".checkpoints")  # neither names nor what is measured when
+OFF = frozenset({"null", "false", "[]", "none", "0", "0.0"})
+MAX_LISTED = 6  # values of a setting
+MAX_LENGTH = 60  # characters of a value
+SOFTWARE = ("python", "attnscope", "torch")
 VALIDATION = "validation"
 SCORES = ("F1", "sequence accuracy", "word accuracy", "accuracy")
 
@@ -113,12 +121,15 @@ def reproduction_report(results: Sequence[Result], search: str) -> str:
     """
     study = results[0].study
     return "\n".join([
-        f"# Reproduction report: {study}", "", paper_of(study).citation, "",
+        f"# Reproduction report: {study}", "", paper_of(study).citation or paper_of(study).title, "",
+        f"The manifest of each finding is `results/{study}/<finding>.json`: settings of every run, seeds, versions of "
+        "all packages, machine, commit, and the numbers of each seed. `attnscope verify results` recomputes the "
+        "statistics.", "",
         "## Infrastructure", "", *_infrastructure(results),
         "## Runs", "", *_runs(results),
         "## Parameters", "",
-        "Values over all settings that were trained, with the number of settings in brackets. Where each comes from: "
-        "[papers.md](../papers.md).", "", *_parameters(results),
+        "Values over all settings that were trained, with the number of settings in brackets; what is off everywhere "
+        "is not listed. Where each comes from: [papers.md](../papers.md).", "", *_parameters(results),
         "## Search", "", search, "",
         "## Validation beside test", "", *_validation(results),
     ])  # fmt: skip
@@ -128,7 +139,10 @@ def _infrastructure(results: Sequence[Result]) -> Iterator[str]:
     rows = []
     for machine in dict.fromkeys(result.machine for result in results):
         own = [result for result in results if result.machine == machine]
-        versions = [", ".join(f"{name} {number}" for name, number in result.versions.items()) for result in own]
+        versions = [
+            ", ".join(f"{name} {result.versions[name]}" for name in SOFTWARE if name in result.versions)
+            for result in own
+        ]
         rows.append([machine, str(len(own)), "; ".join(dict.fromkeys(versions))])
     yield from markdown_table(["machine", "findings", "software"], rows)
     unknown = [f"`{result.finding}`" for result in results if _software_of_another_machine(result)]
@@ -149,44 +163,87 @@ def _runs(results: Sequence[Result]) -> Iterator[str]:
     rows = [
         [
             f"`{result.finding}`", result.section, result.profile, wording.seeds(result.seeds),
-            str(len(_experiments(result))), wording.duration(result.seconds), wording.commit(result.commit),
+            str(len(_experiments(result)) * len(result.seeds)), wording.duration(result.seconds),
         ]
         for result in results
     ]  # fmt: skip
-    yield from markdown_table(["finding", "section", "profile", "seeds", "settings", "run time", "commit"], rows)
+    yield from markdown_table(["finding", "section", "profile", "seeds", "runs", "run time"], rows)
     yield (
-        "Each setting is trained once per seed. Run times are the sum over jobs, which run side by side; findings that "
-        f"share networks count them again. Files: `results/{results[0].study}/<finding>.json`; `attnscope verify "
-        "results` recomputes their statistics. The number of parameters and the energy used were not recorded."
+        "A run is one setting trained with one seed; 0: a finding about counts, corpora or a first update. Run times "
+        "are the sum over jobs, which run side by side; findings that share networks count them again. The number of "
+        "parameters and the energy used were not recorded."
     )
     yield ""
 
 
 def _experiments(result: Result) -> list[Mapping[str, object]]:
-    """Return the configurations that were trained."""
-    return [experiment for _, experiment in wording.runs_in(result.settings.get("experiments") or {})]
+    """Return the different configurations that were trained; measurements without a network have none."""
+    experiments = (result.settings.get("experiments") or {}).values()
+    trained = [run for experiment in experiments for run in experiment.get("runs", {"": experiment}).values()]
+    return list({json.dumps(run, sort_keys=True): run for run in trained}.values())
 
 
 def _parameters(results: Sequence[Result]) -> Iterator[str]:
     values: dict[str, Counter[str]] = {}
     for experiment in (each for result in results for each in _experiments(result)):
-        for name, value in wording.flat(experiment):
-            if name.startswith(PARAMETERS) and not name.endswith(".kind"):
+        for name, value in wording.flat(_parts_by_kind(experiment)):
+            if value and name.startswith(PARAMETERS) and not name.endswith(UNLISTED):
                 values.setdefault(name, Counter())[value] += 1
-    rows = [[f"`{name}`", ", ".join(f"{value} ({n})" for value, n in values[name].most_common())] for name in values]
+    rows = [[f"`{name}`", _summary(values[name])] for name in sorted(values) if not OFF.issuperset(values[name])]
     yield from markdown_table(["setting", "values"], rows)
 
 
+def _parts_by_kind(experiment: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return an experiment with the parts of its objective as settings that are named after their kind."""
+    objective = dict(experiment.get("objective") or {})
+    parts = {part["kind"]: {**part, "kind": ""} for part in objective.pop("parts", [])}
+    return {**experiment, "objective": objective | parts}
+
+
+def _summary(values: Counter[str]) -> str:
+    """Return the values of a setting, only the range of many numbers, and no long lists.
+
+    >>> _summary(Counter({"64": 3, "32": 1})), _summary(Counter(map(str, range(9))))
+    ('64 (3), 32 (1)', '9 values, 0 to 8')
+    """
+    if len(values) > MAX_LISTED:
+        with contextlib.suppress(ValueError):
+            numbers = sorted(values, key=float)
+            return f"{len(values)} values, {numbers[0]} to {numbers[-1]}"
+    if len(values) > MAX_LISTED or any(len(value) > MAX_LENGTH for value in values):
+        return "long, see the manifests"
+    return ", ".join(f"{value} ({n})" for value, n in values.most_common())
+
+
 def _validation(results: Sequence[Result]) -> Iterator[str]:
-    rows = [row for result in results if not result.section.startswith("beyond") for row in _pairs(result)]
+    rows = [row for result in results if not result.section.startswith("beyond") for row in _compared(result)]
     if rows:
-        yield from markdown_table(["finding", "network", "score", "validation", "test"], rows)
+        yield "Mean ± standard deviation over seeds. Of several networks, their mean, the lowest and the highest."
+        yield ""
+        yield from markdown_table(["finding", "on", "score", "networks", "validation", "test"], rows)
     else:
         yield "No finding of this study stores a score on validation data beside the same score on test data."
         yield ""
 
 
-def _pairs(result: Result) -> Iterator[list[str]]:
+def _compared(result: Result) -> Iterator[list[str]]:
+    """Yield the scores on validation and on test data, summarised over the networks that share their first label."""
+    groups: dict[tuple[str, str], list[tuple[Row, Row]]] = {}
+    for network, score, pair in _pairs(result):
+        groups.setdefault((network.partition(" · ")[0], score), []).append(pair)
+    for (label, score), pairs in groups.items():
+        scores = map(_over_networks, zip(*pairs, strict=True))
+        yield [f"`{result.finding}`", proper(label), score, str(len(pairs)), *scores]
+
+
+def _over_networks(rows: Sequence[Row]) -> str:
+    if len(rows) == 1:
+        return wording.ours(rows[0])
+    means = [row["mean"] for row in rows if row["mean"] is not None]
+    return f"{wording.number(sum(means) / len(means))} ({wording.number(min(means))} to {wording.number(max(means))})"
+
+
+def _pairs(result: Result) -> Iterator[tuple[str, str, tuple[Row, Row]]]:
     """Yield the first score of each network that is stored for validation and for test data."""
     networks = set()
     for row in result.table:
@@ -198,7 +255,7 @@ def _pairs(result: Result) -> Iterator[list[str]]:
         test = next((o for o in same if _split(o)[1].startswith(score) and VALIDATION not in _split(o)[1]), None)
         if test is not None:
             networks.add(network)
-            yield [f"`{result.finding}`", network, _split(test)[1], wording.ours(row), wording.ours(test)]
+            yield network, _split(test)[1], (row, test)
 
 
 def _split(row: Row) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -71,6 +72,15 @@ def number(value: Number, digits: int = 3) -> str:
 
 def _minus(text: str) -> str:
     return text.replace("-", "−")
+
+
+def typeset(text: str) -> str:
+    """Return a sentence with typographic minus signs, and with per cent signs that stay beside their numbers.
+
+    >>> typeset("τ = -0.03, -2% of 5 %, a t-test, pages 1-2") == "τ = −0.03, −2\u202f% of 5\u202f%, a t-test, pages 1-2"
+    True
+    """
+    return re.sub(r"(?<=\d) ?%", "\u202f%", re.sub(r"(?<![\w)\]])-(?=\.?\d)", "−", text))
 
 
 def duration(seconds: Number) -> str:

@@ -53,10 +53,10 @@ class AuditName:
     texts: str = ""
 
 
-def audit_name(folder: Path) -> AuditName:
-    """Return the names in the file name.json of an audit's folder; without that file, the folder's own name."""
+def audit_name(folder: Path, default: str | None = None) -> AuditName:
+    """Return the names in the file name.json of an audit's folder; without it, `default` or the folder's own name."""
     path = folder / "name.json"
-    return AuditName(**read_json(path)) if path.exists() else AuditName(folder.name)
+    return AuditName(**read_json(path)) if path.exists() else AuditName(default or folder.name)
 
 
 # Papers --------------------------------------------------------------------------------------------------------------

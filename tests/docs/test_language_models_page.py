@@ -77,8 +77,8 @@ def test_sentences_quote_the_curves():
         f"{settings[0]['tokens_read'] / 1e6:.0f} million tokens in {settings[0]['steps']:,} steps of "
         f"{settings[0]['batch']} × {settings[0]['context']} tokens: {settings[0]['training_tokens'] / 1e6:.0f} million",
         f"falls to {perplexity[0]:.1f} (GPT-2-like) and {perplexity[1]:.1f} (Llama-like)",
-        f"changes {100 * decisions[0]:.0f} % (GPT-2-like) and {100 * decisions[1]:.0f} % (Llama-like) of the predictions "
-        f"at the end, and {100 * early.min():.0f} to {100 * early.max():.0f} % in the first 30 steps",
+        f"changes {100 * decisions[0]:.0f} % (GPT-2-like) and {100 * decisions[1]:.0f} % (Llama-like) of the "
+        f"predictions at the end, and {100 * early.min():.0f} to {100 * early.max():.0f} % in the first 30 steps",
         f"A(α, β) is {a[0]:.2f} and {a[1]:.2f} at the end",
         f"between {later.min():.2f} and {later.max() + 1e-9:.2f} at every checkpoint from step 112 on",
         f"The peak of {both('curves', 'A(α, β)', 20)[0]:.2f} in the GPT-2-like model, at step 20",

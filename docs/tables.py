@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from attnscope.auditing.report import Report, audit_tests, audited_models, error_rates
+import pandas as pd
+
+from attnscope.auditing.report import Report, audit_tests, audited_models, deciding_values, error_rates, tests_by_unit
 from attnscope.report import wording
 from attnscope.report.text import markdown_table, reproduction_report
 from attnscope.studies.naming import audit_name
@@ -140,6 +142,54 @@ def verdicts() -> str:
     )
 
 
+LANGUAGE_MODELS = {"gpt2-like-13m": "GPT-2-like", "llama-like-13m": "Llama-like"}
+PROMPTS = {
+    "words": "the next word of held-out texts",
+    "news": "the topic of held-out news, asked as a question",
+    "facts": "which box somebody has, in synthetic facts",
+}
+
+
+def answers() -> str:
+    """Return the accuracy of the language models on each set of prompts."""
+    tables = [
+        pd.read_csv(RESULTS / "language-models" / name / "answers.csv", index_col="set") for name in LANGUAGE_MODELS
+    ]
+    rows = [
+        [
+            title,
+            *(f"{t.accuracy[name]:.1%} ({100 * t['standard error'][name]:.1f})" for t in tables),
+            f"{tables[0]['commonest answer'][name]:.1%}",
+        ]
+        for name, title in PROMPTS.items()
+    ]
+    header = [
+        f"accuracy on {tables[0].prompts.iloc[0]} prompts (standard error)",
+        *LANGUAGE_MODELS.values(),
+        "most frequent answer",
+    ]
+    return "\n".join(markdown_table(header, rows)).replace("%", " %")
+
+
+def language_audits() -> str:
+    """Return route and agreement of the audits of the language models, by word and by named part of the prompt."""
+    rows = []
+    for prompts, title in PROMPTS.items():
+        for model, name in LANGUAGE_MODELS.items():
+            audit = Report.load(RESULTS / "audits" / f"{model}-{prompts}" / "audit.json")
+            link = f"[{name}](../results/audits/{model}-{prompts}/audit.html)"
+            units = tests_by_unit(audit)
+            rows.append([title, link, *deciding_values(units["word"]), *deciding_values(units.get("named part", {}))])
+    header = [
+        "prompts",
+        "model",
+        *(f"{test}, by {unit}" for unit in ("word", "named part") for test in ("route", "agreement")),
+    ]
+    return "\n".join(markdown_table(header, rows))
+
+
+TABLES["language-models.md", "answers"] = answers
+TABLES["language-models.md", "audits"] = language_audits
 TABLES["surprises.md", "surprises"] = surprises
 TABLES["../README.md", "verdicts"] = verdicts
 

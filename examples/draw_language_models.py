@@ -1,12 +1,13 @@
 """Figures of what examples/train_language_models.py has measured.
 
-    python examples/draw_language_models.py RESULTS FOLDER
+    python examples/draw_language_models.py RESULTS AUDITS FOLDER
 
-reads RESULTS/MODEL/*.csv and writes to FOLDER
+reads RESULTS/MODEL/*.csv and AUDITS/MODEL-PROMPTS/audit.json, and writes to FOLDER
 
     language-models-formation.png    loss, kinds of heads, dependence on attention and A(α, β), over training steps
     language-models-heads.png        scores of all heads after the last step; marked: confirmed by ablation
     language-models-maps.png         attention of the best heads on one sentence
+    language-models-audits.png       route and agreement of every audit, for words and for named parts of a prompt
 """
 
 import sys
@@ -17,6 +18,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from attnscope import plots
+from attnscope.auditing.report import Report, tests_by_unit
+from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
 
 SCORES = {  # columns of heads.csv, by kind: on held-out texts, but for kinds that only random tokens tell apart
     "previous token": "previous without sink", "induction": "induction without sink, repeated tokens",
@@ -30,11 +33,13 @@ DEPENDENCE = {
 }  # fmt: skip
 LEXICAL = {"A(α, β)": "o-", "A(α, β) without sink": "o--", "A(α, β) by chance": ":"}
 NAMES = {"gpt2": "GPT-2-like", "llama": "Llama-like"}  # by the beginning of a folder's name
+PROMPTS = {"words": "next word", "news": "topic of news", "facts": "synthetic facts"}  # by the end of an audit's name
+UNITS = {"word": "o", "named part": "s"}
 TITLES = ("loss (nats)", "largest score of a head", "change if attention is shuffled; τ", "A(α, β), last layer")
 
 
 def main() -> None:
-    results, out = Path(sys.argv[1]), Path(sys.argv[2])
+    results, out = Path(sys.argv[1]), Path(sys.argv[3])
     models = sorted(path.parent for path in results.glob("*/curves.csv"))
     with plots.style():
         for draw, rows, size in ((formation, 4, (4.0, 2.4)), (heads, len(SCORES), (4.0, 2.1)), (maps, 3, (4.0, 4.2))):
@@ -42,6 +47,10 @@ def main() -> None:
             for i, folder in enumerate(models):
                 draw(folder, axes[i :: len(models)])
             figure.savefig(out / f"language-models-{draw.__name__}.png", dpi=110)
+        figure, axes = plots.panels(1, len(models), (4.0, 3.4))
+        for ax, folder in zip(axes, models, strict=True):
+            audits(Path(sys.argv[2]), folder.name, ax)
+        figure.savefig(out / "language-models-audits.png", dpi=110)
 
 
 def title_of(folder: Path) -> str:
@@ -108,6 +117,28 @@ def maps(folder: Path, axes: list[Axes]) -> None:
         ax.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
         ax.set_yticks(range(len(tokens)), tokens, fontsize=7)
         ax.set_title(f"{title_of(folder)}, layer {layer}, head {head}:\n{', '.join(names)}", fontsize="small")
+
+
+def audits(folder: Path, model: str, ax: Axes) -> None:
+    """Draw route and agreement with their 95 % intervals, and the areas where they answer yes and no."""
+    route, agreement = ROUTE.bounds, AGREEMENT.bounds
+    assert route is not None
+    assert agreement is not None
+    ax.axvspan(-0.05, route.no, color="0.92", zorder=0)
+    ax.axhspan(-0.25, agreement.no, color="0.92", zorder=0)
+    ax.fill_between([route.yes, 1.05], agreement.yes, 1.05, color="C2", alpha=0.2, zorder=0, linewidth=0)
+    for i, (prompts, title) in enumerate(PROMPTS.items()):
+        tests = tests_by_unit(Report.load(folder / f"{model}-{prompts}" / "audit.json"))
+        for unit, marker in UNITS.items():
+            if unit in tests:
+                x, y = (tests[unit][name] for name in (ROUTE.name, AGREEMENT.name))
+                errors = ([[test.value - test.low], [test.high - test.value]] for test in (y, x))
+                ax.errorbar(x.value, y.value, *errors, marker, color=f"C{i}", label=f"{title}, by {unit}", markersize=5)
+    ax.text(1.03, 1.02, "yes", ha="right", va="top", color="C2")
+    ax.text(0.02, -0.22, "no", color="0.4")
+    ax.set(xlim=(-0.05, 1.05), ylim=(-0.25, 1.05), xlabel="route", ylabel="agreement")
+    ax.set_title(NAMES[model.partition("-")[0]], fontsize="small")
+    ax.legend(fontsize="x-small", loc="lower right")
 
 
 if __name__ == "__main__":

@@ -263,15 +263,14 @@ def audited_models(folder: Path, link: str | None = None) -> str:
 
 def _audit_row(folder: Path, audit: Report, link: str) -> list[str]:
     tests = {test.name: test for test in audit.tests}
-    deciding = [tests.get(test) for test in DECIDING]
-    counts = sorted({test.texts for test in deciding if test is not None and test.texts})
+    counts = sorted({tests[name].texts or 0 for name in DECIDING if name in tests} - {0})
     name = audit_name(folder)
     return [
         f"[{name.model}]({link}/{folder.name}/audit.html)",
         f"{audit.data.texts or 0:,} of {name.texts or Path(audit.data.name).name}",
         _accuracy(audit),
         f"**{audit.answer}**{' (former rule)' if audit.verdict.former_rule else ''}",
-        *map(_value, deciding),
+        *deciding_values(tests),
         ", ".join(map(str, counts)) or "–",
         f"{audit.model.layers} × {audit.model.heads}",
         f"{audit.provenance.date}, {audit.provenance.attnscope}",
@@ -288,8 +287,27 @@ def _accuracy(audit: Report) -> str:
     return f"{accuracy:.1%} ({commonest:.1%})".replace("%", " %")
 
 
+def deciding_values(tests: Mapping[str, Test]) -> list[str]:
+    """Return route and agreement with their intervals, as text."""
+    return [_value(tests.get(name)) for name in DECIDING]
+
+
 def _value(test: Test | None) -> str:
-    return "–" if test is None or not test.measured else f"{test.value:.2f} ({test.low:.2f} to {test.high:.2f})"
+    if test is None or not test.measured:
+        return "–"
+    return f"{test.value:z.2f} ({test.low:z.2f} to {test.high:z.2f})".replace("-", "−")
+
+
+def tests_by_unit(audit: Report) -> dict[str, dict[str, Test]]:
+    """Return route and agreement by the unit of a prompt that is removed; of words, the tests that decide."""
+    tests = {"word": {test.name: test for test in audit.tests if test.name in DECIDING}}
+    for row in audit.parts["units"].table if "units" in audit.parts else ():
+        limits = {
+            name: {"value": row[name], "low": row[f"{name} from"], "high": row[f"{name} to"]} for name in DECIDING
+        }
+        own = {name: Test.from_json({"name": name, "texts": row["prompts"], **limits[name]}) for name in DECIDING}
+        tests.setdefault(str(row["unit"]), own)
+    return tests
 
 
 def audit_tests(folder: Path) -> str:

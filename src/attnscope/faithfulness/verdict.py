@@ -44,7 +44,8 @@ def verdict(tests: Sequence[Test], what: str, warnings: Sequence[str] = (), dept
     paragraphs = [
         *warnings, f"The attention judged here is that {judged}, as it would be shown to users beside each output.",
         " ".join(reasons) or "Route and agreement, on which the answer rests, were not measured.",
-        *[f"Classes that are not judged: {'; '.join(not_judged)}."] * bool(not_judged), stability(required),
+        *[f"Classes that are not judged: {'; '.join(not_judged)}."] * bool(not_judged),
+        shortage(required) if required and answer == "undecided" else "", stability(required),
     ]  # fmt: skip
     return Verdict(answer, HEADLINES[answer].format(what=what), tuple(filter(None, paragraphs)), tuple(tests))
 
@@ -72,6 +73,18 @@ def decide(tests: Sequence[Test]) -> Answer:
         return "undecided"
     judged = [value.value for value in by_name[AGREEMENT.name].classes.values() if not value.reason]
     return "yes" if answers == {"yes"} and min(judged, default=1.0) >= CLASS_AGREEMENT else "with care"
+
+
+def shortage(required: Sequence[Test]) -> str:
+    """Return the sentence that says how many texts an answer needs, if there are too few."""
+    more = "Audit more texts; a quick audit takes only a sample."
+    if too_few_texts(required):
+        classes = any(test.classes for test in required)
+        needed = "more than half of the classes must each be predicted for" if classes else "it takes"
+        return f"Too few texts for any answer: {needed} at least {MIN_TEXTS} texts. {more}"
+    if min(map(mean_texts, required)) < MIN_MEAN_TEXTS:
+        return f"Too few texts for an answer other than no: it takes {MIN_MEAN_TEXTS} per class (harmonic mean). {more}"
+    return ""
 
 
 def too_few_texts(required: Sequence[Test]) -> bool:

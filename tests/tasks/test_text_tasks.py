@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from small_corpora import pairs, reviews, write_jsonl
 
 from attnscope.errors import BadSetting
-from attnscope.files import Malformed
+from attnscope.files import Malformed, file_checksum
 from attnscope.tasks import END, PAD, SPECIALS, START, Classification, Preparation, Splits, Subwords, Translation, Words
 from attnscope.tasks.task import Buckets
-from attnscope.tasks.text import PARTS, UNKNOWN, ChangedCorpus, statistics
+from attnscope.tasks.text import PARTS, UNKNOWN, ChangedCorpus, rows, statistics
 
 
 @pytest.fixture
@@ -231,6 +231,18 @@ def test_the_checksum_is_part_of_the_resolved_settings_and_other_data_are_refuse
     with pytest.raises(ChangedCorpus, match=r"a.jsonl has changed: its checksum is"):
         _ = replace(task).corpus
     assert replace(task, fingerprint=None).resolved() != task
+
+
+def test_a_file_is_read_for_its_checksum_once_unless_it_changes(tmp_path, monkeypatch):
+    path, read = tmp_path / "a.jsonl", []
+    monkeypatch.setattr(rows, "file_checksum", lambda file: read.append(file) or file_checksum(file))
+    tasks = [classification(write_jsonl(path, reviews())) for _ in range(2)]
+    before = tasks[0].resolved()
+    assert tasks[1].resolved() == before
+    assert read == [path]
+    path.write_text(path.read_text() + "\n")
+    assert tasks[0].resolved() != before
+    assert read == [path, path]
 
 
 def test_the_settings_do_not_know_where_the_corpora_are(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -302,7 +302,7 @@ class Reproduction:
         jobs = [job for run in runs for group in run.open_jobs.values() for job in group]
         keys = {job: key_or_failure(job) for job in jobs}
         outcomes = {key: Outcome[JobResult](failure=failure) for key, failure in keys.values() if failure}
-        outcomes |= self.run_jobs([job for job in jobs if keys[job][1] is None])
+        outcomes |= self.run_jobs({key: job for job, (key, failure) in keys.items() if not failure})
         return [
             run.with_outcomes(
                 {label: [outcomes[keys[job][0]] for job in jobs] for label, jobs in run.open_jobs.items()}
@@ -340,9 +340,9 @@ class Reproduction:
         )
         return MeasurementJob(self.study.name, finding.name, ready, seed, self.device, str(self.store))
 
-    def run_jobs(self, jobs: Iterable[MeasurementJob]) -> dict[str, Outcome[JobResult]]:
+    def run_jobs(self, jobs: Mapping[str, MeasurementJob]) -> dict[str, Outcome[JobResult]]:
         """Train and measure, by key; what two findings need is done once, and what is measured is not trained."""
-        by_key = {job.key: job for job in sorted(jobs, key=lambda job: job.seed)}
+        by_key = dict(sorted(jobs.items(), key=lambda item: item[1].seed))
         needed = {key: {e.key: e for e in job.experiments} for key, job in by_key.items() if job.stored is None}
         training = self.training_jobs({key: e for experiments in needed.values() for key, e in experiments.items()})
         places = {e.key: place for place, job in enumerate(training, len(by_key)) for e in job.experiments}

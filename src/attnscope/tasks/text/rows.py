@@ -16,7 +16,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol, TypeGuard, runtime_checkable
 
@@ -355,10 +355,16 @@ def checksum(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents of all files in a folder."""
     with translate_os_error("read", path):
         if path.is_file():
-            return file_checksum(path)
+            return _checksum_once(path, path.stat().st_size, path.stat().st_mtime_ns)
         inside = sorted(inner for inner in path.rglob("*") if inner.is_file())
-        listing = [f"{file_checksum(inner)} {inner.relative_to(path).as_posix()}\n" for inner in inside]
+        listing = [f"{checksum(inner)} {inner.relative_to(path).as_posix()}\n" for inner in inside]
     return hashlib.sha256("".join(listing).encode()).hexdigest()
+
+
+@cache
+def _checksum_once(path: Path, size: int, changed: int) -> str:
+    """Return the checksum of a file, which is read again if it has changed: every key of a run contains it."""
+    return file_checksum(path)
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,7 @@ from PIL import Image
 from attnscope.errors import BadSetting
 from attnscope.plots import bars, panels, profiles, svg
 from attnscope.report import write_report
-from attnscope.report.html import MAX_ROWS, captions
+from attnscope.report.html import MAX_ROWS, captions, terms
 from attnscope.studies import STUDIES, study
 from attnscope.studies.naming import name_properly
 from attnscope.studies.result import Result, load_results, row
@@ -180,6 +180,14 @@ def test_a_finding_may_have_several_figures_with_one_caption(read, make):
     assert captions()["aitken2021"]["fig5a"] in words(page)
 
 
+def test_terms_that_occur_are_explained_and_symbols_have_superscripts(read, make):
+    result = make(study="snell2021", finding="made up", title="A(β^uf, α) of AED", table=[], claims=[], notes=[])
+    assert set(terms([result])) == {"A(u, v)", "α", "β", "β^uf", "uf"}  # AED is a term of another study
+    page = read(result)
+    assert page.tags("sup")
+    assert "βuf β of a model trained under uniform attention" in words(page)
+
+
 def test_every_finding_with_a_figure_has_a_caption():
     with_figures = {(name, each.name) for name in STUDIES for each in study(name).findings if each.draw}
     text = {(name, finding) for name, by_finding in captions().items() for finding in by_finding}
@@ -218,7 +226,7 @@ def test_a_study_with_all_findings_of_a_headline_begins_with_it(tmp_path):
 
     page = Page(write_report(results, lambda result: None, tmp_path / "report.html").read_text())
     sections = [attributes.get("aria-label") for tag, attributes in page.found if tag in ("section", "nav")]
-    assert sections[:3] == ["Summary", "Headline claims", "Contents"]
+    assert sections[:3] == ["Summary", "Headline claims", "Terms"]
     assert len(page.tags("img")) == 1  # the forest plot
 
 

@@ -38,6 +38,9 @@ FIXED = {
     "conicity": WORDS[5], "deceptive": WORDS[6],
     "baseline": WORDS[0], "guided": WORDS[1],
     "AED": WORDS[0], "AO": WORDS[1], "VED": WORDS[2],
+    "no guidance": WORDS[0], "one head, right": WORDS[1], "one head, wrong": WORDS[3],
+    "all heads, right": WORDS[2], "all heads, wrong": WORDS[4],
+    "honest": WORDS[0], "penalty": WORDS[1], "relay": WORDS[2], "tying and mlm": WORDS[5],
 }  # of models: the same in every figure of a study  # fmt: skip
 VARIANTS = (0.0, -0.35, 0.5)  # tints of "base", "base, one" and "base, other"
 
@@ -179,7 +182,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def _model_of(name: str) -> str:
-    return name if name in FIXED else name.partition(", ")[0]
+    return next((model for model in FIXED if f"{name}, ".startswith(f"{model}, ")), name)
 
 
 def legend(ax: Axes, handles: Sequence[Handle], names: Sequence[str]) -> Legend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -24,7 +26,7 @@ from attnscope.report.headlines import ALT as FOREST_ALT
 from attnscope.report.headlines import draw_headlines
 from attnscope.studies.naming import Paper, paper_of, proper
 from attnscope.studies.result import Result, labels_of
-from attnscope.studies.summary import judge_headlines, substitute
+from attnscope.studies.summary import HeadlineVerdict, judge_headlines, substitute
 
 HERE = Path(__file__).parent
 Draw = Callable[[Result], Figure | Sequence[Figure] | None]
@@ -124,7 +126,7 @@ def write_report(results: Sequence[Result], draw: Draw, path: Path, embed: bool 
         write_atomically(path.parent / str(section.table_page), page.encode())
     page = templates.get_template("report.html.jinja").render(
         headlines=headlines, forest=forest and embed_figure(forest, FOREST_ALT, folder and folder / "headlines"),
-        studies=studies, facts=_facts(results), wording=wording, substitute=substitute,
+        studies=studies, facts=_facts(results), terms=terms(results, headlines), wording=wording, substitute=substitute,
         title=studies[0].paper.title if len(studies) == 1 else f"{len(studies)} studies of attention",
         counts=wording.tally([claim for result in results for claim in result.claims]),
         images="data:" if embed else "'self' file:",
@@ -140,8 +142,13 @@ def environment(*folders: Path) -> Environment:
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    templates.filters |= {"proper": proper, "typeset": wording.typeset}
+    templates.filters |= {"proper": proper, "typeset": _typeset}
     return templates
+
+
+def _typeset(text: str) -> Markup:
+    """Return a sentence with minus signs, and with the superscripts of symbols such as β^uf."""
+    return Markup(re.sub(r"(?<=[α-ω])\^(\w+)", r"<sup>\1</sup>", str(escape(wording.typeset(text)))))
 
 
 def _section(result: Result, draw: Draw, folder: Path | None) -> Section:
@@ -170,6 +177,22 @@ def _alternative_text(result: Result, figure: Figure) -> str:
 def captions() -> dict[str, dict[str, str]]:
     """Return what to see in the figures, by study and finding."""
     return tomllib.loads(files("attnscope.studies").joinpath("captions.toml").read_text(encoding="utf-8"))
+
+
+def terms(results: Sequence[Result], headlines: Sequence[HeadlineVerdict] = ()) -> dict[str, str]:
+    """Return the abbreviations and symbols that occur in these results and headlines, with what they mean."""
+    meanings = tomllib.loads(files("attnscope.studies").joinpath("terms.toml").read_text(encoding="utf-8"))
+    found: dict[str, str] = {}
+    for result in results:
+        labels = [label for line in result.table for label in labels_of(line).values()]
+        claims = [f"{claim.text} {claim.evidence}" for claim in result.claims]
+        quotes = [each.headline.quote for each in headlines if each.headline.study == result.study]
+        text = proper("\n".join([result.title, *labels, *claims, *result.notes, Section(result).caption, *quotes]))
+        for term, meaning in meanings.get(result.study, {}).items():
+            name, call, _ = term.partition("(")  # of A(u, v), any A(
+            if re.search(rf"(?<!\w){re.escape(name)}" + (r"\(" if call else r"(?!\w)"), text):
+                found[term] = meaning
+    return dict(sorted(found.items(), key=lambda item: item[0].casefold()))
 
 
 def _facts(results: Sequence[Result]) -> dict[str, str]:

@@ -104,16 +104,18 @@ VALIDATION = "validation"
 SCORES = ("F1", "sequence accuracy", "word accuracy", "accuracy")
 
 
-def reproduction_report(results: Sequence[Result], search: str) -> str:
+def reproduction_report(results: Sequence[Result], substitutions: str, search: str) -> str:
     """Return the report of one study in Markdown, from what its result files say about their runs.
 
     Args:
         results: The findings of the study.
+        substitutions: What differs from the paper: corpora, epochs, seeds, precision.
         search: How parameters were chosen, and within which bounds.
     """
     study = results[0].study
     return "\n".join([
         f"# Reproduction report: {study}", "", paper_of(study).citation, "",
+        "## Substitutions", "", substitutions, "",
         "## Infrastructure", "", *_infrastructure(results),
         "## Runs", "", *_runs(results),
         "## Parameters", "",

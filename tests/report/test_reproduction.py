@@ -15,7 +15,8 @@ def test_a_report_names_machines_runs_parameters_and_validation_beside_test(make
         row(model="AO", quantity="F1 on the validation split", values=[0.5, 0.5]),
     ]
     result = make(settings={"experiments": experiments}, table=table)
-    text = reproduction_report([result], "No search.")
+    text = reproduction_report([result], "| epochs | 100 | 25 |", "No search.")
+    assert "## Substitutions\n\n| epochs | 100 | 25 |\n\n## Infrastructure" in text
     assert f"| {result.machine} | 1 |" in text
     assert f"`{result.finding}`" in text
     assert "| `training.learning_rate` | 0.01 (1), 0.1 (1) |" in text
@@ -45,12 +46,13 @@ def test_a_report_counts_runs_and_keeps_out_long_lists(make):
 
 
 def test_a_study_without_validation_scores_says_so(make):
-    assert "No finding of this study stores a score on validation data" in reproduction_report([make(table=[])], "")
+    assert "No finding of this study stores a score on validation data" in reproduction_report([make(table=[])], "", "")
 
 
 def test_a_gpu_beside_a_torch_for_cpus_is_said_not_to_be_what_trained(make):
     gpu, cpu_build = "a processor, NVIDIA H200", {"torch": "2.13.0+cpu"}
     wrong = make(finding="old", machine=gpu, versions=cpu_build, by_seed=None)
     right = make(finding="new", machine=gpu, versions={"torch": "2.11.0"}, by_seed=None)
-    assert "The software of `old` is that of the machine that wrote the file" in reproduction_report([wrong, right], "")
-    assert "was not recorded" not in reproduction_report([right], "").partition("## Runs")[0]
+    text = reproduction_report([wrong, right], "", "")
+    assert "The software of `old` is that of the machine that wrote the file" in text
+    assert "was not recorded" not in reproduction_report([right], "", "").partition("## Runs")[0]

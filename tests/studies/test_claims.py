@@ -132,11 +132,17 @@ def test_no_number_at_all_decides_nothing(values):
 
 def test_without_spread_the_interval_is_the_point():
     same = [0.1, 0.1, 0.1]  # whose floating-point sum is not 3 times 0.1
-    assert at_least("x", same, 0.1).holds is True
-    assert at_most("x", same, 0.1).holds is True
+    assert at_least("x", same, 0.09).holds is True
+    assert at_most("x", same, 0.11).holds is True
     assert at_least("x", same, 0.11).holds is False
-    assert more_than("x", same, same).holds is False
     assert more_than("x", same, [0.05, 0.05]).holds is True
+
+
+def test_a_tie_in_every_seed_decides_nothing():
+    same = [0.1, 0.1, 0.1]
+    ties = [at_least("x", same, 0.1), at_most("x", same, 0.1), more_than("x", same, same)]
+    assert [(tie.verdict, tie.p) for tie in ties] == [("undecided", (1.0, 1.0))] * 3
+    assert ties[0].why == "every seed is exactly at 0.1, which shows neither side"
 
 
 # Proportions

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from attnscope import plots
 from attnscope.lab.experiment import Experiment, Run
@@ -143,11 +144,14 @@ def test_who_never_learns_counts_as_last_in_the_median():
     assert median(measured, "none") == float("inf")
 
 
-def test_what_happens_sometimes_is_refuted_only_by_as_many_seeds_as_the_paper_had():
-    assert sometimes("", [True] + [False] * 3).verdict == "holds"
-    assert sometimes("", [False] * 4).verdict == "undecided"
-    assert sometimes("", [False] * 20).verdict == "fails"
-    assert sometimes("", []).verdict == "undecided"
+def test_what_happens_sometimes_is_shown_by_one_seed_and_refuted_by_none():
+    never, once = [False] * 20, [True] + [False] * 19
+    assert sometimes("", once, never).verdict == "holds"
+    assert sometimes("", once, once).verdict == "undecided", "the control does the same"
+    assert sometimes("", never, never).verdict == "undecided"
+    high = stats.binomtest(0, 20).proportion_ci(method="wilson").high
+    assert sometimes("", never, never).why == f"a rate of up to {high:.0%} is not excluded"
+    assert sometimes("", once, []).why == sometimes("", [], never).why == "there was no seed"
 
 
 def test_a_curve_is_drawn_up_to_the_end_of_the_panel_and_no_further():

@@ -97,6 +97,21 @@ def test_sanity_checks_and_what_is_not_random_are_not_corrected(headlines):
     assert count(results)["sanity"].by_chance == pytest.approx(0.05 * 30)
 
 
+def test_chance_decides_five_percent_of_corrected_decisions_and_of_uncorrected_tests(headlines):
+    headlines()
+    sure, unsure = at_least("sure", SURE, 0.5), at_least("unsure", UNSURE, 0.6)
+    old = [replace(claim, text=f"{claim.text}, first schema", test=None, p=None) for claim in (sure, unsure)]
+    result = made_up("fig3", sure, unsure, *old, not_testable(replace(sure, text="about tasks"), "it is about tasks"))
+    assert count([result])["supporting"].by_chance == pytest.approx(0.05 * 3), "all but 'unsure' and 'about tasks'"
+
+
+def test_chance_decides_headlines_in_five_percent_of_papers_and_more_by_the_earlier_rule(headlines):
+    new, old = at_least("new", SURE, 0.5), [at_least(f"old {i}", SURE, 0.5) for i in range(3)]
+    headlines(headline("new"), headline("new"), headline("old *"))
+    result = made_up("fig2-aed", new, *(replace(claim, test=None, p=None) for claim in old))
+    assert count([result])["headline"].by_chance == pytest.approx(0.05 + (3 + 1) * 0.025)
+
+
 # Headlines -----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from attnscope.report import wording
 from attnscope.report.text import markdown_table
 from attnscope.studies.claims import short
 from attnscope.studies.result import Result, labels_of
-from attnscope.studies.summary import HeadlineVerdict, count, interval, judge_headlines
+from attnscope.studies.summary import DECIDED, HeadlineVerdict, count, interval, judge_headlines
 
 MARK = "<!-- What follows is written by `attnscope report --headlines`; do not edit it by hand. -->"
 FIGURE = "headlines.svg"
@@ -39,7 +39,8 @@ def headline_tables(results: Sequence[Result]) -> str:
     """Return the counts and the headline claims of each paper as Markdown; studies without headlines do not count."""
     headlines = judge_headlines(results)
     papers = dict.fromkeys(each.headline.study for each in headlines)
-    lines = [*_counts([result for result in results if result.study in papers]), f"![{ALT}]({FIGURE})", ""]
+    lines = [*_counts([result for result in results if result.study in papers]), _decided(headlines), ""]
+    lines += [f"![{ALT}]({FIGURE})", ""]
     for study in papers:
         own = [each for each in headlines if each.headline.study == study]
         lines += [f"## {study}", "", *markdown_table(HEAD, [_cells(each) for each in own])]
@@ -56,7 +57,17 @@ def _counts(results: Sequence[Result]) -> Iterator[str]:
         [name, *(str(each.verdicts[word]) for word in words), short(each.by_chance, 2)]
         for name, each in by_rank.items()
     ]
-    yield from markdown_table(["rank", *words, "decided by chance, at most"], rows)
+    yield from markdown_table(["rank", *words, "decided by chance, expected, at most"], rows)
+
+
+def _decided(headlines: Sequence[HeadlineVerdict]) -> str:
+    decided = [each for each in headlines if each.verdict in DECIDED]
+    corrected = sum(each.p is not None for each in decided)
+    lost = sum(each.uncorrected in DECIDED and each.verdict not in DECIDED for each in headlines)
+    return (
+        f"Of {len(headlines)} headlines {len(decided)} are decided, {corrected} of them by corrected tests and the "
+        f"others by the earlier rule. {lost} more are decided before Holm's correction, but not after it."
+    )
 
 
 def _cells(each: HeadlineVerdict) -> list[str]:

@@ -112,11 +112,12 @@ VALIDATION = "validation"
 SCORES = ("F1", "sequence accuracy", "word accuracy", "accuracy")
 
 
-def reproduction_report(results: Sequence[Result], search: str) -> str:
+def reproduction_report(results: Sequence[Result], substitutions: str, search: str) -> str:
     """Return the report of one study in Markdown, from what its result files say about their runs.
 
     Args:
         results: The findings of the study.
+        substitutions: What differs from the paper: corpora, epochs, seeds, precision.
         search: How parameters were chosen, and within which bounds.
     """
     study = results[0].study
@@ -125,6 +126,7 @@ def reproduction_report(results: Sequence[Result], search: str) -> str:
         f"The manifest of each finding is `results/{study}/<finding>.json`: settings of every run, seeds, versions of "
         "all packages, machine, commit, and the numbers of each seed. `attnscope verify results` recomputes the "
         "statistics.", "",
+        "## Substitutions", "", substitutions, "",
         "## Infrastructure", "", *_infrastructure(results),
         "## Runs", "", *_runs(results),
         "## Parameters", "",

@@ -78,12 +78,7 @@ class ClaimTest:
             low, high = summary.sides(self.threshold - self.margin), summary.sides(self.threshold + self.margin)
             return max(low[0], high[1]) / 2, min(low[1], high[0])  # halved: both at 5 %
         above, below = summary.sides(self.threshold)
-        on_threshold = summary.error == 0 and summary.mean == self.threshold  # exactly, in every seed
-        if self.kind == "at least":
-            return 0.0 if on_threshold else above, below
-        if self.kind == "at most":
-            return 0.0 if on_threshold else below, above
-        return above, 0.0 if on_threshold else below
+        return (below, above) if self.kind == "at most" else (above, below)
 
     def decide(self) -> str:
         """Return the verdict, one of `VERDICTS`, by one-sided tests at 2.5 %; an equivalence by two at 5 %."""
@@ -329,7 +324,11 @@ class Estimate:
         return (max(below, low), min(above, high)) if low <= self.mean <= high else (below, above)
 
     def sides(self, threshold: float) -> tuple[float, float]:
-        """Return one-sided p-values: that the mean is above the threshold, and that it is below."""
+        """Return one-sided p-values: that the mean is above the threshold, and that it is below.
+
+        Where all seeds are equal they are 0 and 1, and both 1 if the seeds are exactly at the threshold: a tie in every
+        seed shows neither side.
+        """
         if self.n < 2 or math.isnan(self.error):
             return 1.0, 1.0
         if self.error == 0:
@@ -371,6 +370,8 @@ class Estimate:
             return "no seed gave a number"
         if self.n == 1:
             return "one seed gives no interval"
+        if self.error == 0 and self.mean == test.threshold:
+            return f"every seed is exactly at {short(test.threshold)}, which shows neither side"
         edges = (test.threshold - test.margin, test.threshold + test.margin) if test.margin else (test.threshold,)
         return f"the interval from {short(self.low)} to {short(self.high)} contains {' or '.join(map(short, edges))}"
 

@@ -1,9 +1,11 @@
 """Verdicts over all results: ranks of claims, correction for multiplicity, and the headline claims of the papers.
 
 Headline claims are corrected by Holm within the list of each paper, supporting claims by Benjamini and Hochberg within
-each study, sanity checks not at all. Claims about substitutes of the paper's data are not counted, and a repeated
-sentence counts once.
+each study, sanity checks not at all. `count` says how many of each chance is expected to decide. Claims about
+substitutes of the paper's data are not counted, and a repeated sentence counts once.
 """
+
+from __future__ import annotations
 
 import math
 import re
@@ -85,7 +87,7 @@ def two_sided(p_holds: float, p_fails: float) -> float:
 
 @dataclass(frozen=True)
 class RankCount:
-    """How many distinct sentences of a rank got each verdict, and how many decisions chance would explain at most."""
+    """How many distinct sentences of a rank got each verdict, and how many chance is expected to decide, at most."""
 
     verdicts: Mapping[str, int]
     by_chance: float
@@ -93,13 +95,40 @@ class RankCount:
 
 def count(results: Sequence[Result]) -> dict[str, RankCount]:
     """Return the counts by rank."""
-    headline = counts(each.verdict for each in judge_headlines(results))
-    by_rank = {"headline": RankCount(headline, ALPHA * len({each.study for each in HEADLINES}))}
+    headlines = judge_headlines(results)
+    by_rank = {"headline": RankCount(counts(each.verdict for each in headlines), _headlines_by_chance(headlines))}
     for name in RANKS[1:]:
-        tally = counts(verdicts(results, name).values())
-        tested = sum(tally[word] for word in DECIDED) if name == "supporting" else sum(tally.values())
-        by_rank[name] = RankCount(tally, ALPHA * tested)
+        words = verdicts(results, name)
+        by_rank[name] = RankCount(counts(words.values()), _claims_by_chance(results, name, words))
     return by_rank
+
+
+def _headlines_by_chance(headlines: Sequence[HeadlineVerdict]) -> float:
+    """Return how many headlines chance is expected to decide, at most.
+
+    Holm's correction allows any decision by chance in 5 % of the lists, one per paper. The earlier rule does not
+    correct: of m claims of which u are needed, one of m - u + 1 has to hold by chance, or one of u to fail, each with
+    2.5 %, so a headline adds (m + 1) times 2.5 %.
+    """
+    corrected = {each.headline.study for each in headlines if each.p is not None}
+    earlier = [min(1.0, (len(each.claims) + 1) * LEVEL) for each in headlines if each.p is None and each.claims]
+    return ALPHA * len(corrected) + sum(earlier)
+
+
+def _claims_by_chance(results: Sequence[Result], rank_name: str, words: Mapping[tuple[str, str], str]) -> float:
+    """Return how many claims of a rank chance is expected to decide, at most.
+
+    Where Benjamini and Hochberg's correction applies, that is 5 % of the decided claims. Elsewhere it is 5 % of the
+    tested ones: a claim is tested on both sides, at 2.5 % each. What is not random, or not tested, adds nothing.
+    """
+    names = dict.fromkeys(result.study for result in results)
+    claims = {(name, claim.text): claim for name in names for claim in _claims_of_rank(results, name, rank_name)}
+    count_by_chance = 0
+    for sentence, claim in claims.items():
+        is_tested = claim.verdict != "not testable" and (claim.test is None or claim.test.kind not in ("exact", "none"))
+        is_corrected = rank_name == "supporting" and claim.p is not None
+        count_by_chance += is_tested and (words[sentence] in DECIDED or not is_corrected)
+    return ALPHA * count_by_chance
 
 
 # Headline claims -----------------------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         later = "delay: learnt later than the control (steps until 99 % of the words; never counts as the last step)"
         verdicts.append(measured.more_than(f"{text}: {later}", label, "control", "steps_needed"))
         for when, name in FAILURES.items():
-            failures = [not learnt for learnt in measured.flags(label, name)]
-            verdicts.append(sometimes(f"{text}: failure: sometimes not learnt {when}", failures))
+            failures, control = ([not learnt for learnt in measured.flags(each, name)] for each in (label, "control"))
+            verdicts.append(sometimes(f"{text}: failure: sometimes not learnt {when}", failures, control))
     return verdicts
 
 
@@ -82,6 +82,8 @@ FIG3 = Finding(
         "Delay and failure are judged apart: in our first run (seeds 0 to 19) every network had learnt permutations by "
         "step 380, so a failure at step 300 was a delay. Training goes on for ten times as long as in the paper, and "
         "is judged on other seeds.",
+        "A failure that no seed shows is undecided: 0 of 20 seeds leave a rate of up to 16 %. Until this rule was "
+        "changed, after the run and in the less assertive direction, such a claim failed.",
         "What this does not show: that a network which has not learnt at the end never will.",
     ),
     first_seed=FIRST_SEED,

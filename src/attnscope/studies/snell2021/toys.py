@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import PRESETS, ClassifierSettings, EncoderDecoderSettings, Start
 from attnscope.plots.style import axes, line_legend, name_axes, styled
-from attnscope.studies.claims import ClaimVerdict, Values, exact, untested
+from attnscope.studies.claims import ClaimVerdict, Proportion, Values, exact, untested
 from attnscope.studies.finding import Measurement, Measurements, PublishedOf
 from attnscope.studies.result import Row, row
 from attnscope.tasks import Copying, Keyword
@@ -157,7 +157,6 @@ def geometric_steps(last: int) -> tuple[int, ...]:
 
 LEARNT = 0.99  # word accuracy; the paper says "perfect accuracy"
 WINDOW = 300  # steps that the paper shows (§6.2)
-PAPER_SEEDS = 20
 FIRST_SEED = 20  # seeds 0 to 19 were run before delay and failure were separate claims
 
 QUANTITIES = {
@@ -232,18 +231,22 @@ def median(measured: Measurements, label: str) -> float:
     return float(np.median(np.where(np.isnan(steps), np.inf, steps))) if len(steps) else float("nan")
 
 
-def sometimes(text: str, flags: Values) -> ClaimVerdict:
-    """Claim that it is so in at least one seed; fewer seeds than the paper has may miss it.
+def sometimes(text: str, flags: Values, control: Values) -> ClaimVerdict:
+    """Claim that it is so in some seeds, and in none of the control.
 
-    >>> sometimes("it fails", [False, True]).verdict, sometimes("it fails", [False, False]).verdict
+    One seed shows it. That no seed does leaves small rates possible, so the claim is undecided then.
+
+    >>> sometimes("it fails", [False, True], [False]).verdict, sometimes("it fails", [False, False], [False]).verdict
     ('holds', 'undecided')
     """
-    n, true = np.size(flags), int(np.sum(np.asarray(flags, dtype=bool)))
-    evidence = f"in {true} of {n} seeds"
-    if true == 0 and n < PAPER_SEEDS:
-        why = f"{n} seeds may miss what the paper reports of some of {PAPER_SEEDS}"
-        return replace(untested(text, why), evidence=evidence)
-    return exact(text, [true > 0], evidence)
+    ours, theirs = Proportion.of_flags(flags), Proportion.of_flags(control)
+    evidence = f"{ours}; in the control {theirs}"
+    if not ours.n or not theirs.n:
+        return untested(text, "there was no seed")
+    if ours.mean > 0 and theirs.mean == 0:
+        return exact(text, [True], evidence)
+    why = "the control does the same" if theirs.mean > 0 else f"a rate of up to {ours.high:.0%} is not excluded"
+    return replace(untested(text, why), evidence=evidence)
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
@@ -15,9 +16,10 @@ import attnscope
 from attnscope.cli import app, main
 from attnscope.errors import AttnscopeError
 from attnscope.faithfulness import assess
-from attnscope.faithfulness.prompts import part_numbers, part_units, sentence_units
+from attnscope.faithfulness.prompts import MAX_NAMES, part_numbers, part_units, sentence_units
 from attnscope.models.inputs import Inputs
 from attnscope.probes import PROBES
+from attnscope.probes.divergences import tvd
 from attnscope.probes.heads.sentences import Sentences
 
 PROMPTS = [
@@ -155,6 +157,64 @@ def test_an_audit_counts_parts_that_do_not_occur_in_the_prompt():
     assert "are left out: 2." in " ".join(result.parts["units"].sentences)
 
 
+def without_weights(positions):
+    """An intervention that takes all weight from these positions."""
+
+    def change(weights, mask):
+        rest = weights.masked_fill(positions.nonzero()[:, 0][:, None].eq(torch.arange(weights.shape[-1])).any(0), 0)
+        return rest / rest.sum(-1, keepdim=True).clamp(min=1e-9)
+
+    return change
+
+
+def test_named_parts_have_their_attention_and_the_output_changes_without_them(tmp_path):
+    model, parts = language_model("gpt2"), {"first": "the old cat sat", "second": "small dogs see"}
+    prompt = {"prompt": "the old cat sat small dogs see the cat", "answer": "sat", "parts": parts}
+    report = attnscope.audit(model, [prompt] * 2, tmp_path, quick=True)
+    rows = {row["part"]: row for row in report.parts["named_parts"].table}
+    assert list(rows) == ["first", "second", "rest of the prompt"]
+    assert {row["prompts"] for row in rows.values()} == {2}
+    assert sum(row["tokens"] for row in rows.values()) == pytest.approx(1)
+    whole = model.trace([prompt["prompt"]], ["sat"])
+    second = "".join(whole.source_tokens[0]).replace("Ġ", " ").index(" small dogs see")
+    ends = torch.tensor([len(token) for token in whole.source_tokens[0]]).cumsum(0)
+    inside = (ends > second) & (ends <= second + len(" small dogs see"))
+    attention = whole.layers[-1].weights.mean(1)[0][:, inside].sum(1).mean()
+    assert rows["second"]["attention"] == pytest.approx(attention.item(), abs=1e-5)
+    without = model.trace(["the old cat sat the cat"], ["sat"])
+    change_without = tvd(whole.logits.softmax(-1), without.logits.softmax(-1)).mean().item()
+    assert rows["second"]["deleted"] == pytest.approx(change_without, abs=1e-5)
+    masked = model.trace([prompt["prompt"]], ["sat"], attention={len(whole.layers) - 1: without_weights(inside)})
+    change = tvd(whole.logits.softmax(-1), masked.logits.softmax(-1)).mean()
+    assert rows["second"]["masked"] == pytest.approx(change.item(), abs=1e-5)
+    other = prompt | {"parts": ["small dogs see"]}
+    report = attnscope.audit(model, [other] * 2, tmp_path, quick=True)  # not as it was stored for other parts
+    rows = {row["part"]: row for row in report.parts["named_parts"].table}
+    assert list(rows) == ["part 1", "rest of the prompt"]
+    assert rows["part 1"]["deleted"] == pytest.approx(change_without, abs=1e-5)
+
+
+def test_only_the_commonest_names_of_parts_are_shown():
+    prompts = [
+        {"prompt": "the old cat sat . a dog sleeps .", "parts": {f"passage {i}": "the old cat sat .", "dog": "a dog"}}
+        for i in range(MAX_NAMES + 5)
+    ]  # fmt: skip
+    part = attnscope.audit(language_model("gpt2"), prompts).parts["named_parts"]
+    assert len(part.table) == MAX_NAMES + 1
+    assert part.table[0]["part"] == "dog"
+    assert part.table[-1]["part"] == "rest of the prompt"
+    assert f"Of {MAX_NAMES + 6} names" in part.sentences[-1]
+
+
+def test_parts_that_never_occur_are_said_to_be_missing():
+    prompts = [
+        {"prompt": "the old cat sat .", "parts": ["a dog"]},
+        {"prompt": "a dog sees the mat .", "parts": ["cats"]},
+    ]
+    part = attnscope.audit(language_model("gpt2"), prompts, quick=True).parts["named_parts"]
+    assert part.failed == "no named part occurs in its prompt as whole words"
+
+
 def test_chats_are_read_from_a_file_and_a_last_message_of_the_assistant_is_the_answer(tmp_path):
     chats = [
         [("user", "the old cat sat on the"), ("assistant", "mat")],
@@ -162,7 +222,7 @@ def test_chats_are_read_from_a_file_and_a_last_message_of_the_assistant_is_the_a
     ] * 2  # fmt: skip
     rows = [{"messages": [{"role": role, "content": content} for role, content in chat]} for chat in chats]
     path = tmp_path / "chats.jsonl"
-    path.write_text("".join(json.dumps(row | {"parts": ["the old cat"]}) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row | {"parts": ["old cat"]}) + "\n" for row in rows))
     model = language_model("gpt2", chat=True)
     report = attnscope.audit(model, path, quick=True)
     assert not [part.failed for part in report.parts.values() if part.failed]

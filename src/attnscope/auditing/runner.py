@@ -66,6 +66,9 @@ PARTS = {
         weight=4,  # the answer rests on it
     ),
     "units": PartPlan("Units of the prompt", "Does it show which tokens, sentences and parts decide?", 30, 300),
+    "named_parts": PartPlan(
+        "Named parts of the prompt", "How much attention does each get, and what changes without it?", 60, 300
+    ),
     "formation": PartPlan("Formation of attention", "Does it depend on positions, tokens, or both?", 300, 2000),
     "heads": PartPlan("Ranking of heads", "Which align words, matter when ablated, agree with saliency?", 24, 400),
     "mixture": PartPlan("Mixtures of heads", "Would another head, or a mixture of heads, agree better?", 100, 400),
@@ -317,6 +320,8 @@ def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> di
     available = dict(CHECKS)
     if subject.loaded.kind == LANGUAGE_MODEL:
         available |= {"formation": prompts.formation, "units": prompts.units}
+        if subject.inputs.parts is not None:
+            available["named_parts"] = prompts.named_parts
     if other is not None:
         available["another_seed"] = evidence.another_seed(other)
     left_out = {
@@ -329,7 +334,7 @@ def checks_of(subject: Subject, other: Subject | None, settings: Settings) -> di
 def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
     """Return a key of all that results depend on: models, data with annotations, settings, code; not the batch size."""
     digest = hashlib.sha256(f"{FORMAT} {replace(settings, batch_size=1)}".encode())
-    for module in (checks, evidence, examples):
+    for module in (checks, evidence, examples, prompts):
         digest.update(code_checksum(module.__name__).encode())
     for each in filter(None, (subject, other)):
         digest.update(configuration_of(each.model).encode())
@@ -340,6 +345,7 @@ def key_of(subject: Subject, other: Subject | None, settings: Settings) -> str:
         for name, tensor in texts.batch.tensors().items():
             digest.update(name.encode())
             digest.update(tensor.cpu().numpy().tobytes())
+    digest.update(repr(subject.inputs.parts).encode())
     digest.update(repr([[sorted(points) for points in pair] for pair in subject.inputs.alignments or ()]).encode())
     return digest.hexdigest()[:16]
 

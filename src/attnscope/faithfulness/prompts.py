@@ -4,27 +4,33 @@ The tests of `assessment`, with other units than words: tokens, sentences, or th
 such as retrieved passages. All tokens of a unit are deleted, masked and summed together.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
+import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from attnscope.errors import require
 from attnscope.faithfulness.assessment import Assessment, assess_sentences
-from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
+from attnscope.faithfulness.criteria import AGREEMENT, ROUTE, Interval
 from attnscope.faithfulness.evidence import head_columns
-from attnscope.faithfulness.interventions import unit_of
-from attnscope.faithfulness.records import Part, Row, Test
+from attnscope.faithfulness.interventions import QUICK, Effort, WordInterventions, unit_of
+from attnscope.faithfulness.records import Cell, Part, Row, Test
 from attnscope.faithfulness.subject import Sample, Subject
 from attnscope.models.adapters.readers import NO_WORD, Words
 from attnscope.models.capabilities import PredictsNextToken
+from attnscope.probes.divergences import tvd
 from attnscope.probes.heads.sentences import Sentences
 from attnscope.probes.language import head_statistics
 from attnscope.probes.positions import position_shares
 
 Units = Callable[[Sentences], Int[Tensor, "batch source"]]  # the unit of each position, from 0; NO_WORD for none
 ENDS = (".", "!", "?", "…", ":", "\n")
+REST = "rest of the prompt"
+MAX_NAMES = 20  # rows of the table of named parts
 
 
 def units(subject: Subject, sample: Sample) -> Part:
@@ -34,8 +40,8 @@ def units(subject: Subject, sample: Sample) -> Part:
         "sentence": sentence_units,
     }  # fmt: skip
     missing: list[str] = []
-    if (parts := subject.inputs.parts) is not None:
-        kinds["named part"] = part_units(parts, missing)
+    if subject.inputs.parts is not None:
+        kinds["named part"] = part_units([tuple(parts.values()) for parts in subject.inputs.parts], missing)
     table: list[Row] = []
     for name, unit in kinds.items():
         data = (Sentences(texts.batch, texts.source, texts.target) for texts in sample.texts())
@@ -131,6 +137,65 @@ def grouped(words: Int[Tensor, "batch source"], numbers: Sequence[Sequence[int]]
         order = {unit: i for i, unit in enumerate(sorted(set(unit_ids) - {NO_WORD}))}
         units[row] = torch.tensor([order.get(unit, NO_WORD) for unit in unit_ids])
     return units
+
+
+def named_parts(subject: Subject, sample: Sample) -> Part:
+    """Return, by name of a part, the attention to it and the output changes without it and with it masked."""
+    remaining, effort = iter(subject.inputs.parts or ()), QUICK if sample.quick else Effort()
+    frames, prompts = list[pd.DataFrame](), 0
+    for texts in sample.texts():
+        read = Sentences(texts.batch, texts.source, texts.target)
+        named = [next(remaining) for _ in range(len(read))]
+        frame = part_effects(WordInterventions.of(subject.model, read, effort, sample.seed), read, named)
+        frames.append(frame.assign(prompt=frame["prompt"] + prompts))
+        prompts += len(read)
+    by_prompt = pd.concat(frames).groupby(["part", "prompt"], sort=False).mean()
+    counts = by_prompt.groupby("part", sort=False).size()
+    names = counts.drop(REST, errors="ignore").sort_values(ascending=False, kind="stable").index
+    require(len(names) > 0, "no named part occurs in its prompt as whole words")
+    sentences = [
+        "Each part's share of the tokens, and of the last layer's attention, averaged over heads, where the answer "
+        "is predicted (special tokens get the remainder); and the change of the output (TVD) if it is deleted from the "
+        "prompt, or only masked in this attention. All are means over prompts, with 95 % intervals."
+    ]
+    if len(names) > MAX_NAMES:
+        sentences.append(f"Of {len(names)} names, the {MAX_NAMES} that occur in most prompts are shown.")
+    shown = (*names[:MAX_NAMES], *counts.index.intersection([REST]))
+    return Part(sentences, [{"part": name, **part_row(by_prompt.loc[name])} for name in shown])
+
+
+def part_row(prompts: pd.DataFrame) -> Row:
+    """Return one row of the table, from one row per prompt."""
+    means = prompts.mean()
+    row: dict[str, Cell] = {"prompts": len(prompts), "tokens": means["tokens"]}
+    for name in ("attention", "deleted"):
+        interval = Interval.of(prompts[name].to_numpy(), (0.0, 1.0))
+        row |= {name: interval.value, f"{name} from": interval.low, f"{name} to": interval.high}
+    return row | {"masked": means["masked"]}
+
+
+def part_effects(reading: WordInterventions, sentences: Sentences, named: Sequence[Mapping[str, str]]) -> pd.DataFrame:
+    """Return one row per decision and part; all words outside of the named parts are one more part."""
+    assert sentences.source is not None
+    numbers = [
+        [len(parts) if i == NO_WORD else i for i in part_numbers(words, tuple(parts.values()))]
+        for words, parts in zip(word_names(sentences.source), named, strict=True)
+    ]
+    names = [[(*parts, REST)[i] for i in sorted(set(row))] for row, parts in zip(numbers, named, strict=True)]
+    units = replace(reading, unit=grouped(reading.unit.cpu(), numbers).to(reading.unit))
+    tokens = units.by_word(torch.ones_like(units.reading.own[:, 0]))
+    single = torch.eye(units.words.shape[1], dtype=torch.bool, device=tokens.device)
+    columns = {
+        "tokens": tokens / tokens.sum(1, keepdim=True), "attention": units.attention,
+        "deleted": units.leave_one_out,
+        "masked": torch.stack([tvd(units.mask(one.expand_as(tokens)), units.own) for one in single], 1),
+    }  # fmt: skip
+    rows = [
+        {"prompt": text, "part": name} | {column: float(values[i, unit]) for column, values in columns.items()}
+        for i, text in enumerate(units.sentence.tolist()) if bool(units.judged[text])
+        for unit, name in enumerate(names[text])
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["prompt", "part", *columns])
 
 
 def formation(subject: Subject, sample: Sample) -> Part:

@@ -84,14 +84,14 @@ class Example:
         target: A class (name or number), or a translation; None: what the model predicts.
         rationale: For each word of the source, the fraction of annotators who marked it.
         alignment: Sure and possible links between source and target words.
-        parts: Named parts of a prompt, such as retrieved passages, as they stand in it.
+        parts: Parts of a prompt by name, such as retrieved passages, as they stand in it.
     """
 
     source: Source
     target: Target | None = None
     rationale: Float[np.ndarray, " words"] | None = None
     alignment: tuple[Links, Links] | None = None
-    parts: tuple[str, ...] | None = None
+    parts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -422,15 +422,15 @@ def is_message(item: object) -> bool:
     return isinstance(item, Mapping) and all(isinstance(item.get(name), str) for name in ("role", "content"))
 
 
-def parts_of(row: Row) -> tuple[str, ...] | None:
-    """Return the named parts of a prompt: a list of texts, or an object of texts by name."""
-    value = row.fields.get(PARTS)
-    parts = list(value.values()) if isinstance(value, dict) else value
+def parts_of(row: Row) -> Mapping[str, str] | None:
+    """Return the parts of a prompt by name: those of a list are numbered from 1."""
+    parts = row.fields.get(PARTS)
     if parts is None:
         return None
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+    named = {f"part {i}": part for i, part in enumerate(parts, 1)} if isinstance(parts, list) else parts
+    if not isinstance(named, dict) or not all(isinstance(part, str) for part in named.values()):
         raise row.wrong("'parts' must be a list of texts, or an object of texts by name")
-    return tuple(parts)
+    return {str(name): part for name, part in named.items()}
 
 
 def alignment_of(row: Row, source: Text, target: Text) -> tuple[Links, Links] | None:

@@ -63,14 +63,14 @@ class Inputs(ABC):
         has_targets: Whether labels or translations were given; if not, targets are the model's own predictions.
         has_rationales: Whether annotators marked words in every text.
         alignments: Gold word alignments (sure, possible), where every text has one.
-        parts: The parts of each prompt, where any are named.
+        parts: The parts of each prompt by name, where any are named.
     """
 
     origin: Origin
     has_targets: bool = True
     has_rationales: bool = False
     alignments: tuple[tuple[Links, Links], ...] | None = None
-    parts: tuple[tuple[str, ...], ...] | None = None
+    parts: tuple[Mapping[str, str], ...] | None = None
 
     @classmethod
     def of(
@@ -146,7 +146,7 @@ class TextInputs(Inputs):
             message = f"no alignment of {origin.name} has a word 0: are words counted from 1? They count from 0"
             warnings.warn(InputWarning(message), stacklevel=2)
         if any(example.parts for example in examples):
-            self.parts = tuple(example.parts or () for example in examples)
+            self.parts = tuple(example.parts or {} for example in examples)
 
     def __len__(self) -> int:
         return len(self.examples)

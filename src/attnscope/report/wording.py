@@ -11,6 +11,7 @@ from attnscope.studies.claims import ClaimVerdict, Number, short, with_spread
 from attnscope.studies.result import Result, Row, counts
 
 ICONS = {"holds": "✓", "fails": "✗", "equivalent": "≈", "undecided": "?", "not testable": "–"}
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 LIMIT = "what this does not show"  # begins a note about the limits of a finding
 
 
@@ -62,12 +63,12 @@ def difference(line: Row) -> str:
 
 
 def number(value: Number, digits: int = 3) -> str:
-    """Return a few digits, with a typographic minus sign.
+    """Return a few digits, with a typographic minus sign and powers of ten.
 
-    >>> number(-0.51239), number(0.0)
-    ('−0.512', '0')
+    >>> number(-0.51239), number(0.0), number(8.6e-5)
+    ('−0.512', '0', '8.6 × 10⁻⁵')
     """
-    return _minus(short(value, digits))
+    return typeset(short(value, digits))
 
 
 def _minus(text: str) -> str:
@@ -75,11 +76,12 @@ def _minus(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Return a sentence with typographic minus signs, and with per cent signs that stay beside their numbers.
+    """Return a sentence with minus signs and powers of ten, and with per cent signs that stay beside their numbers.
 
-    >>> typeset("τ = -0.03, -2% of 5 %, a t-test, pages 1-2") == "τ = −0.03, −2\u202f% of 5\u202f%, a t-test, pages 1-2"
+    >>> typeset("τ = -0.03, -2% of 5 %, 1e-05, a t-test") == "τ = −0.03, −2\u202f% of 5\u202f%, 1 × 10⁻⁵, a t-test"
     True
     """
+    text = re.sub(r"(?<=\d)e[-−]0*(\d+)", lambda match: f" × 10⁻{match[1].translate(SUPERSCRIPTS)}", text)
     return re.sub(r"(?<=\d) ?%", "\u202f%", re.sub(r"(?<![\w)\]])-(?=\.?\d)", "−", text))
 
 

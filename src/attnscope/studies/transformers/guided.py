@@ -236,14 +236,15 @@ def draw(data: SeedTable) -> Figure:
     picture, (accuracy, attention, sizes, full) = plots.panels(2, 2, size=(5.6, 3.4))
     draw_doses(data, NC, accuracy, "sequence accuracy, new compositions")
     draw_doses(data, "gold_share", attention, "attention on the gold position")
-    arms = [str(NONE), *(str(GuidedLabel(*arm, FULL)) for arm in product((ONE, ALL), (RIGHT, WRONG)))]
-    labels = [label for label in arms if label in data]
+    guided = {str(GuidedLabel(*arm, FULL)): ", ".join(arm) for arm in product((ONE, ALL), (RIGHT, WRONG))}
+    names = {str(NONE): str(NONE), **guided}
     short = {"encoder": "table, encoder", "decoder": "table, decoder", "time": "time step, encoder"}
     groups: tuple[tuple[Axes, str, str, Range | None], ...] = (
         (sizes, "size", "units in the group", None), (full, "full_accuracy", "accuracy of all units", UNIT),
     )  # fmt: skip
     for ax, what, ylabel, within in groups:
-        bars = quantity_panel(data, {f"{name}_{what}": text for name, text in short.items()}, labels=labels)
+        quantities = {f"{name}_{what}": text for name, text in short.items()}
+        bars = quantity_panel({names[label]: data[label] for label in names if label in data}, quantities)
         draw_bars(bars, ax, ylabel, within)
     return picture
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnscope.studies.claims import (
+    COUNT,
     UNIT,
     SeedValues,
     at_least,
@@ -252,6 +253,15 @@ def test_ranges_follow_the_names_of_quantities():
     assert measured.values("AED", "word_accuracy").within == UNIT
     assert measured.only("AED").values("AED", "word_accuracy").times(100).within == (0, 100)
     assert measured.values("AED", "delta").within is None
+
+
+def test_an_interval_of_counts_is_not_negative():
+    counts = SeedValues([1.0, 9.0, 0.0, 12.0], "x", range(4), COUNT)
+    claim = at_most("few", counts, 40)
+    assert (claim.estimate["low"], claim.verdict) == (0.0, "holds")
+    assert claim.p == at_most("few", list(counts), 40).p
+    differences = more_than("x", counts, SeedValues([0.0] * 4, "y", range(4), COUNT))
+    assert differences.estimate["low"] < 0
 
 
 def test_a_claim_about_what_does_not_vary_is_not_testable():

@@ -17,7 +17,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed
 from attnscope.report import write_report
 from attnscope.studies import result as module
-from attnscope.studies.claims import at_least, untested
+from attnscope.studies.claims import COUNT, SeedValues, at_least, untested
 from attnscope.studies.result import (
     Result,
     labels_of,
@@ -64,6 +64,14 @@ def test_what_is_written_can_be_read_again(result, tmp_path):
     path = result.write(tmp_path)
     assert path == tmp_path / "aitken2021" / "fig5a.json"
     assert Result.read(path) == result
+    assert verify(tmp_path) == []
+
+
+def test_a_range_without_an_upper_end_can_be_read_again(result, tmp_path):
+    counts = SeedValues([1.0, 9.0, 0.0], "AED", range(3), COUNT)
+    counted = replace(result, table=[row(model="AED", values=counts)], claims=[at_least("many", counts, 5)])
+    path = counted.write(tmp_path)
+    assert (Result.read(path).claims, Result.read(path).table) == (counted.claims, counted.table)
     assert verify(tmp_path) == []
 
 

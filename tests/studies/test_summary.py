@@ -10,7 +10,7 @@ from scipy import stats
 
 from attnscope.report.headlines import MARK, draw_headlines, headline_tables
 from attnscope.studies import STUDIES, study, summary
-from attnscope.studies.claims import at_least, exact, more_than, not_testable
+from attnscope.studies.claims import at_least, exact, more_than, not_testable, range_from
 from attnscope.studies.finding import Measurements
 from attnscope.studies.headlines import HEADLINES, Headline
 from attnscope.studies.result import Result, load_results, row
@@ -219,7 +219,7 @@ def test_values_lie_in_the_ranges_of_their_quantities(shipped):
     for result in shipped:
         for line in result.table:
             if line.get("within"):
-                low, high = line["within"]
+                low, high = range_from(line["within"])
                 assert all(low <= value <= high for value in line["values"] if value is not None), (
                     result.finding,
                     line,

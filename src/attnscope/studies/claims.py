@@ -26,6 +26,7 @@ Number = float | int
 Values = np.ndarray | Sequence[Any]
 Range = tuple[float, float]  # the smallest and the largest value that a quantity can have
 UNIT, COSINE = (0.0, 1.0), (-1.0, 1.0)  # ranges of shares and of correlations
+COUNT = (0.0, math.inf)  # of what has no largest value; in result files null stands for infinity
 Tails = tuple[float, float]  # one-sided p-values: small if the claim holds, small if it fails
 
 
@@ -126,6 +127,8 @@ class ClaimVerdict:
             return cls(**{name: value for name, value in plain.items() if name != "holds"}, verdict=word)
         test = plain.get("test")
         lists = {name: tuple(value) for name, value in (test or {}).items() if isinstance(value, list)}
+        if lists.get("within"):
+            lists["within"] = range_from(lists["within"])
         return cls(**{**plain, "test": test and ClaimTest(**{**test, **lists}), "p": plain["p"] and tuple(plain["p"])})
 
 
@@ -242,6 +245,12 @@ class SeedValues(list[float]):
         """Return the values in another unit; the factor is positive."""
         within = None if self.within is None else (factor * self.within[0], factor * self.within[1])
         return SeedValues((factor * value for value in self), self.label, self.seeds, within)
+
+
+def range_from(ends: Sequence[float | None]) -> Range:
+    """Return the range of the two ends in a result file."""
+    low, high = ends
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 def range_of(values: Values) -> Range | None:

@@ -20,7 +20,17 @@ import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
 from attnscope.errors import AttnscopeError, require
 from attnscope.files import Malformed, read_json, write_atomically
-from attnscope.studies.claims import VERDICTS, ClaimVerdict, Number, Values, estimate, range_of, with_spread
+from attnscope.studies.claims import (
+    VERDICTS,
+    ClaimVerdict,
+    Number,
+    Range,
+    Values,
+    estimate,
+    range_from,
+    range_of,
+    with_spread,
+)
 
 SCHEMA = 2  # the first has no schema number, means only, and claims without what they were judged by
 PARTIAL = ".partial.json"  # ends the name of a result beside a better one: of fewer seeds, or with runs that failed
@@ -76,6 +86,8 @@ class Result(Displayed):
         plain: JSONObject = {"schema": SCHEMA, "digest": "", **vars(self)}
         plain |= {name: list(plain[name]) for name in ("seeds", "table", "notes")}
         plain["claims"] = [asdict(claim) for claim in self.claims]
+        for test in (claim["test"] for claim in plain["claims"] if claim["test"]):
+            test["within"] = test["within"] and _ends(test["within"])
         plain["counts"] = counts(claim.verdict for claim in self.claims)
         plain = json.loads(json.dumps(plain))  # tuples become lists, as in the file
         _refuse(problems(plain), f"{self.study}/{self.finding}")
@@ -164,13 +176,18 @@ def row(*, values: Values, published: Number | None = None, published_text: str 
     ours = [float(value) if math.isfinite(value) else None for value in values]
     statistics = statistics_of(ours, within)
     return {
-        **labels, "published": published, **text, **statistics, "values": ours, "within": within and list(within),
+        **labels, "published": published, **text, **statistics, "values": ours, "within": within and _ends(within),
     }  # fmt: skip
 
 
-def statistics_of(values: Values, within: Sequence[float] | None) -> dict[str, float | None]:
+def statistics_of(values: Values, within: Sequence[float | None] | None) -> dict[str, float | None]:
     """Return mean, sd, n and the ends of the 95 % interval; None where there are too few seeds."""
-    return estimate(values, None if within is None else (within[0], within[1])).numbers()
+    return estimate(values, range_from(within) if within else None).numbers()
+
+
+def _ends(within: Range) -> list[float | None]:
+    """Return the ends of a range, None where it has none, since JSON knows no infinity."""
+    return [end if math.isfinite(end) else None for end in within]
 
 
 def labels_of(line: Row) -> dict[str, str]:

@@ -9,7 +9,7 @@ from attnscope.studies.baan2019.matched import MATCHED
 from attnscope.studies.baan2019.sec5 import SEC5_2, TABLE4
 from attnscope.studies.baan2019.shapley import SHAPLEY
 from attnscope.studies.baan2019.table5_6 import TABLE5_6
-from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 
 STUDY = Study(
@@ -24,6 +24,8 @@ STUDY = Study(
         **dict.fromkeys(("before", "donor", "operated", "retrained", "strongest_*", "random_*", "attention"), UNIT),
         **dict.fromkeys(("*_full", "*_group", "*_control", "overlap", "chance", "*_confirmed", "*_alike_*"), UNIT),
         **dict.fromkeys(("*_narrow", "*_wide", "*_one_sided", "*_closed", "*_open", "*_gathered", "*_strong"), UNIT),
+        **dict.fromkeys(("*_covered", "*_from_axes"), UNIT),
+        **dict.fromkeys(("*_size", "size_*", "*edges", "*highest"), COUNT),
         "*_polarity": COSINE,
     },
     sanity=("guided: more of it is than by chance",),

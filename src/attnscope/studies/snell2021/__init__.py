@@ -1,6 +1,6 @@
 """Snell et al. 2021, Approximating How Single Head Attention Learns: how attention is learned."""
 
-from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.snell2021.a1 import A1
 from attnscope.studies.snell2021.aligners import ALIGNERS
@@ -26,6 +26,8 @@ STUDY = Study(
         **dict.fromkeys(("*.bleu_*", "bleu", "bleu_*"), (0.0, 100.0)),
         "*.kendall.*": COSINE,
         **dict.fromkeys(("*.top.*", "*accuracy*", "learnt", "agreement", "chance"), UNIT),
+        **dict.fromkeys(("learnt_*", "share_learnt", "good", "bad", "low"), UNIT),
+        **dict.fromkeys(("step_learnt", "steps_needed"), COUNT),
     },
     sanity=(
         "* is above chance", "* is above zero", "*more than the untrained network's", "*more than by chance",

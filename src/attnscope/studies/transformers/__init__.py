@@ -19,6 +19,7 @@ STUDY = Study(
         **dict.fromkeys(
             ("route", "lexical", "lexical_first", "previous", "induction", "sink", "shown", "relayed"), UNIT
         ),
+        **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
         **dict.fromkeys(("matching", "rank_correlation"), COSINE),
     },
     sanity=("*learns the task*", "*above chance*"),

@@ -120,8 +120,8 @@ def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     changed = honest()
     torch.nn.init.constant_(changed.strength, 5.0)
     audit(changed, marked_examples(20), tmp_path, QUICK)
-    # Other weights: all again but `another_seed`, `units`, of language models, and `mixture`, of several heads.
-    assert len(calls) == 1 + len(runner.PARTS) - 3
+    # Other weights: all again but `another_seed`, `units` and `named_parts` (prompts), and `mixture` (several heads).
+    assert len(calls) == 1 + len(runner.PARTS) - 4
 
 
 def test_a_budget_asks_about_fewer_texts(tmp_path):

@@ -69,7 +69,9 @@ def test_what_people_marked_is_found_by_the_honest_one_only(audited):
 
 def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
     result, folder = audited
-    assert set(result["honest"].parts) == set(runner.PARTS) - {"another_seed", "units", "mixture"}  # it has one head
+    of_others = {"another_seed", "units", "named_parts", "mixture"}  # it has one head, and is no language model
+    assert set(result["honest"].parts) == set(runner.PARTS) - of_others
+    assert any("F1 is" in sentence for sentence in result["honest"].parts["quality"].sentences)
     assert not [part for part in result["honest"].parts.values() if part.failed]
     page = (folder / "honest" / "audit.html").read_text(encoding="utf-8")
     assert result["honest"].headline in page
@@ -118,8 +120,8 @@ def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     changed = honest()
     torch.nn.init.constant_(changed.strength, 5.0)
     audit(changed, marked_examples(20), tmp_path, QUICK)
-    # Other weights: all again but `another_seed`, `units`, of language models, and `mixture`, of several heads.
-    assert len(calls) == 1 + len(runner.PARTS) - 3
+    # Other weights: all again but `another_seed`, `units` and `named_parts` (prompts), and `mixture` (several heads).
+    assert len(calls) == 1 + len(runner.PARTS) - 4
 
 
 def test_a_budget_asks_about_fewer_texts(tmp_path):

@@ -172,7 +172,7 @@ def test_named_parts_have_their_attention_and_the_output_changes_without_them(tm
     prompt = {"prompt": "the old cat sat small dogs see the cat", "answer": "sat", "parts": parts}
     report = attnscope.audit(model, [prompt] * 2, tmp_path, quick=True)
     rows = {row["part"]: row for row in report.parts["named_parts"].table}
-    assert list(rows) == ["first", "second", "rest of the prompt"]
+    assert list(rows) == ["first", "second", "other words"]
     assert {row["prompts"] for row in rows.values()} == {2}
     assert sum(row["tokens"] for row in rows.values()) == pytest.approx(1)
     whole = model.trace([prompt["prompt"]], ["sat"])
@@ -190,7 +190,7 @@ def test_named_parts_have_their_attention_and_the_output_changes_without_them(tm
     other = prompt | {"parts": ["small dogs see"]}
     report = attnscope.audit(model, [other] * 2, tmp_path, quick=True)  # not as it was stored for other parts
     rows = {row["part"]: row for row in report.parts["named_parts"].table}
-    assert list(rows) == ["part 1", "rest of the prompt"]
+    assert list(rows) == ["part 1", "other words"]
     assert rows["part 1"]["deleted"] == pytest.approx(change_without, abs=1e-5)
 
 
@@ -202,8 +202,13 @@ def test_only_the_commonest_names_of_parts_are_shown():
     part = attnscope.audit(language_model("gpt2"), prompts).parts["named_parts"]
     assert len(part.table) == MAX_NAMES + 1
     assert part.table[0]["part"] == "dog"
-    assert part.table[-1]["part"] == "rest of the prompt"
+    assert part.table[-1]["part"] == "other words"
     assert f"Of {MAX_NAMES + 6} names" in part.sentences[-1]
+
+
+def test_a_missing_file_is_answered_with_the_fields_of_prompts():
+    with pytest.raises(AttnscopeError, match="a 'prompt' and its 'answer'"):
+        attnscope.audit(language_model("gpt2"), "missing.jsonl")
 
 
 def test_parts_that_never_occur_are_said_to_be_missing():

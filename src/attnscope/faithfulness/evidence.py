@@ -57,7 +57,8 @@ def class_quality(subject: Subject, sample: Sample) -> Part:
     )
     row = {"accuracy": decisions.accuracy, "macro F1": decisions.macro_f1, "commonest class": commonest}
     warning = COLLAPSED.format(decisions.accuracy, commonest) if decisions.accuracy <= commonest else ""
-    return Part([sentence], [row], warning=warning)
+    f1 = "Macro F1 is the mean over classes of F1, the harmonic mean of precision and recall: all count alike."
+    return Part([sentence, f1], [row], warning=warning)
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from attnscope.probes.positions import position_shares
 
 Units = Callable[[Sentences], Int[Tensor, "batch source"]]  # the unit of each position, from 0; NO_WORD for none
 ENDS = (".", "!", "?", "…", ":", "\n")
-REST = "rest of the prompt"
+REST = "other words"
 MAX_NAMES = 20  # rows of the table of named parts
 
 

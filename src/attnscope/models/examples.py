@@ -52,7 +52,7 @@ RATIONALES, ALIGNMENT, POSSIBLE = ("rationale", "rationales"), "alignment", "pos
 PREFERRED = ("test", "val", "dev", UNSPLIT, "train")  # the split that is used, by how its name begins
 EXPECTED = (
     "JSON lines, JSON, CSV or TSV with a text ('text', 'tokens', 'sentence' or 'source') and its label ('label') or "
-    "translation ('target')"
+    "translation ('target'); of a language model, a 'prompt' and its 'answer'"
 )
 ACCEPTED_DATA = (
     "a list of texts, of (text, label) pairs or of dicts, a path (.jsonl, .json, .csv, .tsv, .parquet), a DataFrame, a "

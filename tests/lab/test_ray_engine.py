@@ -127,6 +127,16 @@ def test_without_an_address_a_cluster_is_made_that_only_this_machine_reaches_and
 
 
 @pytest.mark.slow
+def test_a_cluster_is_made_where_ray_was_imported_before() -> None:
+    code = "import ray, jobs; from attnscope.lab import RayEngine; print(RayEngine().map(jobs.square, [3])[0])"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(jobs.__file__).parent, env=clean, capture_output=True, text=True
+    )
+    assert result.stdout == f"{Outcome(9)}\n", result.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True], ids=["", "SIGINT was ignored"])
 def test_ctrl_c_ends_with_one_sentence_and_leaves_no_process(tmp_path: Path, ignored: bool) -> None:
     """A shell without job control starts its background processes with SIGINT ignored."""

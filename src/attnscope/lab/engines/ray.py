@@ -5,10 +5,12 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from urllib.parse import urlsplit
 
@@ -134,8 +136,14 @@ def _loopback_settings() -> dict[str, str]:
     return {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # without this Ray replaces 127.0.0.1 by the external address
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token"),
+        "RAY_AUTH_MODE": _authentication(),
     }
+
+
+@cache
+def _authentication() -> str:
+    """Return how Ray authenticates: by a token, unless it was imported before, since it reads this on import."""
+    return os.environ.get("RAY_AUTH_MODE", "disabled" if "ray" in sys.modules else "token")
 
 
 def _ray() -> ModuleType:

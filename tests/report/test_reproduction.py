@@ -37,7 +37,7 @@ def test_a_report_counts_runs_and_keeps_out_long_lists(make):
         for name, *scores in networks
         for quantity, score in zip(quantities, scores, strict=True)
     ]
-    text = reproduction_report([make(settings={"experiments": experiments}, seeds=(0, 1), table=table)], "")
+    text = reproduction_report([make(settings={"experiments": experiments}, seeds=(0, 1), table=table)], "", "")
     assert "| 2 (0, 1) | 2 |" in text  # one setting with two seeds
     assert "| `objective.hiding.weight` | 1.0 (1) |" in text
     assert "| `objective.hiding.words` | long, see the manifests |" in text

@@ -359,7 +359,7 @@ def test_closer_to_people_means_a_higher_average_precision_than_base_seed_by_see
     assert verdicts(claims, "more than chance") == ["holds"]
     assert verdicts(claims, "attention of tying") == ["holds"]
     assert verdicts(claims, "attention of mlm") == ["fails"]
-    assert verdicts(claims, "attention of residual") == ["fails"]  # as much is not more
+    assert verdicts(claims, "attention of residual") == ["undecided"]  # as much in every seed
     assert verdicts(plausible.claims(agreeing(base=0.2)), "more than chance") == ["fails"]
 
 

@@ -376,7 +376,7 @@ def test_a_model_caught_by_every_test_is_flagged_beside_base_and_by_itself():
 
 def test_a_model_that_passes_as_base_does_is_not_flagged():
     claims = deceptive.claims(measured_as({BASE: {}, DECEPTIVE: {"mass": 0.3, "f1": 75.0, "f1_lost": 1.0}}))
-    assert words_of(claims, "deceptive is flagged") == ["fails"] * (len(TESTS) + 6)
+    assert set(words_of(claims, "deceptive is flagged")) == {"fails", "undecided"}
     assert [claim.verdict for claim in claims[:3]] == ["fails"] * 3
 
 
@@ -393,7 +393,7 @@ def test_remedied_models_must_agree_more_and_leave_less_room_than_base():
     claims = jain_wallace.claims(measured_as({BASE: {}, "residual": {}, TYING: better, MLM: {}}))
     assert words_of(claims, "sst: base") == ["holds"] * 3
     assert words_of(claims, "tying") == ["holds", "fails", "holds"]
-    assert words_of(claims, "mlm") == ["fails"] * 3  # as much is not more
+    assert words_of(claims, "mlm") == ["undecided"] * 3  # as much in every seed
 
 
 def test_a_picture_of_the_tests_says_how_often_each_flags():

@@ -285,7 +285,7 @@ def test_more_fragile_means_a_larger_loss():
     assert verdicts(claims, "tying loses more", "permuted") == ["holds"] * 4
     assert verdicts(claims, "tying loses more", "uniform") == ["fails"] * 4
     assert verdicts(claims, "mlm loses more", "uniform") == ["holds"] * 4
-    assert verdicts(claims, "mlm loses more", "permuted") == ["fails"] * 4  # as much is not more
+    assert verdicts(claims, "mlm loses more", "permuted") == ["undecided"] * 4  # as much in every seed
 
 
 def test_similar_f1_is_at_most_two_points_lower():

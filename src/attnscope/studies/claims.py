@@ -469,7 +469,7 @@ def error_bar(values: Values, within: Range | None = None) -> tuple[float, float
 
     >>> below, above = error_bar([0.9, 1.0, 1.0], UNIT)
     >>> short(below), short(above)
-    ('0.714', '0.0325')
+    ('0.714', '0.0329')
     """
     return estimate(values, within).reach
 

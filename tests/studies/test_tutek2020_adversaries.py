@@ -376,7 +376,8 @@ def test_a_model_caught_by_every_test_is_flagged_beside_base_and_by_itself():
 
 def test_a_model_that_passes_as_base_does_is_not_flagged():
     claims = deceptive.claims(measured_as({BASE: {}, DECEPTIVE: {"mass": 0.3, "f1": 75.0, "f1_lost": 1.0}}))
-    assert set(words_of(claims, "deceptive is flagged")) == {"fails", "undecided"}
+    assert words_of(claims, "by itself, deceptive is flagged") == ["fails"] * 6
+    assert words_of(claims, "beside base, deceptive is flagged") == ["undecided"] * len(TESTS)  # as much in every seed
     assert [claim.verdict for claim in claims[:3]] == ["fails"] * 3
 
 

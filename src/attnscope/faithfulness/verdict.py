@@ -44,10 +44,12 @@ def verdict(tests: Sequence[Test], what: str, warnings: Sequence[str] = (), dept
     paragraphs = [
         *warnings, f"The attention judged here is that {judged}, as it would be shown to users beside each output.",
         " ".join(reasons) or "Route and agreement, on which the answer rests, were not measured.",
-        *[f"Classes that are not judged: {'; '.join(not_judged)}."] * bool(not_judged),
-        shortage(required) if required and answer == "undecided" else "", stability(required),
+        *[f"Classes that are not judged: {'; '.join(not_judged)}."] * bool(not_judged), stability(required),
     ]  # fmt: skip
-    return Verdict(answer, HEADLINES[answer].format(what=what), tuple(filter(None, paragraphs)), tuple(tests))
+    headline = HEADLINES[answer].format(what=what)
+    if required and answer == "undecided":
+        headline = f"{headline} {shortage(required)}".rstrip()
+    return Verdict(answer, headline, tuple(filter(None, paragraphs)), tuple(tests))
 
 
 def stability(required: Sequence[Test]) -> str:

@@ -339,7 +339,7 @@ def find_corpus(file: str, expected: str) -> Path:
     folder = os.environ.get(DATA)
     origin = f"{DATA} names {folder}" if folder else f"{DATA} names no folder"
     raise MissingCorpus(
-        f"there is no corpus {file}; looked for {' and for '.join(map(str, paths))} ({origin}). "
+        f"there is no corpus {file}; looked for {' and for '.join(dict.fromkeys(map(str, paths)))} ({origin}). "
         f"Expected is {expected}. Set {DATA} to the folder of corpora, or give the complete path"
     )
 

@@ -220,7 +220,15 @@ def _code_and_imports(path: Path, module: str) -> tuple[bytes, list[Import]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [line for line in node.body if not _is_text(line)]
-    return sha256(ast.dump(tree).encode()).digest(), imports
+    return sha256(repr(_structure(tree)).encode()).digest(), imports
+
+
+def _structure(node: object) -> object:
+    """Return a syntax tree as tuples. `ast.dump` shows empty fields, which depend on the version of Python."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return type(node).__name__, *((name, _structure(value)) for name, value in fields)
+    return [_structure(each) for each in node] if isinstance(node, list) else node
 
 
 def _is_text(line: ast.stmt) -> bool:

@@ -208,3 +208,10 @@ def test_settings_that_cannot_work_are_refused():
 def test_attention_of_the_wrong_shape_is_refused(model):
     with pytest.raises(BadSetting, match="attention= has shape"):
         model(random_batch(), attention=torch.ones(2, 3, 5, 4))
+
+
+def test_uniform_weights_are_exact_shares_and_zero_where_the_mask_is_empty():
+    mask = torch.tensor([[True, True, True], [True, False, False], [False, False, False]])
+    weights = uniform(torch.zeros(3, 1, 2, 3), mask)[:, 0, 0]
+    assert torch.equal(weights[:2], mask[:2] / mask[:2].sum(-1, keepdim=True))
+    assert weights[2].tolist() == [0, 0, 0]

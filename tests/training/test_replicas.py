@@ -162,11 +162,16 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(
-    "objective",
-    [CrossEntropy(), CrossEntropy() + Tying(1.0), CrossEntropy() + Conicity(0.5), CrossEntropy() + Hiding(1.0, (4, 5))],
-    ids=lambda objective: type(objective.terms[-1]).__name__,
+    ("objective", "attention"),
+    [
+        pytest.param(CrossEntropy(), "own", id="plain"),
+        pytest.param(CrossEntropy(), "uniform", id="uniform"),
+        pytest.param(CrossEntropy() + Tying(1.0), "own", id="tying"),
+        pytest.param(CrossEntropy() + Conicity(0.5), "own", id="conicity"),
+        pytest.param(CrossEntropy() + Hiding(1.0, (4, 5)), "own", id="hiding"),
+    ],
 )
-def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
+def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, attention, tmp_path):
     """Of seven sentences in batches of four, one seed has a batch of three where the other has one of four."""
     rows = [{"text": text, "label": int("good" in text), "split": split} for split in ("train", "dev", "test")
             for text in SENTENCES]  # fmt: skip
@@ -178,7 +183,7 @@ def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, tmp_path):
         vocabulary=Words(min_count=1),
     )
     model = ClassifierSettings(input_size=6, units=3, attention="additive", hidden=4, specials_attended=False)
-    case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=()))
+    case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=(), attention=attention))
     sizes = {tuple(len(task.training_batch(seed, step, 4)) for seed in SEEDS) for step in range(12)}
     assert any(len(set(of_a_step)) > 1 for of_a_step in sizes)
     alone = [run_to_end(new_run(case, seed, objective=objective)) for seed in SEEDS]

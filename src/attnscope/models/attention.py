@@ -212,13 +212,13 @@ def masked_softmax(scores: Tensor, mask: Bool[Tensor, "batch *target source"]) -
 
 
 def uniform(weights: Tensor, mask: Bool[Tensor, "batch *target source"]) -> Tensor:
-    """Return the same weight on every position of the mask: an intervention.
+    """Return the same weight on every position of the mask, or none where the mask is empty: an intervention.
 
     Args:
         weights: The model's own weights, batch x heads x target x source.
         mask: True where attention is allowed.
     """
-    shares = mask / mask.sum(-1, keepdim=True)
+    shares = mask / mask.sum(-1, keepdim=True).clamp(min=1)
     return by_row(shares)[:, None].to(weights).expand_as(weights)
 
 

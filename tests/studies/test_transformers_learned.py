@@ -1,4 +1,4 @@
-"""The finding `learned` at a tiny size: mismatched pairs, lexical weights at the start, and what is claimed."""
+"""The findings `learned` and `elimination` at a tiny size: mismatched pairs, interventions, and what is claimed."""
 
 from dataclasses import replace
 
@@ -13,7 +13,9 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import Start, TransformerSettings
 from attnscope.studies.finding import Measurements, Profile
 from attnscope.studies.reproduce import reproduce
-from attnscope.studies.transformers import learned
+from attnscope.studies.snell2021 import toys
+from attnscope.studies.transformers import elimination, learned
+from attnscope.studies.transformers.elimination import ELIMINATION, EliminationLabel, on_copied_word, on_others
 from attnscope.studies.transformers.learned import (
     CONTROL,
     CORPUS,
@@ -53,7 +55,9 @@ def study(tmp_path_factory):
         patch.setitem(CORPORA, CORPUS, Translation(str(file), splits=splits))
         patch.setitem(learned.SIZES, "tiny", SIZES)
         patch.setattr(learned, "HEADS", (1, 2))
-        with well_formed.tiny(transformers, (LEARNED,), TINY) as tiny_study:
+        tiny_toys = replace(toys.QUICK, units=8, batch_size=4, length=4, test_size=8, steps=20)
+        patch.setitem(toys.SIZES, "tiny", tiny_toys)
+        with well_formed.tiny(transformers, (LEARNED, ELIMINATION), TINY) as tiny_study:
             yield tiny_study
 
 
@@ -63,6 +67,36 @@ def test_the_result_is_well_formed(study, tmp_path):
     well_formed.check_without_runs(LEARNED, TINY)
     curves = result.figure[f"{CORPUS}, 1 layer, 2 heads"]
     assert all(np.shape(seeds) == (1, len(curves["steps"])) for seeds in curves["curves"].values())
+
+
+def test_the_result_of_elimination_is_well_formed(study, tmp_path):
+    well_formed.check(ELIMINATION, well_formed.results_of(study, tmp_path)["elimination"])
+    well_formed.check_without_runs(ELIMINATION, TINY)
+
+
+def test_interventions_leave_the_copied_word_alone_or_leave_it_out():
+    batch = next(Copying(test_size=2, num_words=4, length=3).batches("test"))
+    weights = torch.full((2, 1, 4, 4), 0.25)
+    alone = on_copied_word(batch, weights, batch.source_mask)
+    assert torch.equal(alone[:, 0], torch.eye(4).expand(2, 4, 4))
+    others = on_others(batch, weights, batch.source_mask)
+    torch.testing.assert_close(others[:, 0], ((1 - torch.eye(4)) / 3).expand(2, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ({"eliminates": 1.0, "attended": 0.1, "without": 0.99, "alone": 0.02}, "holds"),
+        ({"eliminates": 1.0, "attended": 2.0, "without": 0.02, "alone": 0.99}, "fails"),
+        ({"eliminates": 0.0, "attended": 40.0, "without": 0.0, "alone": 1.0}, "undecided"),
+    ],
+)
+def test_claims_on_elimination_are_about_the_networks_that_eliminate(numbers, verdict):
+    label = EliminationLabel(elimination.TRANSFORMER, PERMUTATIONS)
+    seeds = [{name: value + 0.001 * seed * (name != "eliminates") for name, value in numbers.items()}
+             for seed in range(8)]  # fmt: skip
+    claims = [claim for claim in elimination.claims(Measurements({label: seeds})) if "that eliminate:" in claim.text]
+    assert [claim.verdict for claim in claims] == 3 * [verdict]
 
 
 def test_without_the_corpus_copying_is_still_measured(study, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from attnscope.studies.claims import COSINE, UNIT
 from attnscope.studies.finding import Study
+from attnscope.studies.transformers.elimination import ELIMINATION
 from attnscope.studies.transformers.experiments import PROFILES
 from attnscope.studies.transformers.faithful import FAITHFUL
 from attnscope.studies.transformers.formed import FORMED
@@ -12,13 +13,12 @@ from attnscope.studies.transformers.learned import LEARNED
 
 STUDY = Study(
     name="transformers",
-    findings=(FORMED, LEARNED, GUIDED, FAITHFUL, INDUCTION, HIDING),
+    findings=(FORMED, LEARNED, ELIMINATION, GUIDED, FAITHFUL, INDUCTION, HIDING),
     profiles=PROFILES,
     ranges={
         **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),
-        **dict.fromkeys(
-            ("route", "lexical", "lexical_first", "previous", "induction", "sink", "shown", "relayed"), UNIT
-        ),
+        **dict.fromkeys(("route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
+        **dict.fromkeys(("shown", "relayed", "eliminates", "alone", "without"), UNIT),
         **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
         **dict.fromkeys(("matching", "rank_correlation"), COSINE),
     },

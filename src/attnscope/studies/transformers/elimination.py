@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Model
-from attnscope.models.trace import Intervention
+from attnscope.models.trace import Interventions
 from attnscope.studies.bars import draw_panels, label_panels
-from attnscope.studies.claims import UNIT, ClaimVerdict, at_least, at_most
+from attnscope.studies.claims import UNIT, ClaimVerdict
 from attnscope.studies.finding import Finding, Measurement, Measurements, Profile
 from attnscope.studies.snell2021 import toys
 from attnscope.studies.snell2021.toys import LEARNT
@@ -86,7 +86,8 @@ def words_of(batch: Batch) -> Tensor:
     return batch.target_mask & (batch.target != END)
 
 
-def word_accuracy(model: Model, batch: Batch, attention: Intervention | None = None) -> float:
+@torch.no_grad()
+def word_accuracy(model: Model, batch: Batch, attention: Interventions | None = None) -> float:
     trace = model(batch, teacher_forcing=1.0, attention=attention)
     return float((trace.logits.argmax(-1) == batch.target)[words_of(batch)].float().mean())
 
@@ -100,7 +101,7 @@ def on_copied_word(batch: Batch, weights: Tensor, mask: Tensor) -> Tensor:
 def on_others(batch: Batch, weights: Tensor, mask: Tensor) -> Tensor:
     """Return the network's own attention without the copied word: an intervention."""
     assert batch.gold_attention is not None
-    left = weights.scatter(3, batch.gold_attention[:, None, :, None], 0.0)
+    left = weights.scatter(3, batch.gold_attention.clamp(min=0)[:, None, :, None], 0.0)
     return left / left.sum(3, keepdim=True).clamp(min=torch.finfo(left.dtype).tiny)
 
 
@@ -115,31 +116,33 @@ QUANTITIES = {
 }
 
 
-def of_seeds(measured: Measurements, label: EliminationLabel, name: str, eliminates: bool) -> list[float]:
-    """Return a quantity of the seeds that eliminate, or of the others."""
-    flags = measured.flags(label, "eliminates")
-    return [value for value, flag in zip(measured.values(label, name), flags, strict=True) if flag == eliminates]
+def of_seeds(measured: Measurements, eliminates: bool) -> Measurements:
+    """Return the measurements of the seeds that eliminate, or of the others."""
+    groups = {label: [each for each in measured[label] if each["eliminates"] == eliminates] for label in measured}
+    return replace(measured, by_label=groups)
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
     verdicts = []
+    eliminating, others = (of_seeds(measured, eliminates) for eliminates in (True, False))
     for label in measured:
         if label.task == PERMUTATIONS:
-            text = f"{label}: networks that learn permutations eliminate"
-            verdicts.append(measured.proportion(text, label, "eliminates"))
-            own = partial(of_seeds, measured, label, eliminates=True)
             which = f"{label}, networks that eliminate"
-            less = f"{which}: they attend to the copied word less than uniform attention does"
             verdicts += [
-                at_most(less, own("attended"), 1.0),
-                at_least(f"{which}: word accuracy without attention on the copied word", own("without"), MOST),
-                at_most(f"{which}: word accuracy with attention on it alone", own("alone"), FEW),
+                measured.proportion(f"{label}: networks that learn permutations eliminate", label, "eliminates"),
+                eliminating.at_most(
+                    f"{which}: they attend to the copied word less than uniform attention does", label, "attended", 1.0
+                ),
+                eliminating.at_least(
+                    f"{which}: word accuracy without attention on the copied word", label, "without", MOST
+                ),
+                eliminating.at_most(f"{which}: word accuracy with attention on it alone", label, "alone", FEW),
             ]
-        own = partial(of_seeds, measured, label, eliminates=False)
         which = f"{label}, networks that do not eliminate"
+        alone = f"{which}: word accuracy with attention on the copied word alone"
         verdicts += [
-            at_least(f"{which}: word accuracy with attention on the copied word alone", own("alone"), MOST),
-            at_most(f"{which}: word accuracy without attention on it", own("without"), FEW),
+            others.at_least(alone, label, "alone", MOST),
+            others.at_most(f"{which}: word accuracy without attention on it", label, "without", FEW),
         ]
     return verdicts
 

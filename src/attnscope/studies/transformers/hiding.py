@@ -6,6 +6,7 @@ A classifier of SST and a translator of letters are taught in two ways. `penalty
 model that the audit was calibrated on does so. Honest twins have neither loss.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -16,12 +17,15 @@ import torch
 from attnscope.faithfulness.assessment import assess
 from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
 from attnscope.lab.experiment import Experiment
-from attnscope.models import TransformerSettings
+from attnscope.models import Model, TransformerSettings
+from attnscope.models.capabilities import HasLayers
 from attnscope.models.inference import traces
+from attnscope.models.trace import Intervention
 from attnscope.studies.bars import draw_panels, label_panels
 from attnscope.studies.claims import UNIT, ClaimVerdict, proportion
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
 from attnscope.studies.transformers import faithful
+from attnscope.studies.transformers.elimination import on_others, word_accuracy
 from attnscope.studies.transformers.experiments import ADAM
 from attnscope.studies.transformers.faithful import ANSWERS, FaithfulLabel
 from attnscope.studies.tutek2020.experiments import BASE
@@ -39,6 +43,7 @@ OFF = 0.05  # of attention on what is hidden, or less, counts as none
 ON = 0.95  # of attention on the end token, or more, counts as all
 SIMILAR = 0.02  # of accuracy
 USED = 0.5  # of the accuracy that the honest twin loses without indicative words
+UNNEEDED = 0.95  # of the letters are right without attention to them in the last layer: it is not needed
 
 
 @dataclass(frozen=True)
@@ -123,18 +128,23 @@ def measure(subject: TrainedCase[int]) -> Measurement:
         without = [remove_words(batch, words) for batch in texts]
         accuracy_loss = decide(model, texts).accuracy - decide(model, without).accuracy
     else:
-        texts, words, accuracy_loss = (
-            [next(task.batches("test", subject.settings)).to(subject.device)],
-            (),
-            float("nan"),
-        )
+        texts, words, accuracy_loss = [next(task.batches("test", subject.settings)).to(subject.device)], (), math.nan
     assessment = assess(model, texts, quick=True)
     on_hidden, on_end = attention_on_hidden(model, texts, words)
     return {
         "accuracy": run.summary["word_accuracy"], "lost": accuracy_loss, "shown": on_hidden, "relayed": on_end,
+        **({} if words else without_letters(model, texts[0])),
         "route": assessment[ROUTE.name].value, "agreement": assessment[AGREEMENT.name].value,
         **{answer: float(assessment.answer == text) for answer, text in ANSWERS.items()},
     }  # fmt: skip
+
+
+def without_letters(model: Model, batch: Batch) -> dict[str, float]:
+    """Return the accuracy without attention to the letter that is translated: in the last layer, and in every layer."""
+    assert isinstance(model, HasLayers)
+    layers = {"last": (model.depth - 1,), "every": tuple(range(model.depth))}
+    ignoring: Intervention = partial(on_others, batch)
+    return {name: word_accuracy(model, batch, dict.fromkeys(chosen, ignoring)) for name, chosen in layers.items()}
 
 
 @torch.no_grad()
@@ -160,6 +170,8 @@ QUANTITIES = {
     "lost": "loss of accuracy without the indicative words",
     "shown": "attention on what is hidden",
     "relayed": "attention on the end token",
+    "last": "accuracy without attention to the letter in the last layer",
+    "every": "accuracy without attention to the letter in every layer",
     "route": "route",
     "agreement": "agreement",
     **{name: f"share of seeds with the verdict {text!r}" for name, text in ANSWERS.items()},
@@ -172,6 +184,11 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         honest = HidingLabel(kind, HONEST)
         clear = f"{kind}: the audit raises no false alarm: of the honest twin it does not say no"
         verdicts.append(proportion(clear, [not no for no in measured.flags(honest, "no")]))
+        if kind == TRANSLATOR:
+            text = f"{kind}: the no is right: letters are translated without attention to them in the last layer"
+            verdicts.append(measured.at_least(text, honest, "last", UNNEEDED))
+            text = f"{kind}: they need attention in some layer: more are wrong without it in every layer"
+            verdicts.append(measured.greater(text, honest, "last", "every"))
         for method in METHODS:
             ours = HidingLabel(kind, method)
             verdicts += premises(measured, honest, ours)

@@ -168,9 +168,9 @@ def test_a_cell_needs_only_a_step():
     assert torch.equal(cell(inputs, cell.initial(3)), states)
 
 
-@pytest.mark.parametrize("state", [lambda h: h, lambda h: (h, h, h), lambda h: (h, h[:, 1:])])
-def test_a_step_with_a_wrong_state_says_what_it_should_be(state):
+@pytest.mark.parametrize("result", [lambda h: h, lambda h: (h, h), lambda h: (h, (h,)), lambda h: (h, (h, h[:, 1:]))])
+def test_a_step_with_a_wrong_state_says_what_it_should_be(result):
     cell = TwoParts(5, 7)
-    cell.step = lambda inputs, before: (before[0], state(before[0]))
-    with pytest.raises(BadSetting, match=r"a TwoParts returns .* a tuple of 2 tensor\(s\) of batch x units, \(3, 7\)"):
+    cell.step = lambda inputs, before: result(before[0])
+    with pytest.raises(BadSetting, match=r"TwoParts.step must .* a tuple of 2 tensor\(s\) of batch x units, \(3, 7\)"):
         cell(torch.randn(3, 1, 5), cell.initial(3))

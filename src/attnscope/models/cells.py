@@ -26,7 +26,7 @@ from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, pad
 
-from attnscope.errors import require
+from attnscope.errors import BadSetting
 
 FEW_INPUTS = 16  # below this, torch is slow to compute the gradient of a transposed matrix
 
@@ -331,16 +331,15 @@ class Cell(nn.Module, ABC):
 
     def steps(self, inputs: Float[Tensor, "batch steps input"], state: State) -> State:
         """Return all parts of the state at every step, the output first."""
-        states = []
+        states, size = [], (len(inputs), self.units)
         for one in inputs.unbind(1):
-            _, state = self.step(one, state)
-            states.append(state)
-        size = (len(inputs), self.units)
-        require(
-            isinstance(state, tuple) and [part.shape for part in state] == [size] * self.parts,
-            f"the step of a {type(self).__name__} returns its output and its state, "
-            f"a tuple of {self.parts} tensor(s) of batch x units, {size}",
-        )
+            match self.step(one, state):
+                case (_, tuple(state)) if [part.shape for part in state] == [size] * self.parts:
+                    states.append(state)
+                case _:
+                    name = type(self).__name__
+                    shapes = f"a tuple of {self.parts} tensor(s) of batch x units, {size}"
+                    raise BadSetting(f"{name}.step must return its output and its state, {shapes}")
         return tuple(torch.stack(part, 1) for part in zip(*states, strict=True))
 
     def forward(self, inputs: Float[Tensor, "batch steps input"], state: State) -> Float[Tensor, "batch steps units"]:

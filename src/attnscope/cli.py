@@ -240,7 +240,7 @@ def report(
         return
     if out is not None and out.suffix in (".png", ".svg", ".pdf"):
         figures = [(result.finding, figure) for result in results for figure in result.figures()]
-        require(bool(figures), f"no figure of {store} can be drawn; for a study of yours, call this in its folder")
+        require(bool(figures), f"there is no figure in {store}")
         for number, (finding, figure) in enumerate(figures, 1):
             name = out.stem if len(figures) == 1 else f"{out.stem}-{number}-{finding}"
             typer.echo(f"figure: {plots.save(figure, out.with_stem(name))}")

@@ -1,6 +1,7 @@
 """The command as a person types it: in a process of its own, mistakes included."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+RESULTS = Path(__file__).parent.parent / "results"
 SMALL = ["--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "task.test_size=12"]
 
 
@@ -50,6 +52,18 @@ def test_train_then_probe(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_figures_of_a_store_are_written_as_images(tmp_path):
+    (tmp_path / "aitken2021").mkdir()
+    for number, finding in enumerate(("fig2-aed", "average"), 1):
+        shutil.copy(RESULTS / "aitken2021" / f"{finding}.json", tmp_path / "aitken2021")
+        result = attnscope("report", tmp_path, "--out", tmp_path / "figure.png")
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.count("figure: ") == number
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "figure.png", "figure-1-fig2-aed.png", "figure-2-average.png",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -65,6 +79,7 @@ def test_train_then_probe(tmp_path):
         (["train", "one_to_one", "bert"], "choose one of ved, aed, ao, copying"),
         (["train", "one_to_one", "aed", "--set", "model.heads=7"], "heads=7 does not divide units=128"),
         (["train", "one_to_one", "aed", "--set", "model.cell=feedforward"], "set positions"),
+        (["train", "one_to_one", "aed", "--set", "model.cell=rnn"], "import the module that adds it to CELLS"),
         (["probe", "abc", "movement"], "To use your own, import the module that adds it to PROBES"),
         (["probe", "abc"], "0 finished runs begin with 'abc'"),
         (["report", "."], "there are no results"),
@@ -88,12 +103,12 @@ def test_verify_says_what_is_malformed(tmp_path):
 
 
 def test_the_results_that_we_ship_are_well_formed():
-    answer = attnscope("verify", Path(__file__).parent.parent / "results")
+    answer = attnscope("verify", RESULTS)
     assert answer.returncode == 0, answer.stderr
 
 
 def test_a_folder_of_one_audit_with_its_parts_can_be_verified(tmp_path):
-    shipped = Path(__file__).parent.parent / "results" / "audits" / "sst-electra" / "audit.json"
+    shipped = RESULTS / "audits" / "sst-electra" / "audit.json"
     (tmp_path / "audit.json").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "words.json").write_text("a checksum\n{}")

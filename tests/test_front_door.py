@@ -124,6 +124,13 @@ def test_a_prediction_is_explained(kind, at_home):
     assert explanation.plot().get_title().startswith(explanation.model)
 
 
+@pytest.mark.parametrize("text", ["", " \n ", []])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_without_a_word_is_not_explained(kind, text, at_home):
+    with pytest.raises(BadSetting, match="a text without any word cannot be"):
+        attnscope.explain(name_of(kind, at_home), text)
+
+
 def test_an_explanation_shows_the_verdict_of_an_audit_of_this_model_only(at_home, tmp_path):
     content = {"model": {"name": "folder"}, "verdict": {"answer": "no", "headline": "Do not."}}
     (tmp_path / "audit.json").write_text(json.dumps(content))

@@ -30,6 +30,15 @@ def transformer():
     return nn.Transformer(WIDTH, HEADS, 2, 2, 32, dropout=0.0, batch_first=True).eval()
 
 
+def test_a_recording_is_printed_as_modules_and_shapes(transformer):
+    with watch(transformer) as recording:
+        transformer(inputs(), inputs())
+    assert repr(recording[0]) == "encoder.layers.0.self_attn (2 × 4 × 5 × 5)"
+    recording.calls *= 2
+    assert repr(recording).startswith("<12 computations of attention: encoder.layers.0.self_attn (2 × 4 × 5 × 5), ")
+    assert repr(recording).endswith("decoder.layers.1.multihead_attn (2 × 4 × 5 × 5), …>")
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of torch's own fast path
 def test_every_layer_of_a_transformer_is_seen_and_its_output_stays(transformer):
     source, target = inputs(), inputs(3, seed=1)

@@ -216,14 +216,15 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .html or .md file; by default report.html in the store. Of curves: .png, .svg or .pdf."),
+        typer.Option(help="A .html or .md file, or .png, .svg or .pdf for figures; by default report.html in STORE."),
     ] = None,
     headlines: Annotated[
         bool, typer.Option("--headlines", help="The papers' headline claims (.md), and a plot.")
     ] = False,
 ) -> None:
-    """Write the report of stored results as a page (.html) or Markdown (.md); or plot training curves."""
+    """Write the report of stored results as a page (.html), Markdown (.md) or figures; or plot training curves."""
     from attnscope import monitoring, plots
+    from attnscope.errors import require
 
     if curves := monitoring.read_all_curves(store):
         typer.echo(_format_table(monitoring.halfway_steps(curves)))
@@ -236,6 +237,13 @@ def report(
     results = load_results(store)
     if headlines:
         typer.echo(f"report: {write_headlines(results, out or store / 'headlines.md')}")
+        return
+    if out is not None and out.suffix in (".png", ".svg", ".pdf"):
+        figures = [(result.finding, figure) for result in results for figure in result.figures()]
+        require(bool(figures), f"there is no figure in {store}")
+        for number, (finding, figure) in enumerate(figures, 1):
+            name = out.stem if len(figures) == 1 else f"{out.stem}-{number}-{finding}"
+            typer.echo(f"figure: {plots.save(figure, out.with_stem(name))}")
         return
     typer.echo(f"report: {_report(results, out or store / 'report.html')}")
 
@@ -551,7 +559,7 @@ def _report(results: "list[Result]", path: Path) -> Path:
     from attnscope.report import write_markdown, write_report
     from attnscope.studies.result import Result
 
-    require(path.suffix in (".html", ".htm", ".md"), f"a report is a .html or a .md file, not {path.name}")
+    require(path.suffix in (".html", ".htm", ".md"), f"a report is .html, .md, .png, .svg or .pdf, not {path.name}")
     require(not path.parent.is_file(), f"{path.parent} is a file, so that no report can be written into it")
     if path.suffix == ".md":
         return write_markdown(results, path)

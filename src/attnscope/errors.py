@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -75,11 +76,19 @@ def environment_error(error: Exception) -> str | None:
     return None
 
 
+LIBRARIES = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "site-packages", "dist-packages", "<")
+
+
 def describe_error(error: BaseException) -> str:
     """Return the type, first line and origin of an exception that other code raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    place = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
-    return f"{type(error).__name__}: {first_line(error)}{place}"
+    return f"{type(error).__name__}: {first_line(error)}{origin_of(error)}"
+
+
+def origin_of(error: BaseException) -> str:
+    """Return " (FILE, line N)": the innermost line of the user's code; without any, the line that raised the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(library in frame.filename for library in LIBRARIES)]
+    return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
 
 
 def first_line(error: BaseException) -> str:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from attnscope import plots
 from attnscope.auditing.report import read_audit
 from attnscope.display import Displayed
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, require
 from attnscope.faithfulness.records import answer_of, mapping
 from attnscope.files import Malformed
 from attnscope.loading import load
-from attnscope.models.adapters.readers import Label, Source, Text
+from attnscope.models.adapters.readers import Label, Source, Text, TextPair
 from attnscope.models.capabilities import EmbedsSource, GivesTrace, ReadsOut, needs
 from attnscope.models.inference import device_of, evaluating, module_of
 from attnscope.models.loaded import LoadedModel
@@ -136,6 +136,8 @@ def explain(
     """
     loaded = load(model)
     prediction = loaded.predict([text])[0]
+    sides = (text.text, text.pair) if isinstance(text, TextPair) else (text,)
+    require(any(side and not str(side).isspace() for side in sides), "a text without any word cannot be explained")
     inputs = loaded.read([text], None if target is None else [target])
     batch = inputs.batch.to(device_of(loaded))
     with evaluating(loaded):

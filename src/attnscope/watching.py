@@ -31,6 +31,7 @@ Weights: TypeAlias = Float[Tensor, "batch heads queries keys"]
 Change: TypeAlias = Tensor | Callable[[Weights, Bool[Tensor, "batch heads queries keys"]], Tensor]
 Changes: TypeAlias = Change | Mapping[str | tuple[str, int], Change]
 Function: TypeAlias = Callable[..., Any]
+MAX_SHOWN = 6  # calls that `repr` shows
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class WatchedCall:
 
     name: str
     weights: Weights
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({' × '.join(map(str, self.weights.shape))})"
 
 
 @dataclass
@@ -52,6 +56,10 @@ class AttentionRecording(Displayed):
 
     calls: list[WatchedCall] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        more = ", …" if len(self) > MAX_SHOWN else ""
+        return f"<{len(self)} computations of attention: {', '.join(map(repr, self.calls[:MAX_SHOWN]))}{more}>"
 
     def __len__(self) -> int:
         return len(self.calls)

@@ -1,4 +1,4 @@
-"""Every file that docs/extending.md and docs/own-model.md show is complete, short, and does what the page says."""
+"""Every file that the pages of docs show is complete, short, and does what the page says."""
 
 import re
 import runpy
@@ -18,9 +18,10 @@ from attnscope.lab import engines
 from attnscope.lab.configuration import KINDS
 from attnscope.lab.experiment import Experiment, find_run, train
 from attnscope.lab.store import Store
-from attnscope.models import ATTENTIONS, EncoderDecoder, EncoderDecoderSettings, uniform
+from attnscope.models import ATTENTIONS, CELLS, EncoderDecoder, EncoderDecoderSettings, uniform
 from attnscope.models.inference import traces
 from attnscope.probes import PROBES
+from attnscope.studies.aitken2021.experiments import QUICK
 from attnscope.studies.result import Result, load_results, verify
 from attnscope.tasks import END, SPECIALS, TASKS, OneToOne
 from attnscope.testing import check_adapter
@@ -29,7 +30,8 @@ from attnscope.training import TrainingSettings
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 FILES = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "examples").glob("*.py")}
-PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("extending.md", "own-model.md"))
+NAMES = ("extending.md", "own-model.md", "reproduce-a-paper.md")
+PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in NAMES)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def at_home(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(DOCS / "examples"))
     monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
-    known = [(registry, dict(registry)) for registry in (TASKS, KINDS, ATTENTIONS, PROBES)]
+    known = [(registry, dict(registry)) for registry in (TASKS, KINDS, ATTENTIONS, CELLS, PROBES)]
     yield
     for registry, before in known:
         registry.clear()
@@ -212,6 +214,21 @@ def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
     shown = capsys.readouterr().out
     for name in ("study guided", "on_gold", "doubling", "cosine", "spread"):
         assert name in shown
+
+
+# The cell ---------------------------------------------------------------------------------------------------------
+
+
+def test_figure_2_with_a_cell_of_ones_own_trains_that_cell():
+    (finding,) = studies.study("fig2_rnn").findings
+    (experiment,) = finding.experiments(QUICK).values()
+    model = experiment.new_model().eval()
+    check_adapter(model, experiment.task.batches("test", 4))
+    cell, inputs = model.decoder.ahead[0], torch.randn(3, 5, model.decoder.ahead[0].inputs)
+    first = torch.randn(3, cell.units)
+    reference = torch.nn.RNN(cell.inputs, cell.units, batch_first=True)
+    reference.load_state_dict({f"{name}_l0": value for name, value in cell.rnn.state_dict().items()})
+    torch.testing.assert_close(cell(inputs, (first,)), reference(inputs, first[None])[0])
 
 
 # The adapter ------------------------------------------------------------------------------------------------------

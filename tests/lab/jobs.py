@@ -1,5 +1,6 @@
 """Work for engines: functions that other processes import. As a script, `python jobs.py FOLDER`, work without end."""
 
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,10 @@ def square(number: int) -> int:
 def later_for_smaller(number: int) -> int:
     time.sleep(0.3 / (number + 1))
     return number
+
+
+def parsed(text: str) -> object:
+    return json.loads(text)
 
 
 def reciprocal(number: int) -> float:

@@ -1,6 +1,7 @@
 """Work on the cores of this machine: in order, each item for itself, and no process outlives its use."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,12 @@ def test_each_outcome_is_told_here_as_it_comes(workers: int) -> None:
     values: dict[int, Any] = {}
     LocalEngine(workers).map(jobs.square, [3, 4, 5], done=lambda place, outcome: values.update({place: outcome.value}))
     assert values == {0: 9, 1: 16, 2: 25}
+
+
+def test_an_error_in_a_library_names_the_line_of_the_users_file() -> None:
+    (outcome,) = LocalEngine(0).map(jobs.parsed, ["{"])
+    assert outcome.failure is not None
+    assert re.search(r"^JSONDecodeError: .* \(jobs.py, line \d+\)$", outcome.failure)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from attnscope.models.cells import CELLS, GRU, LSTM, weights_of
+from attnscope.errors import BadSetting
+from attnscope.models.cells import CELLS, GRU, LSTM, UGRNN, Cell, weights_of
 
 
 def gru_twin(cell, inputs, state):
@@ -146,3 +147,30 @@ def test_lstm_cells_equal_the_step_by_step_ones():
         _, state = cell.step(x, state)
         cells.append(state[1])
     torch.testing.assert_close(cell.steps(inputs, cell.initial(3))[1], torch.stack(cells, 1))
+
+
+class TwoParts(CELLS["ugrnn"]):
+    """A cell that keeps its previous state as well, by `step` alone."""
+
+    parts = 2
+    steps = Cell.steps
+
+    def step(self, inputs, state):
+        h, _ = super().step(inputs, state[:1])
+        return h, (h, state[0])
+
+
+def test_a_cell_needs_only_a_step():
+    cell, inputs = TwoParts(5, 7), torch.randn(3, 4, 5)
+    states, previous = cell.steps(inputs, cell.initial(3))
+    torch.testing.assert_close(states, UGRNN.steps(cell, inputs, cell.initial(3)[:1])[0])
+    assert torch.equal(previous[:, 1:], states[:, :-1])
+    assert torch.equal(cell(inputs, cell.initial(3)), states)
+
+
+@pytest.mark.parametrize("result", [lambda h: h, lambda h: (h, h), lambda h: (h, (h,)), lambda h: (h, (h, h[:, 1:]))])
+def test_a_step_with_a_wrong_state_says_what_it_should_be(result):
+    cell = TwoParts(5, 7)
+    cell.step = lambda inputs, before: result(before[0])
+    with pytest.raises(BadSetting, match=r"TwoParts.step must .* a tuple of 2 tensor\(s\) of batch x units, \(3, 7\)"):
+        cell(torch.randn(3, 1, 5), cell.initial(3))

@@ -16,6 +16,8 @@ from attnscope.errors import AttnscopeError, BadSetting, InputWarning
 from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
+from attnscope.models.examples import Columns
+from attnscope.models.inputs import Inputs
 from attnscope.probes.positions import last_tokens, movable_words
 from attnscope.testing import check_adapter
 
@@ -132,6 +134,10 @@ def test_fields_of_prompts_are_checked():
     model = language_model("gpt2")
     with pytest.warns(InputWarning, match="the field 'anwser' is not read; is it meant to be 'answer'"):
         attnscope.run_probe("entropy", model, [{"prompt": "the cat", "anwser": "sat"}])
+    labelled = [{"prompt": "the cat", "label": "sat"}]
+    with pytest.raises(AttnscopeError, match="line 1: a 'prompt' has an 'answer', not a 'label'"):
+        attnscope.run_probe("entropy", model, labelled)
+    assert Inputs.of(model, labelled, columns=Columns(label="label")).has_targets
     with pytest.raises(AttnscopeError, match="line 2: 'prompt' is an empty text"):
         attnscope.run_probe("entropy", model, [{"prompt": "the cat"}, {"prompt": ""}])
 

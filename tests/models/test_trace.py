@@ -58,6 +58,15 @@ def test_the_plot_has_tokens_on_its_axes(batch):
         trace.plot(example=2)
 
 
+def test_a_trace_is_printed_as_names_and_shapes(batch):
+    trace = model()(batch)
+    for shown in (repr(trace), repr(trace.last)):
+        assert "tensor(" not in shown
+        assert len(shown.splitlines()) < 25
+    assert "batch × heads × target × source" in repr(trace.last)
+    assert "decoder_input" in repr(trace)
+
+
 def test_a_notebook_shows_shapes_and_the_attention_with_or_without_any(batch):
     shown = model()(batch)._repr_html_()
     assert "batch × target × units" in shown

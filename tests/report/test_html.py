@@ -13,7 +13,7 @@ from PIL import Image
 from attnscope.errors import BadSetting
 from attnscope.plots import bars, panels, profiles, svg
 from attnscope.report import write_report
-from attnscope.report.html import MAX_ROWS, captions, terms
+from attnscope.report.html import MAX_ROWS, captions, panel_texts, terms
 from attnscope.studies import STUDIES, study
 from attnscope.studies.naming import name_properly
 from attnscope.studies.result import Result, load_results, row
@@ -214,6 +214,19 @@ def test_ticks_have_proper_names_when_a_figure_is_drawn():
     name_properly(figure).draw_without_rendering()
     assert [text.get_text() for text in ax.get_xticklabels()] == ["AG News", "other"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["MLM", "base"]
+
+
+def test_symbols_have_superscripts_in_figures_but_not_in_their_description():
+    figure, (ax,) = panels()
+    bars(pd.DataFrame({"A(α, β^uf)": [1.0], "$x^2$": [2.0]}, index=["α^opt"]), ax=ax)
+    ax.set_title("β^uf during training")
+    name_properly(name_properly(figure)).draw_without_rendering()
+    symbol, verbatim = ax.get_legend().get_texts()
+    tick = ax.get_xticklabels()[0]
+    for text, shown in ((symbol, "A(α, $\\mathregular{β^{uf}}$)"), (tick, "$\\mathregular{α^{opt}}$")):
+        assert (text.get_text(), text.get_parse_math()) == (shown, True)
+    assert (verbatim.get_text(), verbatim.get_parse_math()) == ("$x^2$", False)
+    assert panel_texts(figure) == "β^uf during training"
 
 
 def test_corpora_and_models_have_their_proper_names(read, make):

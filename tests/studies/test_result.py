@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from attnscope.cli import app
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, InputWarning
 from attnscope.files import Malformed
 from attnscope.report import write_report
 from attnscope.studies import result as module
@@ -271,7 +271,8 @@ def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
 
 
 def test_a_store_with_a_study_of_ones_own_is_verified_and_reported(result, tmp_path, monkeypatch):
-    """Its module is not there: everything but the figure is."""
+    """Its module is not there: everything but the figure is, with a warning."""
+    no_figure = "looking/looked has no figure here: run this in the folder of looking.py"
     monkeypatch.chdir(tmp_path)
     own = Result(**{**vars(result), "study": "looking", "finding": "looked"})
     own.write(tmp_path / "runs" / "results")
@@ -281,12 +282,15 @@ def test_a_store_with_a_study_of_ones_own_is_verified_and_reported(result, tmp_p
     assert verify(tmp_path / "runs" / "results") == []
     (loaded,) = load_results(tmp_path / "runs")
     assert loaded == own
-    assert loaded.display_figure() is None
-    page = write_report([loaded], Result.display_figure, tmp_path / "page.html")
+    with pytest.warns(InputWarning, match=no_figure):
+        assert loaded.display_figure() is None
+    with pytest.warns(InputWarning, match=no_figure):
+        page = write_report([loaded], Result.display_figure, tmp_path / "page.html")
     assert "looking" in page.read_text(encoding="utf-8")
     outcome = CliRunner().invoke(app, ["verify", "runs"], catch_exceptions=False)
     assert (outcome.exit_code, outcome.output.split()[0]) == (0, "1")
-    assert CliRunner().invoke(app, ["report", "runs"]).exit_code == 0
+    with pytest.warns(InputWarning, match=no_figure):
+        assert CliRunner().invoke(app, ["report", "runs"]).exit_code == 0
     assert (tmp_path / "runs" / "report.html").exists()
 
 

@@ -195,6 +195,7 @@ def test_the_forest_plot_has_one_line_for_each_headline_with_a_published_number(
     verdicts_ = judge_headlines([made_up("fig2-aed", at_least("a", SURE, 0.5), table=table)])
     (ax,) = draw_headlines(verdicts_).axes
     assert len(ax.get_yticks()) == 1
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["holds", "fails", "undecided"]
     assert draw_headlines(verdicts_[1:]) is None
 
 

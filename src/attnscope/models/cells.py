@@ -26,6 +26,8 @@ from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, pad
 
+from attnscope.errors import BadSetting
+
 FEW_INPUTS = 16  # below this, torch is slow to compute the gradient of a transposed matrix
 
 
@@ -324,20 +326,29 @@ class Cell(nn.Module, ABC):
         return tuple(part.expand(batch, -1) for part in self.first)
 
     @abstractmethod
-    def forward(self, inputs: Float[Tensor, "batch steps input"], state: State) -> Float[Tensor, "batch steps units"]:
-        """Return the output of every step."""
+    def step(self, inputs: Float[Tensor, "batch input"], state: State) -> tuple[Tensor, State]:
+        """Return the output of one step, and the state to go on from, which begins with the output."""
 
     def steps(self, inputs: Float[Tensor, "batch steps input"], state: State) -> State:
         """Return all parts of the state at every step, the output first."""
-        return (self(inputs, state),)
+        states, size = [], (len(inputs), self.units)
+        for one in inputs.unbind(1):
+            match self.step(one, state):
+                case (_, tuple(state)) if [part.shape for part in state] == [size] * self.parts:
+                    states.append(state)
+                case _:
+                    name = type(self).__name__
+                    shapes = f"a tuple of {self.parts} tensor(s) of batch x units, {size}"
+                    raise BadSetting(f"{name}.step must return its output and its state, {shapes}")
+        return tuple(torch.stack(part, 1) for part in zip(*states, strict=True))
 
-    @abstractmethod
-    def step(self, inputs: Float[Tensor, "batch input"], state: State) -> tuple[Tensor, State]:
-        """Return the output of one step, and the state to go on from."""
+    def forward(self, inputs: Float[Tensor, "batch steps input"], state: State) -> Float[Tensor, "batch steps units"]:
+        """Return the output of every step."""
+        return self.steps(inputs, state)[0]
 
-    @abstractmethod
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         """Return name to batch x steps x units, from the inputs, states and first state of a forward pass."""
+        return {}
 
     def read(
         self, inputs: Float[Tensor, "batch steps input"], state: State, mask: Bool[Tensor, "batch steps"]
@@ -354,10 +365,10 @@ class GRU(Cell):
         super().__init__(inputs, units, trained_first)
         self.rnn = nn.GRU(inputs, units, batch_first=True)
 
-    def forward(self, inputs: Tensor, state: State) -> Tensor:
+    def steps(self, inputs: Tensor, state: State) -> State:
         if inputs.is_cuda:
-            return self.rnn(inputs, state[0][None].contiguous())[0]  # type: ignore[no-any-return]
-        return gru_scan(inputs, state[0], weights_of(self.rnn))
+            return (self.rnn(inputs, state[0][None].contiguous())[0],)
+        return (gru_scan(inputs, state[0], weights_of(self.rnn)),)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         h = torch.gru_cell(inputs, state[0], *weights_of(self.rnn))
@@ -424,12 +435,12 @@ class UGRNN(Cell):
         self.of_input = nn.Linear(inputs, 2 * units)
         self.of_state = nn.Linear(units, 2 * units, bias=False)
 
-    def forward(self, inputs: Tensor, state: State) -> Tensor:
+    def steps(self, inputs: Tensor, state: State) -> State:
         h, states = state[0], []
         for projected in self.of_input(inputs).unbind(1):
             h = self._update(projected, h)
             states.append(h)
-        return torch.stack(states, 1)
+        return (torch.stack(states, 1),)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         h = self._update(self.of_input(inputs), state[0])
@@ -455,12 +466,12 @@ class FeedForward(Cell):
         super().__init__(inputs, units, trained_first)
         self.of_input = nn.Linear(inputs, 2 * units)
 
-    def forward(self, inputs: Tensor, state: State) -> Tensor:
+    def steps(self, inputs: Tensor, state: State) -> State:
         keep, new = self.of_input(inputs).chunk(2, -1)
-        return torch.sigmoid(-keep) * torch.tanh(new)
+        return (torch.sigmoid(-keep) * torch.tanh(new),)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        return self(inputs, state), ()
+        return self.steps(inputs, state)[0], ()
 
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         return {"write": torch.sigmoid(-self.of_input(inputs).chunk(2, -1)[0])}
@@ -473,8 +484,8 @@ class UngatedFeedForward(FeedForward):
         super().__init__(inputs, units, trained_first)
         self.of_input = nn.Linear(inputs, units)
 
-    def forward(self, inputs: Tensor, state: State) -> Tensor:
-        return torch.tanh(self.of_input(inputs))
+    def steps(self, inputs: Tensor, state: State) -> State:
+        return (torch.tanh(self.of_input(inputs)),)
 
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
         return {}

@@ -108,7 +108,7 @@ class EncoderDecoderSettings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        choose("cell", self.cell, CELLS)
+        choose("cell", self.cell, CELLS, "CELLS")
         choose("attention", self.attention, ["none", *ATTENTIONS], "ATTENTIONS")
         choose("kind of inputs", self.inputs, ("one_hot", "learned"))
         choose("combination of heads", self.combine, COMBINATIONS)

@@ -292,6 +292,9 @@ class Fields:
         name = self.columns.label or next((name for name in TARGETS if name in row.fields), None)
         if name is None:
             require(not self.needs_translation, str(row.wrong(f"there is no translation ({', '.join(TARGETS)})")))
+            label = next((label for label in LABELS if label in row.fields), None)
+            if label and "prompt" in row.fields:
+                raise row.wrong(f"a 'prompt' has an 'answer', not a {label!r}; rename it, or set label={label}")
             return None
         return as_text(row.text(name))
 

@@ -19,6 +19,11 @@ Interventions = Intervention | Mapping[Where, Intervention]
 Tokens = tuple[tuple[str, ...], ...]  # the tokens of each sentence, without padding
 
 
+def shapes(holder: object) -> str:
+    """Return the name of a class, and the axes and shapes of its tensors."""
+    return f"{type(holder).__name__}\n{fields_table(holder).to_string()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attention:
     """One layer of attention: scores = queries · keys, and weights = softmax of scores over the source.
@@ -41,6 +46,8 @@ class Attention:
     scores: Float[Tensor, "batch heads target source"]
     weights: Float[Tensor, "batch heads target source"]
     sink: Float[Tensor, "batch heads target"] | None = None
+
+    __repr__ = shapes
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class Trace(Displayed):
     source_special: Bool[Tensor, "batch source"] | None = None  # as in the Batch
     source_tokens: Tokens | None = None
     target_tokens: Tokens | None = None
+
+    __repr__ = shapes
 
     @classmethod
     def of(

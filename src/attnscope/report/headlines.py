@@ -128,7 +128,7 @@ def draw_headlines(headlines: Sequence[HeadlineVerdict]) -> Figure | None:
         ax.set_xlim(0, WIDEST)
         ax.grid(axis="x", color=FAINT, linewidth=0.5)
         name_axes(ax, "ours ÷ published, 95 % interval (published: 1)", None)
-        line_legend(ax, {"holds": {"color": GREEN}, "fails": {"color": RED}, "not decided": {"color": AMBER}})
+        line_legend(ax, {"holds": {"color": GREEN}, "fails": {"color": RED}, "undecided": {"color": AMBER}})
     return picture
 
 

@@ -24,7 +24,7 @@ from attnscope.plots import page_image, readable_width
 from attnscope.report import wording
 from attnscope.report.headlines import ALT as FOREST_ALT
 from attnscope.report.headlines import draw_headlines
-from attnscope.studies.naming import Paper, paper_of, proper
+from attnscope.studies.naming import Paper, paper_of, plain, proper
 from attnscope.studies.result import Result, labels_of
 from attnscope.studies.summary import HeadlineVerdict, judge_headlines, substitute
 
@@ -233,7 +233,7 @@ def embed_figure(figure: Figure, alt: str, path: Path | None = None) -> Picture:
 def panel_texts(figure: Figure) -> str:
     """Return what is plotted against what, panel by panel."""
     panels = [_panel_text(ax) for ax in figure.axes if ax.get_label() != "<colorbar>"]
-    return "; ".join(panel for panel in panels if panel)
+    return plain("; ".join(panel for panel in panels if panel))
 
 
 def _panel_text(ax: Axes) -> str:

@@ -93,7 +93,7 @@ class ClaimTest:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim, its verdict, the numbers as evidence, and why it is not decided.
+    """A claim, its verdict, the numbers as evidence, and why it is undecided.
 
     Attributes:
         text: The claim.
@@ -115,7 +115,7 @@ class ClaimVerdict:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it holds; None if that is not decided."""
+        """Whether it holds; None if that is undecided."""
         return {"holds": True, "equivalent": True, "fails": False}.get(self.verdict)
 
     @classmethod

@@ -18,6 +18,7 @@ PROPER = {
     "sst": "SST", "tatoeba_en_de": "Tatoeba en→de", "tatoeba_en_fr": "Tatoeba en→fr", "yelp": "Yelp",
     "yelp_rationales": "Yelp rationales",
 }  # fmt: skip
+SYMBOL, SUPERSCRIPT = re.compile(r"([α-ω])\^(\w+)"), re.compile(r"\$\\mathregular\{(.)\^\{(\w+)\}\}\$")
 NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(PROPER)})(?![\w/-]|\.\w)")
 
 
@@ -30,15 +31,32 @@ def proper(text: str) -> str:
     return NAMES.sub(lambda match: PROPER[match[1]], text)
 
 
+def superscripts(text: str) -> str:
+    """Return a text with superscripts for matplotlib.
+
+    >>> superscripts("A(α, β^uf)")
+    'A(α, $\\\\mathregular{β^{uf}}$)'
+    """
+    return text if "$" in text else SYMBOL.sub(r"$\\mathregular{\1^{\2}}$", text)
+
+
+def plain(text: str) -> str:
+    """Return a text of a figure without the markup of `superscripts`."""
+    return SUPERSCRIPT.sub(r"\1^\2", text)
+
+
 def name_properly(figure: Figure) -> Figure:
-    """Replace names in all texts of a figure, and return it."""
+    """Replace names in all texts of a figure, typeset superscripts, and return it."""
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
             names = [text.get_text() for text in axis.get_ticklabels()]
-            if isinstance(axis.get_major_locator(), FixedLocator) and names != list(map(proper, names)):
-                axis.set_ticklabels(list(map(proper, names)))  # a tick writes its text anew whenever it is drawn
+            typeset = [superscripts(proper(name)) for name in names]
+            if isinstance(axis.get_major_locator(), FixedLocator) and names != typeset:
+                axis.set_ticklabels(typeset)  # a tick writes its text anew whenever it is drawn
     for text in figure.findobj(Text):
-        text.set_text(proper(text.get_text()))
+        text.set_text(superscripts(proper(text.get_text())))
+        if SUPERSCRIPT.search(text.get_text()):
+            text.set_parse_math(True)
     return figure
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import attnscope
 from attnscope.display import DataFrame, Displayed, Figure
-from attnscope.errors import AttnscopeError, require
+from attnscope.errors import AttnscopeError, InputWarning, require
 from attnscope.files import Malformed, read_json, write_atomically
 from attnscope.studies.claims import (
     VERDICTS,
@@ -150,7 +151,11 @@ class Result(Displayed):
         from attnscope.studies import STUDIES, study
         from attnscope.studies.naming import name_properly
 
-        if not self.figure or self.study not in STUDIES:
+        if not self.figure:
+            return []
+        if self.study not in STUDIES:
+            message = f"{self.study}/{self.finding} has no figure here: run this in the folder of {self.study}.py"
+            warnings.warn(InputWarning(message), stacklevel=2)
             return []
         drawn = [
             each.draw(self.figure) for each in study(self.study).findings if each.name == self.finding and each.draw

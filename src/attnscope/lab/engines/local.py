@@ -13,7 +13,6 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,11 +21,10 @@ from heapq import heappop, heappush
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from attnscope.errors import AttnscopeError, BadSetting, check_kinds, require
+from attnscope.errors import AttnscopeError, BadSetting, check_kinds, origin_of, require
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -152,12 +150,8 @@ def lost_device(error: BaseException) -> bool:
 
 
 def error_message(error: BaseException) -> str:
-    """Return the message of an error; of an unexpected one, with its type and the line that raised it."""
-    if isinstance(error, AttnscopeError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
+    """Return the message of an error; of an unexpected one, with its type and origin."""
+    return str(error) if isinstance(error, AttnscopeError) else f"{type(error).__name__}: {error}{origin_of(error)}"
 
 
 def serve(connection: Connection) -> None:

@@ -1,6 +1,8 @@
 """Keys of stored runs do not follow the names in the code: those of version 0.1 are found as they were."""
 
+import importlib.util
 import json
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,7 +11,7 @@ from attnscope.errors import BadSetting
 from attnscope.lab.configuration import ADDED_FIELDS, STORED_NAMES, describe, rebuild
 from attnscope.lab.experiment import Experiment
 from attnscope.lab.store import key
-from attnscope.models import ClassifierSettings, EncoderDecoderSettings, Start
+from attnscope.models import CELLS, ClassifierSettings, EncoderDecoderSettings, Start
 from attnscope.studies import study
 from attnscope.studies.finding import Case
 from attnscope.tasks import (
@@ -122,6 +124,28 @@ def test_a_class_of_ones_own_inherits_the_stored_names(monkeypatch):
     monkeypatch.setitem(TASKS, "longer", Longer)
     assert describe(Longer())["longest"] == 20
     assert rebuild(describe(Longer(max_length=30))) == Longer(max_length=30)
+
+
+def test_the_code_of_a_cell_of_ones_own_is_part_of_the_key(tmp_path, monkeypatch):
+    monkeypatch.setitem(CELLS, "own", None)
+
+    def experiment(formula):
+        path = tmp_path / f"{formula}.py"
+        path.write_text(f"from attnscope.models.cells import UGRNN\nclass Own(UGRNN):\n    factor = {formula!r}\n")
+        spec = importlib.util.spec_from_file_location(formula, path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, formula, module)
+        spec.loader.exec_module(module)
+        CELLS["own"] = module.Own
+        return replace(ESCAN, model=replace(ESCAN.model, cell="own"))
+
+    first = experiment("one")
+    stored = first.config()
+    assert Experiment.of(stored) == first
+    second = experiment("two")
+    assert key(stored) != second.key
+    with pytest.raises(BadSetting, match="trained with other code of Own"):
+        Experiment.of(stored)
 
 
 def test_every_entry_of_the_tables_names_a_field_that_exists():

@@ -1,10 +1,12 @@
 """Experiments (complete configurations of a training run) and Runs (finished experiments in the store)."""
 
 import gc
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +18,8 @@ from attnscope.files import read_json, write_atomically, write_json
 from attnscope.lab.configuration import SCHEMA, describe, rebuild
 from attnscope.lab.store import Store, key, verified_run
 from attnscope.models import (
+    ATTENTIONS,
+    CELLS,
     MODELS,
     ClassifierSettings,
     Model,
@@ -86,15 +90,21 @@ class Experiment:
         check_seed("seed", self.seed)
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         settings |= {"task": self.task.resolved(), "start": self.start.resolved()}
-        return {"recipe": RECIPE} | {name: describe(value) for name, value in settings.items()}
+        code = own_code(self)
+        described = {name: describe(value) for name, value in settings.items()}
+        return {"recipe": RECIPE} | described | ({"code": code} if code else {})
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> "Experiment":
         """Return the experiment of a stored configuration."""
         schema = config.get("schema", SCHEMA)
         require(schema == SCHEMA, f"this run was stored under schema {schema}; this version reads schema {SCHEMA}")
-        settings = {name: value for name, value in config.items() if name not in ("recipe", "schema")}
-        return cls(**{name: rebuild(value) for name, value in settings.items()})
+        settings = {name: value for name, value in config.items() if name not in ("recipe", "schema", "code")}
+        experiment = cls(**{name: rebuild(value) for name, value in settings.items()})
+        code = own_code(experiment)
+        for name, checksum in config.get("code", {}).items():  # type: ignore[attr-defined]
+            require(code.get(name) == checksum, f"this run was trained with other code of {name}; train it again")
+        return experiment
 
     @property
     def key(self) -> str:
@@ -108,6 +118,27 @@ class Experiment:
         start_words(model, self.task.source_vocabulary, self.start.vectors, seed)
         start_copying(model, self.task, self.start.copying)
         return model
+
+
+def own_code(experiment: Experiment) -> dict[str, str]:
+    """Return checksums of the code of the user's classes, by name: other code gives other networks."""
+    settings = (experiment.task, experiment.model, *getattr(experiment.objective, "terms", (experiment.objective,)))
+    registered = (
+        registry.get(getattr(experiment.model, part, ""))
+        for part, registry in (("cell", CELLS), ("attention", ATTENTIONS))
+    )
+    classes = {*map(type, settings), *filter(None, registered)}
+    own = sorted(
+        (each for each in classes if not each.__module__.startswith("attnscope.")), key=lambda each: each.__name__
+    )
+    return {each.__name__: code for each in own if (code := source_checksum(each))}
+
+
+def source_checksum(of: type) -> str | None:
+    """Return a checksum of the source of a class; None where there is no source, as in some consoles."""
+    with suppress(OSError, TypeError):
+        return sha256(inspect.getsource(of).encode()).hexdigest()[:20]
+    return None
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,18 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnscope.lab.experiment import Experiment, Run
 from attnscope.models import Model
 from attnscope.models.trace import Interventions
-from attnscope.studies.bars import draw_panels, label_panels
-from attnscope.studies.claims import UNIT, ClaimVerdict
+from attnscope.plots.style import legend, name_axes, panels, styled
+from attnscope.studies.bars import SeedTable
+from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Finding, Measurement, Measurements, Profile
 from attnscope.studies.snell2021 import toys
-from attnscope.studies.snell2021.toys import LEARNT
+from attnscope.studies.snell2021.toys import BLUE, LEARNT, RED
 from attnscope.studies.transformers import learned
 from attnscope.studies.transformers.learned import CONTROL, PERMUTATIONS, LearnedLabel, beta_at_gold
 from attnscope.tasks import END, Batch
@@ -147,19 +149,34 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
     return verdicts
 
 
-YLABELS = {
-    "steps_needed": "steps until learnt", "lexical": "β of the copied word",
-    "attended": "attention on the copied\nword / uniform", "alone": "accuracy, attention on\nthe copied word alone",
-    "without": "accuracy, no attention\non the copied word",
-}  # fmt: skip
+PANELS = (  # what is plotted against what
+    ("lexical", "β of the copied word", "steps_needed", "steps until learnt"),
+    ("alone", "accuracy, attention on the copied word alone", "without", "accuracy, no attention on the copied word"),
+)
+COLOURS = {TRANSFORMER: BLUE, LSTM: RED}
+MARKERS = {PERMUTATIONS: "o", CONTROL: "+"}
+
+
+@styled
+def draw(data: SeedTable) -> Figure:
+    """Draw a point per network: when it has learnt, and what it does without and with attention on the word alone."""
+    picture, axes = panels(1, len(PANELS), size=(4.9, 3.4))
+    for ax, (x, xlabel, y, ylabel) in zip(axes, PANELS, strict=True):
+        for label, values in data.items():
+            network, task = label.split(", ")
+            ax.scatter(values[x], values[y], s=40, color=COLOURS[network], marker=MARKERS[task], alpha=0.7, label=label)
+        name_axes(ax, xlabel, ylabel)
+        ax.set_xlim(-0.04, 1.04)
+    legend(axes[-1], *axes[-1].get_legend_handles_labels())
+    return picture
+
 
 ELIMINATION = Finding(
     name="elimination",
     title="Can a network copy a word to which it does not attend?",
     section="ours; snell2021 §3.3",
     experiments=experiments, measure=measure, table=QUANTITIES, claims=claims,
-    figure=label_panels(YLABELS, lambda label: label.task, lambda label: label.network),
-    draw=partial(draw_panels, ylabels=YLABELS, within=dict.fromkeys(("lexical", "alone", "without"), UNIT)),
+    figure=("lexical", "steps_needed", "alone", "without"), draw=draw,
     columns=EliminationLabel._asdict,
     seeds=lambda profile: SEEDS.get(profile.name, int(profile.seeds)),
     first_seed=FIRST_SEED,

@@ -10,8 +10,9 @@ A network is said to eliminate if the lexical probe of the copied word is below 
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -164,7 +165,8 @@ def draw(data: SeedTable) -> Figure:
     for ax, (x, xlabel, y, ylabel) in zip(axes, PANELS, strict=True):
         for label, values in data.items():
             network, task = label.split(", ")
-            ax.scatter(values[x], values[y], s=40, color=COLOURS[network], marker=MARKERS[task], alpha=0.7, label=label)
+            look: dict[str, Any] = {"color": COLOURS[network], "marker": MARKERS[task], "label": label}
+            ax.scatter(np.array(values[x], float), np.array(values[y], float), s=40, alpha=0.7, **look)
         name_axes(ax, xlabel, ylabel)
         ax.set_xlim(-0.04, 1.04)
     legend(axes[-1], *axes[-1].get_legend_handles_labels())

@@ -194,6 +194,18 @@ def test_named_parts_have_their_attention_and_the_output_changes_without_them(tm
     assert rows["part 1"]["deleted"] == pytest.approx(change_without, abs=1e-5)
 
 
+@pytest.mark.parametrize("prompt", ["<s>the old cat</s>small dogs<s>see", "<s> the old cat </s> small dogs <s> see"])
+def test_named_parts_begin_and_end_at_special_tokens(prompt):
+    texts = language_model("gpt2").reader.read([prompt])
+    missing: list[str] = []
+    (units,) = part_units([["the old cat", "small dogs"]], missing)(
+        Sentences(texts.batch, texts.source, texts.target)
+    ).tolist()
+    parts = ["".join(t for t, unit in zip(texts.source.tokens[0], units, strict=True) if unit == i) for i in (0, 1)]
+    assert [part.replace("Ġ", " ").strip() for part in parts] == ["the old cat", "small dogs"]
+    assert not missing
+
+
 def test_only_the_commonest_names_of_parts_are_shown():
     prompts = [
         {"prompt": "the old cat sat . a dog sleeps .", "parts": {f"passage {i}": "the old cat sat .", "dog": "a dog"}}

@@ -17,6 +17,7 @@ from attnscope.models import uniform
 from attnscope.models.adapters import HFDecoderClassifier, NoModel, ablated
 from attnscope.models.adapters.recording import UnsupportedAttention
 from attnscope.probes.positions import last_tokens, movable_words
+from attnscope.tasks.batch import SPECIALS
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -126,6 +127,35 @@ def test_chats_are_read_by_the_tokenizers_template():
         language_model("qwen2").trace([[{"role": "user", "content": "the cat"}]])
     with pytest.raises(BadSetting, match="one kind at a time"):
         model.trace([[{"role": "user", "content": "the cat"}], "the cat"])
+
+
+def words_of(read):
+    """The words and special tokens of the first text, and its tokens by the unit that they belong to."""
+    units = range(len(read.source.names[0]))
+    tokens = ["".join(np.array(read.source.tokens[0])[read.source.unit[0] == unit]) for unit in units]
+    return read.source.names[0], [token.replace("Ġ", "") for token in tokens]
+
+
+@torch.no_grad()
+def test_words_of_a_chat_end_at_special_tokens():
+    model = language_model("qwen2", chat=True)
+    chat = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "a dog"}]
+    read = model.reader.read([chat])
+    names, tokens = words_of(read)
+    assert list(names) == tokens == ["<s>", "the", "cat", "<s>", "a", "dog", "</s>"]
+    assert read.source.is_word.tolist() == [[name not in ("<s>", "</s>") for name in names]]
+    assert torch.equal(read.batch.word_mask, read.source.is_word.gather(1, read.source.unit))
+    answered = model.reader.append_answers(read, torch.full((1, 3), len(SPECIALS)))
+    assert answered.source.names[0][:7] == names
+
+
+def test_special_tokens_without_a_name_in_the_tokenizer_are_no_words():
+    reading = deepcopy(tokenizer())
+    reading.add_tokens(["<|user|>"], special_tokens=True)
+    network = deepcopy(foreign("gpt2"))
+    network.resize_token_embeddings(len(reading))
+    names, tokens = words_of(attnscope.load(network, tokenizer=reading).reader.read(["<|user|>the cat <|user|> sat"]))
+    assert list(names) == tokens == ["<|user|>", "the", "cat", "<|user|>", "sat"]
 
 
 def test_fields_of_prompts_are_checked():

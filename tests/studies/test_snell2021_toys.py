@@ -149,7 +149,7 @@ def test_what_happens_sometimes_is_shown_by_one_seed_and_refuted_by_none():
     assert sometimes("", once, never).verdict == "holds"
     assert sometimes("", once, once).verdict == "undecided", "the control does the same"
     assert sometimes("", never, never).verdict == "undecided"
-    high = stats.binomtest(0, 20).proportion_ci(method="wilson").high
+    high = stats.binomtest(0, 20).proportion_ci(method="exact").high
     assert sometimes("", never, never).why == f"a rate of up to {high:.0%} is not excluded"
     assert sometimes("", once, []).why == sometimes("", [], never).why == "there was no seed"
 
@@ -283,12 +283,12 @@ def test_networks_are_built_with_every_base_that_has_enough_heads():
 def test_claims_about_conditions_follow_the_seeds():
     learnt, failed = ({"learnt": yes, "learnt_at_last": yes} for yes in (True, False))
     heads = {**measured_heads(good=range(4), bad=range(4, 20)), **measured_heads(good=[1], bad=range(2, 20), base=1)}
-    as_published = {ALL_BAD: [failed] * 4, ALL_LOW: [failed] * 4, ONE_GOOD: [learnt] * 4, RANDOM: [learnt] * 4}
-    turned = {ALL_BAD: [learnt] * 4, ALL_LOW: [learnt] * 4, ONE_GOOD: [failed] * 4, RANDOM: [failed] * 4}
+    as_published = {ALL_BAD: [failed] * 6, ALL_LOW: [failed] * 6, ONE_GOOD: [learnt] * 6, RANDOM: [learnt] * 6}
+    turned = {ALL_BAD: [learnt] * 6, ALL_LOW: [learnt] * 6, ONE_GOOD: [failed] * 6, RANDOM: [failed] * 6}
     actual = {NetworkLabel(one, "summed", base): each for one, each in as_published.items() for base in (0, 1)}
     actual |= {NetworkLabel(one, "averaged", 1): each for one, each in turned.items()}
     words = [verdict.verdict for verdict in fig6.claims(PAPER, Measurements({**heads, **actual}))]
-    high_chance = [3, 8]  # eight of eight seeds do not show 90 %
+    high_chance = [3, 8]  # six of six seeds do not show 90 %
     assert [word for place, word in enumerate(words[:11]) if place not in high_chance] == ["holds"] * 9
     assert [words[place] for place in high_chance] == ["undecided"] * 2
     assert words[11:] == ["fails"] * 11
@@ -332,10 +332,12 @@ def test_only_sentences_with_a_keyword_that_is_not_their_last_word_are_looked_at
 
 
 def keyword_measurements(early, late):
-    """Two seeds each: γ at the keyword, after it, on average, at the last word."""
+    """Six seeds each: γ at the keyword, after it, on average, at the last word."""
     values = {"start": early, "early": early, "late": late}
     one = {f"{place}_{time}": values[time][i] for time in values for i, place in enumerate(fig7.PLACES)}
-    return Measurements({"one direction": [one, {name: value + 0.01 for name, value in one.items()}]})
+    return Measurements(
+        {"one direction": [{name: value + 0.01 * seed for name, value in one.items()} for seed in range(6)]}
+    )
 
 
 def test_hypothesis_2_and_observation_3_are_what_the_equations_say():

@@ -294,7 +294,7 @@ def test_curves_that_share_no_jsd_are_not_compared():
     assert np.isnan(at_equal_jsd(line(1.0, [0.1, 0.2]), line(1.0, [0.3, 0.4]))).all()
 
 
-def adversaries(slopes, jsds=(0.1, 0.5), seeds=3):
+def adversaries(slopes, jsds=(0.1, 0.5), seeds=6):
     """TVD rises with JSD, for each model by another slope."""
     return Measurements(
         {
@@ -352,14 +352,14 @@ CAUGHT = {name: -0.1 if test.chance == 0 else 0.1 for name, test in TESTS.items(
 
 
 def measured_as(models):
-    """Three seeds of each model, a little apart; by model, what differs from base."""
+    """Six seeds of each model, a little apart; by model, what differs from base."""
     rest = dict.fromkeys((*jain_wallace.QUANTITIES, *deceptive.QUANTITIES, *TESTS), 0.5)
     ranges = {"by_highest": {"change": [0.1, 0.2, float("nan"), 0.4], "texts": [5, 5, 0, 2]}}
     return Measurements(
         {
             ModelLabel("sst", "additive", model): [
                 {name: value + 0.001 * seed for name, value in (rest | HONEST | changes).items()} | ranges
-                for seed in range(3)
+                for seed in range(6)
             ]
             for model, changes in models.items()
         }
@@ -401,8 +401,8 @@ def test_a_picture_of_the_tests_says_how_often_each_flags():
     data = deceptive.figure(measured_as({BASE: {}, DECEPTIVE: CAUGHT | {"uniform": 0.9}}))
     titles = [ax.get_title() for ax in DECEPTION.draw(data).axes]
     assert titles[0] == "attention on\nindicative words"
-    assert titles[1] == "gradients:\nflagged in 3 of 3"
-    assert "uniform attention:\nflagged in 0 of 3" in titles
+    assert titles[1] == "gradients:\nflagged in 6 of 6"
+    assert "uniform attention:\nflagged in 0 of 6" in titles
     assert len(titles) == len(TESTS) + 1
 
 

@@ -128,7 +128,7 @@ def test_attention_is_followed_to_where_each_word_comes_from(run):
 
 def test_a_dose_does_as_well_only_if_it_is_hardly_below():
     much = DoseLabel(weight=3.0)
-    rows = {label: [{HARDEST: value}] * 3 for label, value in ((FULL, 0.9), (TENTH, 0.8), (much, 0.7))}
+    rows = {label: [{HARDEST: value}] * 6 for label, value in ((FULL, 0.9), (TENTH, 0.8), (much, 0.7))}
     assert beyond.as_good("a tenth does as well", TENTH, Measurements(rows)).holds is True
     assert beyond.as_good("three times does as well", much, Measurements(rows)).holds is False
 
@@ -190,7 +190,7 @@ def test_each_ranking_has_a_group_of_each_split(run, study):
 
 def shapley(**values: float) -> Measurements:
     rows = [
-        {f"{name}_{what}": value + 0.001 * i for name in DECODED for what, value in values.items()} for i in range(3)
+        {f"{name}_{what}": value + 0.001 * i for name in DECODED for what, value in values.items()} for i in range(6)
     ]
     return Measurements({"guided": rows})
 
@@ -220,7 +220,7 @@ def commands(validation: float) -> Measurements:
     for split in beyond.SCAN_SPLITS:
         for kind, test in (("baseline", 0.1), ("guided", 0.4)):
             numbers = {"validation": validation, "test": test, "attention": test}
-            rows[beyond.scan_label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(3)]
+            rows[beyond.scan_label(split, kind)] = [{n: x + 0.001 * i for n, x in numbers.items()} for i in range(6)]
     return Measurements(rows)
 
 

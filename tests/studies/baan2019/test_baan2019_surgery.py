@@ -96,9 +96,9 @@ def test_accuracy_is_that_of_whole_answers_to_new_compositions(run):
 
 
 def pruning(**values: float) -> Measurements:
-    """Three seeds alike but for a little."""
+    """Six seeds alike but for a little."""
     numbers = dict.fromkeys(PRUNING_QUANTITIES, 0.5) | values
-    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in numbers.items()} for i in range(3)]})
+    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in numbers.items()} for i in range(6)]})
 
 
 def test_the_papers_own_numbers_would_hold_all_its_claims_on_pruning():
@@ -151,7 +151,7 @@ def substitutions(guided: dict[str, float], baseline: dict[str, float]) -> Measu
         for part in PARTS:
             value = after.get(part, parent)
             rows[PartLabel(receiver, part)] = [
-                {"before": parent, "donor": 0.5, "operated": 0.1, "retrained": value + 0.001 * i} for i in range(3)
+                {"before": parent, "donor": 0.5, "operated": 0.1, "retrained": value + 0.001 * i} for i in range(6)
             ]
     return Measurements(rows)
 

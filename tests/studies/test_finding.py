@@ -139,3 +139,12 @@ def test_every_finding_says_which_file_it_is_written_in(name):
     for finding in study(name).findings:
         assert finding.file.startswith(f"studies/{name}/")
         assert f'"{finding.section}"' in (package / finding.file).read_text(encoding="utf-8"), finding.name
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_intervals_of_shares_stay_between_zero_and_one(name):
+    quantities = {key: text for each in study(name).findings if isinstance(each.table, dict)
+                  for key, text in each.table.items()}  # fmt: skip
+    shares = [key for key, text in quantities.items() if "share of " in text]
+    measured = Measurements({"one": [dict.fromkeys(shares, 0.5)]}, study(name).ranges)
+    assert not {key for key in shares if measured.values("one", key).within != UNIT}

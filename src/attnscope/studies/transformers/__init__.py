@@ -1,6 +1,6 @@
 """Do the claims of the four papers, which are about recurrent networks, hold in Transformers? A study of our own."""
 
-from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.transformers.experiments import PROFILES
 from attnscope.studies.transformers.faithful import FAITHFUL
@@ -20,6 +20,8 @@ STUDY = Study(
             ("route", "lexical", "lexical_first", "previous", "induction", "sink", "shown", "relayed"), UNIT
         ),
         **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
+        **dict.fromkeys(("learnt", "exceeded", "moved", "yes", "with_care", "no", "undecided"), UNIT),
+        **dict.fromkeys(("*_size", "*_change", "steps_needed", "information*", "loss"), COUNT),
         **dict.fromkeys(("matching", "rank_correlation"), COSINE),
     },
     sanity=("*learns the task*", "*above chance*"),

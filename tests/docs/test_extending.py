@@ -67,7 +67,7 @@ def test_a_file_has_fewer_than_60_lines(name):
 
 
 @pytest.mark.parametrize("name", ["doubling.py", "cosine.py", "spread.py"])
-def test_a_file_runs_as_it_stands(name, capsys):
+def test_every_file_runs_unchanged(name, capsys):
     run_as_it_stands(name)
     assert capsys.readouterr().out
 
@@ -143,7 +143,7 @@ def test_the_spread_of_a_batch_is_that_of_its_sentences():
         torch.testing.assert_close(found[: len(alone)], alone)
 
 
-def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
+def test_computing_the_spread_leaves_the_model_unchanged():
     task = OneToOne(min_length=1, max_length=5, test_size=120)  # three batches, of different widths perhaps
     import_module("spread")
     model = model_for(task).train()
@@ -181,7 +181,7 @@ def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["guide", "spread", "guided.py", "../guided", "", "no.such.module"])
-def test_a_name_without_a_study_says_where_one_is_looked_for(name):
+def test_an_unknown_study_reports_where_it_was_searched_for(name):
     with pytest.raises(BadSetting, match=re.escape(f"there is no study {name!r}; choose one of aitken2021, ")):
         studies.study(name)
 
@@ -193,7 +193,7 @@ def test_a_study_has_the_name_of_its_module(tmp_path, monkeypatch):
         studies.study("renamed")
 
 
-def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
+def test_errors_inside_a_study_are_not_hidden(tmp_path, monkeypatch):
     (tmp_path / "wrong.py").write_text("import no_such_module_at_all")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BadSetting, match="no_such_module_at_all") as raised:
@@ -204,7 +204,7 @@ def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
 # All of them by name ----------------------------------------------------------------------------------------------
 
 
-def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
+def test_a_custom_command_line_lists_everything(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["mine.py", "list"])
     with pytest.raises(SystemExit) as left:
         run_as_it_stands("mine.py")

@@ -350,7 +350,7 @@ class Fails(Adapted):
         (Fails, "a batch is its sentences: IndexError: one is too few"),
     ],
 )
-def test_whoever_breaks_a_clause_is_told_so(broken, sentence):
+def test_every_broken_clause_of_the_contract_is_reported(broken, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_adapter(build_model(broken, Theirs()), [sentences()])
 
@@ -384,7 +384,7 @@ class FedTheAnswer(Translator):
         (FedTheAnswer, "trace.decoder_input is not"),
     ],
 )
-def test_a_decoder_that_knows_the_answer_is_told_so(broken, sentence):
+def test_a_decoder_that_reads_the_answer_is_reported(broken, sentence):
     check_adapter(build_model(Translator, WORDS), [sentences(None)])
     with pytest.raises(AssertionError, match=sentence):
         check_adapter(build_model(broken, WORDS), [sentences(None)])
@@ -414,7 +414,7 @@ def test_a_model_of_several_layers_must_know_where_attention_is_changed():
         check_adapter(model, [batch])
 
 
-def test_an_attention_implementation_that_is_not_put_back_is_noticed():
+def test_an_attention_implementation_that_is_not_restored_is_reported():
     def switches(plain, batch, attention):
         model.model.set_attn_implementation("eager")
         return plain(batch, attention)
@@ -424,7 +424,7 @@ def test_an_attention_implementation_that_is_not_put_back_is_noticed():
         check_adapter(model, [batch])
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_violations_are_reported_at_once():
     with pytest.raises(AssertionError) as caught:
         check_adapter(build_model(SeesPadding, Theirs()), [sentences()])
     lines = str(caught.value).splitlines()
@@ -442,7 +442,7 @@ def test_all_that_is_wrong_is_said_at_once():
         (GivesLogits, "a pass returns a Tensor, not a Trace"),
     ],
 )
-def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(broken, sentence):
+def test_the_short_check_refuses_a_model_that_ignores_changed_attention(broken, sentence):
     with pytest.raises(BrokenContract, match=f"{broken.__name__} violates .*{sentence}") as caught:
         quick_check(build_model(broken, Theirs()), sentences())
     assert "\n" not in str(caught.value)
@@ -481,7 +481,7 @@ class SameEverywhere(Adapted):
         return replace(trace, layers=(layer,), context=context, logits=self.readout(context))
 
 
-def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_alike_wherever_it_attends():
+def test_the_short_check_is_fast_and_accepts_a_model_that_does_not_use_attention():
     quick_check(build_model(SameEverywhere, Theirs()), sentences())
     model = adapter("marian")
     batch, before = texts(model).batch, state_of(model)
@@ -491,7 +491,7 @@ def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_ali
     assert not list(state_changes(before, state_of(model), "a check"))
 
 
-def test_a_batch_without_padding_is_too_easy():
+def test_a_batch_without_padding_is_refused():
     batch = sentences()
     easy = Batch(batch.source[:1], batch.source_mask[:1], batch.target[:1], batch.target_mask[:1])
     with pytest.raises(BadSetting, match="texts of different lengths"):
@@ -499,7 +499,7 @@ def test_a_batch_without_padding_is_too_easy():
 
 
 @torch.no_grad()
-def test_the_example_can_be_asked_with_any_attention():
+def test_the_example_accepts_any_attention():
     model = build_model(Adapted, Theirs())
     batch = sentences()
     trace = model(batch, attention=uniform)

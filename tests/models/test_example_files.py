@@ -184,7 +184,7 @@ def test_a_wrong_alignment_is_refused_with_its_line(translator, alignment, messa
         Inputs.of(translator, aligned("0-0", alignment))
 
 
-def test_alignments_that_look_one_based_are_warned_of(translator):
+def test_one_based_alignments_cause_a_warning(translator):
     with pytest.warns(InputWarning, match="are words counted from 1"):
         Inputs.of(translator, aligned("1-1", "1p1"))
     Inputs.of(translator, aligned("0-0 1-1", "1p1"))

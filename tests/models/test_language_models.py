@@ -37,7 +37,7 @@ def eager(model, batch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_a_trace_shows_eagers_attention_and_logits_at_every_token(kind):
+def test_a_trace_equals_eager_attention_and_logits_at_every_token(kind):
     model = language_model(kind)
     trace = model.trace(TEXTS)
     logits, weights = eager(model, trace.batch)
@@ -243,7 +243,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("sentence", MISTAKES)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_mistake_is_one_sentence(kind, sentence):
+def test_a_mistake_gives_one_error_message(kind, sentence):
     with pytest.raises(BadSetting, match=sentence):
         language_model(kind, chat=True).trace(**MISTAKES[sentence])
 
@@ -332,7 +332,7 @@ def test_quantised_models_are_refused_with_a_sentence():
         attnscope.load(model, tokenizer=tokenizer())
 
 
-def test_a_tokenizers_end_is_not_part_of_a_prompt():
+def test_the_end_token_of_a_tokenizer_is_removed_from_a_prompt():
     from tokenizers import processors
 
     ending = deepcopy(tokenizer())
@@ -372,7 +372,7 @@ def test_a_long_prompt_keeps_its_start_token():
         model.trace(["the cat"], [long])
 
 
-def test_truncation_is_said_once_with_how_many_texts_and_tokens(tmp_path):
+def test_truncation_warns_once_with_the_number_of_texts_and_tokens(tmp_path):
     model = language_model("gpt2")
     texts = ["the cat sat on the mat", "dog " * 100] * 20
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

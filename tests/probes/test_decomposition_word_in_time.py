@@ -40,7 +40,7 @@ def said(batch):
     return batch.target_mask.nonzero().tolist()
 
 
-def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
+def test_states_of_a_word_are_separated_by_the_previous_word(stream):
     result = states_by_preceding_word(stream, TWICE, {"run": RUN, "walk": WALK})
     for name, number in (("run", RUN), ("walk", WALK)):
         expected = [
@@ -53,7 +53,7 @@ def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
         np.testing.assert_allclose(result[name], expected)
 
 
-def test_variance_between_groups_is_all_or_nothing():
+def test_variance_between_groups_is_one_or_zero_in_the_extremes():
     apart = {name: np.full((5, 3), value) for name, value in (("run", 0.0), ("walk", 1.0), ("jump", 5.0))}
     assert variance_between_groups(apart) == pytest.approx(1)
     noise = np.random.default_rng(0).normal(size=(3000, 3))
@@ -78,7 +78,7 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
 
 @pytest.mark.parametrize("temporal", [True, False])
 @pytest.mark.parametrize("offset", OFFSETS)
-def test_a_word_leans_by_the_mean_of_its_dot_products(stream, temporal, offset):
+def test_word_time_products_are_mean_dot_products(stream, temporal, offset):
     values = []
     for batch in stream:
         decoder = batch.queries.temporal if temporal else batch.queries.stacked.sum(-2)

@@ -236,7 +236,7 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
     plt.close(ax.figure)
 
 
-def test_what_cannot_be_asked_is_refused_with_a_sentence():
+def test_invalid_requests_are_refused_with_a_message():
     batch = texts([[1, 0]])
     with pytest.raises(AttnscopeError, match="no rationales; add a field `rationale`"):
         text_plausibility(replace(batch, rationale=None), random_score(batch, 0))

@@ -140,7 +140,7 @@ def test_pruned_zeros_stay_zero_through_retraining_and_come_back_when_left_free(
     assert any(free[name][where].any() for name, where in operated.frozen.items())
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     with pytest.raises(BadSetting, match="there is no component 'brain'; choose one of encoder"):
         transplant_component(network(), network(), "brain")
     with pytest.raises(BadSetting, match="differ in architecture: "):

@@ -164,7 +164,7 @@ def test_pictures_are_drawn():
         assert answer.plot(ax) is ax
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     with pytest.raises(BadSetting, match="do not have the same matrices"):
         weight_graphs({"a": {"W": MATRIX}, "b": {"V": MATRIX}})
     with pytest.raises(BadSetting, match="must not be negative"):

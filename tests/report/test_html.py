@@ -66,7 +66,7 @@ def words(page):
     return " ".join(page.text.split())
 
 
-def test_the_page_asks_nothing_of_the_network_and_runs_no_script(read, result, tmp_path):
+def test_the_page_loads_nothing_and_runs_no_script(read, result, tmp_path):
     page = read(result)
     assert page.tags("script") == page.tags("link") == []
     assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.tags("img"))
@@ -76,7 +76,7 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script(read, result, t
     assert "@import" not in css
 
 
-def test_a_script_among_the_words_is_shown_and_not_run(read, result):
+def test_a_script_in_a_text_is_escaped(read, result):
     page = read(result)
     assert page.tags("script") == []
     assert "<script>alert(1)</script>" in page.text

@@ -186,7 +186,7 @@ def test_embeddings_can_be_added_or_concatenated_to_states():
         ({"grounding": "tied"}, "grounding"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         ClassifierSettings(**settings)
     with pytest.raises(BadSetting, match="at least two classes"):

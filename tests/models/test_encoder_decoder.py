@@ -239,7 +239,7 @@ def test_generation_ends_with_the_end_token(batch):
         ({"input_size": 4}, "no room for 6 words"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         build(**settings)
 

@@ -289,7 +289,7 @@ def test_results_have_figures(kind):
         ),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(make, message):
+def test_invalid_settings_are_refused_with_a_message(make, message):
     with pytest.raises(BadSetting, match=message):
         make()
 

@@ -133,7 +133,7 @@ def backwards(batch):
 
 @pytest.mark.parametrize("changed", [with_other_padding, backwards])
 @pytest.mark.parametrize(("ask", "batch"), [pytest.param(ask, batch, id=name) for name, ask, batch in EVERY])
-def test_neither_padding_nor_the_order_of_sentences_says_anything(ask, batch, changed):
+def test_results_do_not_depend_on_padding_or_the_order_of_sentences(ask, batch, changed):
     with torch.no_grad():
         before, after = (np.asarray(ask(given), dtype=float) for given in (batch, changed(batch)))
     np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-9)

@@ -136,7 +136,7 @@ def answer(name, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBES)
-def test_every_probe_answers_on_every_kind_of_model_or_says_in_a_sentence_why_not(name, kind):
+def test_every_probe_runs_on_every_kind_of_model_or_names_the_reason(name, kind):
     result = answer(name, kind)
     if isinstance(result, AttnscopeError):
         assert len(str(result)) > 30
@@ -167,19 +167,19 @@ def test_docs_probes_shows_what_runs_on_which_kind_of_model():
     assert PAGE.read_text(encoding="utf-8") == result
 
 
-def test_a_probe_by_name_gives_what_its_function_gives():
+def test_a_probe_by_name_equals_its_function():
     model, data = encoder_decoder()
     assert run_probe("gates", model, data).table().equals(PROBES["gates"].function(model, data).table())
 
 
-def test_a_probe_whose_answer_cannot_be_shown_is_named(monkeypatch):
+def test_a_probe_whose_result_has_no_table_is_named(monkeypatch):
     monkeypatch.setitem(PROBES, "movement", Probe("movement", "?", lambda model, data: torch.zeros(3)))
     message = r"a probe returns an object with .table\(\) and .plot\(ax\); 'movement' returned a Tensor"
     with pytest.raises(BadSetting, match=message):
         run_probe("movement", *encoder_decoder())
 
 
-def test_an_unknown_probe_says_which_are_known_and_how_one_becomes_so():
+def test_an_unknown_probe_lists_the_known_ones_and_how_to_register():
     with pytest.raises(BadSetting, match=r"no probe 'movement'; choose one of decompose, .* adds it to PROBES"):
         run_probe("movement", *encoder_decoder())
 

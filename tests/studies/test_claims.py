@@ -118,7 +118,7 @@ def test_one_seed_against_many_decides_nothing():
     assert more_than("x", [9.0], [1.0, 1.1]).why == "one seed gives no interval"
 
 
-def test_what_is_not_a_number_is_left_out_and_said_so():
+def test_nan_values_are_left_out_and_counted():
     with_nan = at_least("x", [*VALUES, math.nan, math.inf], 0.77)
     assert with_nan.holds is True
     assert "2 left out: not a number" in with_nan.evidence

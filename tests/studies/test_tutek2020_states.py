@@ -43,7 +43,7 @@ def test_every_row_has_a_number_a_claim_its_evidence_and_the_figure_can_be_drawn
     assert picture.axes
 
 
-def test_table_2_has_what_chance_gives_and_the_network_before_training(results):
+def test_table_2_has_upper_bounds_and_the_untrained_network(results):
     rows = {(row["model"], row["quantity"]): row["mean"] for row in results["table2"].table}
     for model in states.INFORMATION_MODELS:
         for choice in ("frequent", "sampled"):

@@ -52,7 +52,7 @@ def price(objective, batch, trace):
     return objective(torch.nn.Identity(), batch, trace).item()
 
 
-def test_the_price_is_minus_the_log_of_the_weight_at_the_guide():
+def test_the_loss_is_minus_the_log_of_the_weight_at_the_gold_position():
     """The mean over two heads of each of three words: (0, 0) at 0, (0, 1) at 1, and (1, 0) at 1."""
     words = [-(log(0.5) + log(0.25)) / 2, -(log(0.8) + log(0.4)) / 2, -(log(0.1) + log(0.7)) / 2]
     batch, trace = example()
@@ -61,7 +61,7 @@ def test_the_price_is_minus_the_log_of_the_weight_at_the_guide():
     assert price(Guidance(0.25), batch, trace) == pytest.approx(sum(words) / 12)
 
 
-def test_a_word_whose_guide_is_nowhere_takes_no_part():
+def test_words_without_gold_attention_are_ignored():
     batch, trace = example(guide=((0, NOWHERE), (NOWHERE, NOWHERE)))
     expected = -(log(0.5) + log(0.25)) / 2
     assert price(Guidance(total=True), batch, trace) == pytest.approx(expected)
@@ -70,7 +70,7 @@ def test_a_word_whose_guide_is_nowhere_takes_no_part():
     assert price(Guidance(), batch, trace) == 0
 
 
-def test_attention_of_zero_has_a_finite_price_and_gradient():
+def test_attention_of_zero_has_a_finite_loss_and_gradient():
     batch, trace = example(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
     loss = Guidance(total=True)(torch.nn.Identity(), batch, trace)
     loss.backward()
@@ -79,7 +79,7 @@ def test_attention_of_zero_has_a_finite_price_and_gradient():
     assert trace.layers[0].weights.grad.isfinite().all()
 
 
-def test_it_adds_to_any_other_objective():
+def test_guidance_can_be_added_to_any_objective():
     batch, trace = example()
     both = CrossEntropy(total=True) + Guidance(0.5, total=True)
     parts = [price(objective, batch, trace) for objective in (CrossEntropy(total=True), Guidance(total=True))]
@@ -127,7 +127,7 @@ def test_a_share_of_the_words_is_guided(share):
     assert each.tolist() == pytest.approx([share] * 3, abs=0.08)
 
 
-def test_the_words_of_a_smaller_share_are_among_those_of_a_larger_one():
+def test_guided_words_of_a_smaller_share_are_a_subset_of_those_of_a_larger_one():
     batch = all_words()
     few, many = (Guidance(share=share).guided_mask(batch) for share in (0.2, 0.6))
     assert (many | ~few).all()
@@ -188,7 +188,7 @@ class Says(GivesTrace, torch.nn.Module):
         )
 
 
-def test_the_last_word_before_the_end_decides_on_final_accuracy():
+def test_final_accuracy_is_that_of_the_last_word_before_the_end():
     target = torch.tensor([[3, 4, END, 0], [5, 6, 7, END], [3, END, 0, 0], [END, 0, 0, 0], [4, 5, 6, 7]])
     batch = Batch(target, target > 0, target, target > 0)
     predictions = [

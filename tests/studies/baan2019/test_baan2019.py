@@ -63,7 +63,7 @@ def reproduced(study, store):
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
-def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
+def test_a_finding_writes_a_well_formed_result_and_a_figure(finding, reproduced):
     result = reproduced[finding.name]
     well_formed.check(finding, result)
     assert {row["model"] for row in result.table} == {BASELINE, GUIDED}
@@ -94,7 +94,7 @@ def test_the_paper_profile_trains_as_the_authors_did(study):
     assert (PROFILES["paper"].seeds, PROFILES["paper"].first_seed) == (5, 5)
 
 
-def test_a_guided_network_differs_from_the_baseline_in_what_it_is_paid_for_alone(study):
+def test_a_guided_network_differs_from_the_baseline_in_its_loss_only(study):
     with_guidance = guided(TINY, weight=0.5, share=0.25)
     assert with_guidance.objective.terms == (CrossEntropy(total=True), Guidance(0.5, total=True, share=0.25))
     assert replace(with_guidance, objective=CrossEntropy(total=True)) == baseline(TINY)
@@ -104,7 +104,7 @@ def test_changes_are_those_of_the_training_settings(study):
     assert baseline(TINY, keep_weights="last").training == replace(baseline(TINY).training, keep_weights="last")
 
 
-def test_without_the_published_files_tables_are_drawn(study):
+def test_without_the_published_files_tables_are_random(study):
     assert lookup_tables() == LookupTables(end=False)
 
 
@@ -146,7 +146,7 @@ def test_a_recorded_state_is_that_of_its_table(run):
         assert words.decode(actual.labels[mine].tolist()) == list(question[1])
 
 
-def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
+def test_a_decoder_gate_is_labelled_with_the_table_of_its_step(run):
     """The k-th word of an answer needs the k-th word of the question."""
     actual = diagnostic_samples(run, "z_dec", splits=["new_compositions"])
     (pair,) = network_traces(run, ["new_compositions"])
@@ -216,13 +216,13 @@ def test_the_overlap_claims_hold_just_above_the_papers_own_number():
 # Small functions -----------------------------------------------------------------------------------------------------
 
 
-def test_words_that_the_decoder_never_hears_are_left_out():
+def test_words_that_are_never_decoder_input_are_left_out():
     table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
     assert fig1_2.without_unused(table, "decoder").words == ("<start>", "000")
     assert fig1_2.without_unused(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 
 
-def test_connections_of_a_graph_in_numbers():
+def test_statistics_of_connections_of_a_graph():
     graph = weight_graph(np.array([[0.5, -0.3], [0.0, 0.1]]), 0.2)
     assert fig1_2.connection_statistics(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
     assert fig1_2.connection_statistics(graph, "previous")["highest"] == 1
@@ -239,7 +239,7 @@ def test_a_unit_is_narrow_or_wide_by_the_range_that_it_covers():
     assert (actual["narrow"], actual["wide"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
-def test_drawn_quantiles_keep_the_lowest_and_the_highest_value():
+def test_stored_quantiles_include_minimum_and_maximum():
     values = np.random.default_rng(0).uniform(-1, 1, (300, 4))
     output = fig3_4.sample_units(Activations(values, (0, 1, 2, 3)))
     np.testing.assert_array_equal(output["quantiles"][0], values.min(0)[output["units"]])

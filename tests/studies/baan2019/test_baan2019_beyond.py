@@ -84,7 +84,7 @@ def study(corpora):
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
-def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
+def test_a_finding_writes_a_well_formed_result_and_a_figure(finding, reproduced):
     result = reproduced[finding.name]
     well_formed.check(finding, result)
     assert result.table
@@ -118,7 +118,7 @@ def test_no_guidance_and_all_of_it_have_one_name_each():
     assert str(FULL) == str(DoseLabel(share=1.0)) == "weight 1, every step"
 
 
-def test_attention_is_followed_to_where_each_word_comes_from(run):
+def test_attention_is_measured_at_the_source_of_each_word(run):
     model, (batch,) = network_of(run), run.task.batches(HARDEST)
     with torch.no_grad():
         attention = model(batch, teacher_forcing=0.0).attention[:, 0]
@@ -143,7 +143,7 @@ def test_converged_networks_are_trained_alike_and_to_the_end(study):
     assert runs[CONVERGED].training.steps > runs[SELECTED].training.steps
 
 
-def test_what_is_read_is_the_control_task_and_what_exceeds_it(run, study):
+def test_selectivity_is_accuracy_less_that_of_the_control_task(run, study):
     how = MATCHED.experiments(TINY)[CONVERGED].settings
     reading = fit_diagnostic(diagnostic_samples(run, "h_enc"), how.stated)
     actual = control_and_rankings("h_enc", reading, functional_group(reading), how.released)
@@ -195,7 +195,7 @@ def shapley(**values: float) -> Measurements:
     return Measurements({"guided": rows})
 
 
-def test_what_footnote_5_says_holds_of_numbers_like_that():
+def test_the_claims_of_footnote_5_hold_for_numbers_that_agree_with_it():
     numbers = {"size_all_classes": 2.0, "alike_all_classes": 0.9, "confirmed": 0.9}
     verdicts = SHAPLEY.claims(shapley(**numbers, size_shapley=5.0, alike_shapley=0.5))
     assert all(verdict.holds for verdict in verdicts)

@@ -1,4 +1,4 @@
-"""The command as a person types it: in a process of its own, mistakes included."""
+"""The command line in a process of its own, mistakes included."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and JSON is JSON."""
+"""Files are written whole or not at all, as strict JSON."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lines of the README work as written for a Hugging Face folder, a run of the store and an adapter of one's own."""
+"""The lines of the README work as written for a Hugging Face folder, a run of the store and a user's own adapter."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A setting of another kind than its annotation says is refused by a sentence that names it and what it may be."""
+"""Settings of another type than annotated are refused with a message that names the expected type."""
 
 import re
 import subprocess

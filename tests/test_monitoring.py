@@ -1,4 +1,4 @@
-"""Attention measured while a model trains: in a loop of one's own, and by the transformers Trainer itself."""
+"""Attention measured during training: in a user's own loop, and by the transformers Trainer."""
 
 import pandas as pd
 import pytest

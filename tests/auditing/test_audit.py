@@ -1,4 +1,4 @@
-"""What an audit says of models whose answer is known, and what it does with what people bring."""
+"""Audits of models whose answer is known, and of data and models of any kind."""
 
 import json
 import os
@@ -230,7 +230,7 @@ def test_models_that_cannot_be_audited_are_refused(lines, tmp_path):
         audit("no.such.module:made", texts, tmp_path / "out")
 
 
-class Deaf(OneHead):
+class IgnoresAttention(OneHead):
     """Ignores `attention=`."""
 
     def forward(self, batch, attention=None, teacher_forcing=None, gates=False):
@@ -239,7 +239,7 @@ class Deaf(OneHead):
 
 def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
     with pytest.raises(AttnscopeError, match="violates the contract of an adapter"):
-        audit(Deaf(honest=True), marked_examples(20), tmp_path, quick=True)
+        audit(IgnoresAttention(honest=True), marked_examples(20), tmp_path, quick=True)
     assert list(tmp_path.iterdir()) == []
 
 

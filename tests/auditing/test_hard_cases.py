@@ -224,7 +224,7 @@ def test_uniqueness_by_search_is_named_a_lower_bound(tmp_path):
 
 @pytest.mark.parametrize("count", [30, 200])
 def test_states_that_lost_their_words_identify_none(count):
-    """A word's own vector says which word it is; that of its text says nothing, however many texts there are."""
+    """The vector of a word identifies it; that of its text does not, however many texts there are."""
     random = np.random.default_rng(0)
     labels, texts = random.integers(0, 20, 10 * count), np.repeat(np.arange(count), 10)
     own, of_text = random.normal(size=(20, 8))[labels], random.normal(size=(count, 8))[texts]

@@ -1,4 +1,4 @@
-"""The page of an audit is one file that needs nothing else, gives the answer first, and takes whatever texts hold."""
+"""The page of an audit is one self-contained file that begins with the answer and accepts any text."""
 
 import base64
 import json

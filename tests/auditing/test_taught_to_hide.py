@@ -1,4 +1,4 @@
-"""The audit's known answer: a network taught to keep its attention off the words that it uses (tutek2020, beyond)."""
+"""The audit of a network trained to keep attention off the words that it uses (tutek2020, beyond)."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def audited(tmp_path_factory):
         return {make: audit(run.folder, out=folder / make.__name__, settings=settings) for make, run in runs.items()}
 
 
-def asked_of(found):
+def by_test_name(found):
     return {test.name: test for test in found.tests}
 
 
@@ -33,11 +33,11 @@ def test_both_models_classify_correctly(audited):
 
 
 def test_the_model_trained_to_hide_is_flagged(audited):
-    tests = asked_of(audited[deceptive_experiment])
+    tests = by_test_name(audited[deceptive_experiment])
     assert tests["route"].answer == tests["agreement"].answer == "no"
     assert audited[deceptive_experiment].answer == "undecided"  # 30 texts, fewer of each class than a verdict needs
 
 
 def test_attention_of_the_honest_model_is_more_comprehensive(audited):
-    points = {make: asked_of(result)["comprehensiveness"] for make, result in audited.items()}
+    points = {make: by_test_name(result)["comprehensiveness"] for make, result in audited.items()}
     assert points[base_experiment].low > points[deceptive_experiment].high

@@ -1,4 +1,4 @@
-"""The evidence about a translator: closed answers where there are any, plain loops elsewhere, batches of any size."""
+"""Parts of audits of translators: closed forms where there are any, explicit loops elsewhere, batches of any size."""
 
 import math
 from dataclasses import replace
@@ -47,7 +47,7 @@ PARTS = ("quality", "words", "adversary", "single_tokens", "identity", "plausibi
 
 
 class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
-    """It looks for the word that is to be said, and says what it found; or, if `blind`, the mean of all words."""
+    """It attends to the word to be copied and predicts what it attends to; if `blind`, the mean of all words."""
 
     readout_is_exact = True
 

@@ -1,4 +1,4 @@
-"""Every Python example in the README and in docs/ runs as it stands."""
+"""Every Python example in the README and in docs/ runs unchanged."""
 
 import re
 from pathlib import Path

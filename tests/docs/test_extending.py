@@ -1,4 +1,4 @@
-"""Every file that docs/extending.md and docs/own-model.md show is complete, short, and does what the page says."""
+"""Every file that docs/extending.md and docs/own-model.md show is complete, short, and works as the page describes."""
 
 import re
 import runpy
@@ -47,7 +47,7 @@ def at_home(monkeypatch, tmp_path):
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
-def run_as_it_stands(name):
+def run_unchanged(name):
     return runpy.run_path(str(DOCS / "examples" / name), run_name="__main__")
 
 
@@ -68,7 +68,7 @@ def test_a_file_has_fewer_than_60_lines(name):
 
 @pytest.mark.parametrize("name", ["doubling.py", "cosine.py", "spread.py"])
 def test_every_file_runs_unchanged(name, capsys):
-    run_as_it_stands(name)
+    run_unchanged(name)
     assert capsys.readouterr().out
 
 
@@ -172,7 +172,7 @@ def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
 
 def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(engines, "LocalEngine", partial(engines.LocalEngine, 1))
-    run_as_it_stands("guided.py")
+    run_unchanged("guided.py")
     assert capsys.readouterr().out.count("holds: ") == 2
     assert verify(tmp_path / "runs" / "results") == []
     result = Result.read(tmp_path / "runs" / "results" / "guided" / "on_gold.json")
@@ -207,7 +207,7 @@ def test_errors_inside_a_study_are_not_hidden(tmp_path, monkeypatch):
 def test_a_custom_command_line_lists_everything(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["mine.py", "list"])
     with pytest.raises(SystemExit) as left:
-        run_as_it_stands("mine.py")
+        run_unchanged("mine.py")
     assert not left.value.code
     shown = capsys.readouterr().out
     for name in ("study guided", "on_gold", "doubling", "cosine", "spread"):

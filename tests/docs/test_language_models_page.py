@@ -31,7 +31,7 @@ def both(name: str, column: str, step: int | None = None) -> tuple[float, float]
 
 
 def cell(kind: str, model: str) -> str:
-    """What the table of heads says about a kind."""
+    """The row of the table of heads about a kind."""
     cells = PAGE.partition(f"| {kind} |")[2].split("|")
     return cells[list(MODELS).index(model)].strip()
 

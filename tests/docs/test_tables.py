@@ -1,4 +1,4 @@
-"""Tables in the documentation that follow from results are what the files say: `make tables` writes them."""
+"""Tables of the documentation that are generated from results (`make tables`) agree with the files."""
 
 import json
 import re

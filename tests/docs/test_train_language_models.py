@@ -1,4 +1,4 @@
-"""The example that trains language models goes on where it was stopped, to the same numbers."""
+"""The example that trains language models resumes to the same numbers."""
 
 import gzip
 import importlib.util

@@ -1,4 +1,4 @@
-"""Every kind of settings becomes JSON and comes back, one that was registered a moment ago included."""
+"""Settings of every kind are written to JSON and read back, also those that a user registers."""
 
 import json
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Work on the cores of this machine: in order, each item for itself, and no process outlives its use."""
+"""Work on the cores of this machine: in order, failures by item, and no process left behind."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A finished run is found, whole, by every process, and is never trained twice; anything less is not taken for one."""
+"""A finished run is found by every process and is never trained twice; an incomplete run is not taken for one."""
 
 import signal
 import subprocess

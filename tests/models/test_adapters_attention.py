@@ -1,4 +1,4 @@
-"""Hugging Face models as givers of Traces, against the library's own eager attention."""
+"""Traces of Hugging Face models, against the library's own eager attention."""
 
 from copy import deepcopy
 

@@ -1,4 +1,4 @@
-"""Models from folders that save_pretrained wrote, and one clear sentence for each that cannot be asked."""
+"""Models from folders written by save_pretrained, and one error message for each that is not supported."""
 
 import json
 import subprocess
@@ -181,7 +181,7 @@ def test_a_multilingual_tokenizer_is_set_to_the_language(tmp_path):
 
 @torch.no_grad()
 def test_tokens_behind_the_end_are_never_predicted(tmp_path):
-    """mBART's first version: pieces, </s>, language; the decoder hears the language first."""
+    """mBART's first version: pieces, </s>, language; the decoder input starts with the language."""
     letters = sorted(set("".join(SOURCES + TARGETS)) - {" "})
     scores = [(mark + letter, -2.0) for mark in ("▁", "") for letter in letters]
     vocabulary = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores]

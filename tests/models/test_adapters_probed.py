@@ -1,4 +1,4 @@
-"""Every probe asks a Hugging Face model as it asks one of ours."""
+"""Every probe runs on a Hugging Face model as on one of ours."""
 
 import pytest
 import torch

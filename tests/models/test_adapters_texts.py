@@ -1,4 +1,4 @@
-"""Texts as Batches: a tokenizer's ids, its tokens as words, and words of a model of one's own."""
+"""Texts as Batches: token ids of a tokenizer, its tokens as words, and the words of a user's own model."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The proxy against a loop over its definition, snell2021's equations, and the count table that it learns from."""
+"""The proxy against a loop over its definition, snell2021's equations, and the count table."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The contract of an adapter: what keeps it, and that whoever breaks a clause is told so."""
+"""The contract of an adapter: models that keep it pass, and each broken clause is reported."""
 
 import math
 import time
@@ -173,8 +173,8 @@ class Ignores(Adapted):
         return replace(own, layers=(replace(own.last, weights=trace.attention),))
 
 
-class Deaf(Adapted):
-    """Takes no weights at all."""
+class IgnoresAttention(Adapted):
+    """Ignores `attention=`."""
 
     def forward(self, batch, attention=None, **more):
         return super().forward(batch)
@@ -198,8 +198,8 @@ class TellsFunctionsOfPadding(Adapted):
         return super().forward(batch, lambda weights, mask: attention(weights, torch.ones_like(mask)))
 
 
-class HalfWay(Adapted):
-    """A function has only half a say."""
+class AppliesFunctionsByHalf(Adapted):
+    """A function as attention has half of its effect."""
 
     def forward(self, batch, attention=None, **more):
         if not callable(attention):
@@ -216,7 +216,7 @@ class OtherContext(Adapted):
         return replace(trace, context=trace.context / 2, logits=self.readout(trace.context / 2))
 
 
-class OtherDoor(Adapted):
+class InconsistentReadout(Adapted):
     def readout(self, context, decoder=None):
         return super().readout(2 * context)
 
@@ -328,14 +328,14 @@ class Fails(Adapted):
         (OtherKeys, "scores of layer 0 are not queries · keys"),
         (SeesPadding, "the mask passed to an intervention is true on padding"),
         (Ignores, "all attention on the first or on the last token gives the same logits"),
-        (Deaf, "a function passed as attention= was never called"),
+        (IgnoresAttention, "a function passed as attention= was never called"),
         (Sharpens, "passing the model's own weights as a tensor changes the logits"),
         (TellsFunctionsOfPadding, "the mask passed to an intervention is true on padding"),
-        (HalfWay, "attention=uniform is not one over the number of tokens"),
-        (HalfWay, "attention=uniform, and the same weights as a tensor, give different logits"),
+        (AppliesFunctionsByHalf, "attention=uniform is not one over the number of tokens"),
+        (AppliesFunctionsByHalf, "attention=uniform, and the same weights as a tensor, give different logits"),
         (Doubled, "the trace does not hold the weights passed"),
         (OtherContext, "context_of.weights @ values. is not trace.context"),
-        (OtherDoor, "readout.trace.context, trace.decoder. is not trace.logits"),
+        (InconsistentReadout, "readout.trace.context, trace.decoder. is not trace.logits"),
         (MixesSentences, "the logits of sentence 1 alone differ from those in its batch"),
         (ReadsMaskedWords, "another token at a masked position in the middle of a text changes the logits"),
         (ReadsBackwards, "the encoder states of sentence 1 with more padding differ"),
@@ -366,13 +366,13 @@ class Translator(Adapter):
         return self.ours(batch, attention)
 
 
-class HearsTheAnswer(Translator):
+class LogitsFromTarget(Translator):
     def forward(self, batch, attention=None, **more):
         trace = self.ours(batch, attention)
         return replace(trace, logits=trace.logits.scatter(-1, batch.target[..., None], 9.0))
 
 
-class FedTheAnswer(Translator):
+class DecoderInputIsTarget(Translator):
     def forward(self, batch, attention=None, **more):
         return replace(self.ours(batch, attention), decoder_input=batch.target)
 
@@ -380,8 +380,8 @@ class FedTheAnswer(Translator):
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (HearsTheAnswer, "another target token at position 2 changes the logits there"),
-        (FedTheAnswer, "trace.decoder_input is not"),
+        (LogitsFromTarget, "another target token at position 2 changes the logits there"),
+        (DecoderInputIsTarget, "trace.decoder_input is not"),
     ],
 )
 def test_a_decoder_that_reads_the_answer_is_reported(broken, sentence):
@@ -437,7 +437,7 @@ def test_all_violations_are_reported_at_once():
     ("broken", "sentence"),
     [
         (Ignores, "all attention on the first or on the last token gives the same logits"),
-        (Deaf, "a function passed as attention= was never called"),
+        (IgnoresAttention, "a function passed as attention= was never called"),
         (Misshapen, "trace.encoder is"),
         (GivesLogits, "a pass returns a Tensor, not a Trace"),
     ],

@@ -131,7 +131,7 @@ def test_teacher_forcing_feeds_gold_tokens(model, batch):
 
 @pytest.mark.parametrize("combination", [c for c in COMBINATIONS if "readout" in c], ids=named)
 def test_the_batched_decoder_equals_the_step_by_step_one_with_gradients(combination, batch):
-    """The fast way (own words first, then all steps at once) against a loop that keeps gradients."""
+    """The batched decoder (greedy decoding first, then all steps at once) against a loop that keeps gradients."""
     model = combined(combination)
     fast = model(batch, teacher_forcing=0.0)
     start = START * torch.ones_like(batch.target[:, :1])
@@ -190,7 +190,7 @@ def test_a_model_without_attention_has_none_to_read_or_replace(batch):
 
 
 def test_a_random_intervention_is_sampled_once_per_pass(batch):
-    """What was drawn while the model found its own words is what the trace shows."""
+    """The trace shows the intervention that was sampled during greedy decoding."""
     model = build()
 
     def shuffled(weights, mask):

@@ -1,4 +1,4 @@
-"""Comprehensiveness and sufficiency by named definitions, against texts cut, decoded and read again by hand."""
+"""Comprehensiveness and sufficiency by named definitions, against texts that are shortened and tokenised again."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which fields of a row are read as what; pairs of texts; labels; what is warned of and what is refused by its line."""
+"""Fields of rows, pairs of texts and labels; warnings, and errors that name the line."""
 
 import copy
 import json

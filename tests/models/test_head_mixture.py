@@ -1,4 +1,4 @@
-"""A mixture of heads, learned from removals: on made-up effects whose answer is known, and on a model."""
+"""A mixture of heads, learned from removals: on synthetic effects whose answer is known, and on a model."""
 
 import numpy as np
 import pytest

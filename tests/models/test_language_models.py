@@ -1,4 +1,4 @@
-"""Causal language models and decoder-only classifiers as givers of Traces, against the library's eager attention."""
+"""Traces of causal language models and decoder-only classifiers, against the library's eager attention."""
 
 import json
 from copy import deepcopy

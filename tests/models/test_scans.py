@@ -1,4 +1,4 @@
-"""The scan must give what nn.LSTM gives, alone and for many replicas at once."""
+"""The scan equals nn.LSTM, alone and for many replicas at once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Answers show themselves in a notebook: complete, escaped, cut where they are long, and without a network."""
+"""Results in a notebook: complete, escaped, truncated where they are long, and self-contained."""
 
 import base64
 import importlib

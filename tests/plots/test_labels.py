@@ -1,4 +1,4 @@
-"""Names stand beside their points and not on each other."""
+"""Labels stand beside their points and do not overlap."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""A cell for each value, in its place."""
+"""Heat maps with one cell per value."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two measures of the same things."""
+"""Scatter plots of two measures of the same units."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Distributions of many things."""
+"""Violin plots of many distributions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Units that keep to a few values are told from those that use all."""
+"""Concentration separates units with few values from those that use their whole range."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Adversaries: what counts as feasible is so by a forward pass, and no attention is farther than the farthest."""
+"""Adversaries: a forward pass confirms feasible attention, and no attention is farther than the exact one."""
 
 import math
 from itertools import product
@@ -50,7 +50,7 @@ def one_by_one(batch):
 
 
 def moved(model, batch, weights):
-    """TVD between what the model says with these weights, by a forward pass, and with its own."""
+    """TVD between the predictions with these weights, by a forward pass, and with the model's own."""
     with torch.no_grad():
         other, own = model(batch, attention=weights[:, :, None]), model(batch)
     return tvd(class_probabilities(other.logits), class_probabilities(own.logits))

@@ -1,4 +1,4 @@
-"""Offsets of the temporal term, the offset that a task asks for, and the dictionary of readout and input components."""
+"""Offsets of the temporal term, the expected offset of a task, and the alignment of readouts with input components."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The front door: decompose() on models of this package and of others."""
+"""`decompose()` on models of this package and of others."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""Two curves with known answers: walked together, the other way round, or one after the other."""
+"""Two trajectories with known answers: in the same direction, reversed, and one after the other."""
 
 import numpy as np
 import pytest

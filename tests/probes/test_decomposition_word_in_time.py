@@ -35,8 +35,8 @@ def stream():
     return [sentences(), sentences()]
 
 
-def said(batch):
-    """Every sentence and every step at which something is said."""
+def real_steps(batch):
+    """Every sentence and every step at which something is real_steps."""
     return batch.target_mask.nonzero().tolist()
 
 
@@ -64,7 +64,7 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
     windows, hits = [], []
     for batch in stream:
         whole = (batch.queries.stacked.sum(-2) @ batch.keys.stacked.sum(-2).mT)[:, 0]
-        for b, s in said(batch):
+        for b, s in real_steps(batch):
             length = int(batch.source_mask[b].sum())
             if batch.source[b, s] == TWICE and 1 <= s < length - 1:
                 windows.append(whole[b, s, s - 1 : s + 2].numpy())
@@ -84,7 +84,7 @@ def test_word_time_products_are_mean_dot_products(stream, temporal, offset):
         decoder = batch.queries.temporal if temporal else batch.queries.stacked.sum(-2)
         values += [
             float(decoder[b, 0, s] @ batch.keys.input_delta[b, 0, s + offset])
-            for b, s in said(batch)
+            for b, s in real_steps(batch)
             if 0 <= s + offset < 8 and batch.source_mask[b, s + offset] and batch.source[b, s + offset] == RUN
         ]
     assert word_time_products(stream, {"run": RUN}, OFFSETS, temporal).at("run", offset) == pytest.approx(

@@ -1,4 +1,4 @@
-"""Classifiers on made-up states, of which it is known which units carry the label."""
+"""Diagnostic classifiers on synthetic states with known units that carry the label."""
 
 import numpy as np
 import pytest

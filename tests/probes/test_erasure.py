@@ -1,4 +1,4 @@
-"""Words that go until a decision flips, against texts that are shortened and read again one by one."""
+"""Words removed until a decision flips, against texts that are shortened and read again one by one."""
 
 import math
 from dataclasses import replace

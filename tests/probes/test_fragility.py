@@ -1,4 +1,4 @@
-"""Decisions under other attention: the second door says what the first one does, and draws follow from texts alone."""
+"""Decisions under other attention: `readout` equals a forward pass, and permutations depend on texts alone."""
 
 from itertools import permutations
 

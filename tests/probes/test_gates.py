@@ -1,4 +1,4 @@
-"""Gates of which it is known how often they are open and closed."""
+"""Saturation of gates that are open and closed at known rates."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The probability of each token is what the classifier says with its whole attention there; leakage is counted."""
+"""The probability of a token is the prediction with all attention on it; leakage counts tokens near the decision."""
 
 import matplotlib.pyplot as plt
 import numpy as np

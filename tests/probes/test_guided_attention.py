@@ -1,4 +1,4 @@
-"""Attention to where the guide points, word by word."""
+"""Mean attention on the gold position, word by word."""
 
 import pytest
 import torch

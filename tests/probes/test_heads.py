@@ -1,4 +1,4 @@
-"""How each layer and head attends, and which of them are to be believed."""
+"""How each layer and head attends, and which heads matter."""
 
 import math
 from dataclasses import replace

@@ -38,7 +38,7 @@ def orthogonal(size, seed):
     return torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(seed)).double()).Q
 
 
-def taken_apart(traces):
+def decomposed(traces):
     fit = ComponentAccumulator()
     for trace in traces:
         fit.update(trace)
@@ -79,7 +79,7 @@ def assert_alike(one, other):
 @given(SEEDS, st.integers(1, 8))
 def test_deltas_average_to_zero_per_word_and_per_time_step(seed, sentences):
     trace = Tiny(seed=seed)(random_batch(sentences, seed=seed))
-    fitted, _ = taken_apart([trace])
+    fitted, _ = decomposed([trace])
     encoder = fitted.encoder, trace.last.keys, trace.source, trace.source_mask
     decoder = fitted.decoder, trace.last.queries, trace.decoder_input, trace.target_mask
     for side, vectors, words, mask in (encoder, decoder):
@@ -96,9 +96,9 @@ def test_deltas_average_to_zero_per_word_and_per_time_step(seed, sentences):
 def test_decomposition_is_invariant_to_rotation_and_scale(seed):
     traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
     turn = orthogonal(traces[0].last.keys.shape[-1], seed)
-    _, plain = taken_apart(traces)
-    _, turned = taken_apart([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
-    _, scaled = taken_apart([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
+    _, plain = decomposed(traces)
+    _, turned = decomposed([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
+    _, scaled = decomposed([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
     assert_alike(turned, plain)
     assert_close(scaled.attention.shares.absolute, plain.attention.shares.absolute)
     assert_close(scaled.encoder.geometry.lengths, 3 * plain.encoder.geometry.lengths)
@@ -111,8 +111,8 @@ def test_decomposition_is_invariant_to_token_ids_and_the_order_of_sentences(seed
     traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
     order = np.random.default_rng(seed).permutation(np.arange(3, WORDS))
     names = torch.tensor([0, 1, 2, *order])
-    fitted, plain = taken_apart(traces)
-    renamed, other = taken_apart(
+    fitted, plain = decomposed(traces)
+    renamed, other = decomposed(
         [replace(one, source=names[one.source], decoder_input=names[one.decoder_input]) for one in reversed(traces)]
     )
     assert_alike(other, plain)

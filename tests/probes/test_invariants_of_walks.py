@@ -82,7 +82,7 @@ def test_variance_between_groups_is_a_share_and_merging_groups_never_increases_i
     assert variance_between_groups(turned) == pytest.approx(result)
 
 
-def taken_apart(batch, turn=None):
+def decomposed(batch, turn=None):
     trace = Tiny(heads=1)(batch)
     layer = trace.last
     fit = ComponentAccumulator()
@@ -95,7 +95,7 @@ def taken_apart(batch, turn=None):
 
 
 def answers(sentences):
-    """What is asked about words in time, as one row of numbers."""
+    """The measures of words in time, as one row of numbers."""
     after = states_by_preceding_word(sentences, WORD, {"other": OTHER, "itself": WORD})
     back, lean = (
         scores_around_word(sentences, WORD, range(-1, 2)),
@@ -106,15 +106,15 @@ def answers(sentences):
 
 
 def test_words_in_time_do_not_depend_on_axes_nor_on_the_order_of_sentences():
-    plain = answers([taken_apart(batch) for batch in BATCHES])
-    turned = answers([taken_apart(batch, orthogonal(8, seed=1)) for batch in reversed(BATCHES)])
+    plain = answers([decomposed(batch) for batch in BATCHES])
+    turned = answers([decomposed(batch, orthogonal(8, seed=1)) for batch in reversed(BATCHES)])
     np.testing.assert_allclose(turned, plain)
     assert 0 <= plain[0] <= 1
     assert 0 <= plain[3] <= 1
 
 
 def test_words_under_padding_are_ignored():
-    sentences = [taken_apart(batch) for batch in BATCHES]
+    sentences = [decomposed(batch) for batch in BATCHES]
     filled = [one._replace(source=one.source.where(one.source_mask, WORD)) for one in sentences]
     assert not all(one.source_mask.all() for one in sentences)
     np.testing.assert_allclose(answers(filled), answers(sentences))

@@ -1,4 +1,4 @@
-"""β through the second door equals what the model says through the first, with all its weight on one position."""
+"""The lexical probe by `readout` equals a forward pass with all attention on one position."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The optimal attention against the paper's counter-example, scipy, and what the model says when it is given it."""
+"""The optimal attention against the paper's counter-example, scipy, and the loss of the model under it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Agreement with what people marked: against scikit-learn, ERASER's own definitions as slow loops, and by hand."""
+"""Agreement with human rationales: against scikit-learn, ERASER's definitions as explicit loops, and by hand."""
 
 from dataclasses import replace
 from itertools import combinations, permutations

@@ -78,7 +78,7 @@ def language_model():
     return loaded("llama"), prompts * 5
 
 
-def adapter_of_ones_own():
+def bare_adapter():
     """Only a Trace: a bare subclass of Adapter around a classifier."""
     from attnscope.models.adapters import Adapter
 
@@ -102,7 +102,7 @@ KINDS = {
     "Hugging Face encoder-decoder": hugging_face_encoder_decoder,
     "Hugging Face classifier": hugging_face_classifier,
     "language model": language_model,
-    "bare adapter": adapter_of_ones_own,
+    "bare adapter": bare_adapter,
 }
 
 
@@ -186,7 +186,7 @@ def test_an_unknown_probe_lists_the_known_ones_and_how_to_register():
 
 def test_a_missing_capability_is_named_in_one_sentence():
     with pytest.raises(MissingCapability, match="the probe 'grounding' needs a model that can be read out"):
-        run_probe("grounding", *adapter_of_ones_own())
+        run_probe("grounding", *bare_adapter())
 
 
 def test_missing_data_are_named_in_one_sentence():

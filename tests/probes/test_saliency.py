@@ -98,7 +98,7 @@ def test_of_the_proxy_influence_and_norm_have_a_closed_form():
 
 
 def copying_proxy():
-    """Each word says itself."""
+    """Each word predicts itself."""
     model = Proxy(units=WORDS)
     with torch.no_grad():
         model.source_inputs.weight.copy_(torch.eye(WORDS))

@@ -1,4 +1,4 @@
-"""What is put in stays as it was, to the bit; what is cut out stays away."""
+"""Component transplant and pruning: transplanted parts stay unchanged, removed units stay removed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The report is one page that needs nothing else and shows what a reader must know."""
+"""The report is one self-contained page."""
 
 import base64
 import io

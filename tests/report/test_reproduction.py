@@ -1,4 +1,4 @@
-"""A reproduction report says on what, how long, how often and with which parameters a study was run."""
+"""A reproduction report lists the machines, times, runs and parameters of a study."""
 
 from attnscope.report.text import reproduction_report
 from attnscope.studies.result import row

@@ -1,4 +1,4 @@
-"""The site is a folder of pages that lead to each other, need no network, and say nothing that their sources do not."""
+"""The site is a folder of linked pages that load nothing and agree with their sources."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Numbers as a reader expects them."""
+"""The format of numbers and times."""
 
 import pytest
 

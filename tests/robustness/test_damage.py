@@ -1,4 +1,4 @@
-"""A stored file that is not what was written is noticed and set aside, and its content computed again, bit-equal."""
+"""A damaged stored file is detected and set aside, and its content is computed again, bit-equal."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What no check foresees: one sentence, the traceback in a log file, exit code 70, and nothing finished is lost."""
+"""Unexpected errors: one message, the traceback in a log file, exit code 70, and no finished work lost."""
 
 import re
 import warnings

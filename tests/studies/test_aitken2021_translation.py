@@ -1,4 +1,4 @@
-"""Translation in aitken2021: with a small corpus, without one, and with the real one."""
+"""Translation in aitken2021: with a small corpus, without a corpus, and with the real one."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def analysis(tmp_path_factory):
     return NetworkAnalysis(train(experiment, Store(tmp_path_factory.mktemp("store"))))
 
 
-def carried_out(name, tmp_path):
+def reproduced_finding(name, tmp_path):
     (result,) = reproduce(study("aitken2021"), [study("aitken2021").finding(name)], "tiny", 2, tmp_path, LocalEngine(0))
     return Result.read(tmp_path / "results" / "aitken2021" / f"{result.finding}.json")
 
@@ -66,7 +66,7 @@ def about_translation(result):
 @pytest.mark.parametrize("name", FINDINGS)
 def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
     write_corpus(data)
-    result = carried_out(name, tmp_path)
+    result = reproduced_finding(name, tmp_path)
     labels = {row["model"] for row in result.table}
     assert labels >= ({"AED", "AO"} if name == "fig4" else set(map(str, TRANSLATION)))
     assert all(row["n"] == 2 for row in result.table)
@@ -78,7 +78,7 @@ def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FINDINGS)
 def test_without_the_corpus_its_claims_are_undecided_and_others_are_unchanged(name, data, tmp_path):
-    result = carried_out(name, tmp_path)
+    result = reproduced_finding(name, tmp_path)
     (note,) = [note for note in result.notes if note.startswith("Runs failed")]
     assert note.count("seeds 0, 1") == 2
     assert ": there is no corpus" in note

@@ -1,4 +1,4 @@
-"""A verdict follows the tests over seeds, and says so."""
+"""Verdicts of claims follow statistical tests over seeds."""
 
 import math
 

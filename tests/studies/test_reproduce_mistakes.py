@@ -1,4 +1,4 @@
-"""A person's own study with a mistake in it: what is said names the finding, and the others are written."""
+"""User-defined studies with a mistake: the error names the finding, and the others are written."""
 
 import os
 import subprocess

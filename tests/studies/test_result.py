@@ -1,4 +1,4 @@
-"""A result file can be read again, and a wrong one says which file and which field."""
+"""Result files are read back, and errors in them name the file and the field."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The counted findings of snell2021: each at a tiny size on made-up corpora, and its own functions on known tables."""
+"""The findings of snell2021 that count words: at a tiny size on synthetic corpora, and functions on known tables."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The real-text tables at a tiny size on made-up corpora; what they read off the runs, sentence by sentence."""
+"""The tables of real text at a tiny size on synthetic corpora, and their measures, sentence by sentence."""
 
 import json
 from dataclasses import replace

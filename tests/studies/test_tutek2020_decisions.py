@@ -1,4 +1,4 @@
-"""Tables 1, 5 and 6 and appendix C of tutek2020 at a tiny size on made-up texts: what is read off, what is claimed."""
+"""Tables 1, 5 and 6 and appendix C of tutek2020 at a tiny size on synthetic texts: measurements and claims."""
 
 from dataclasses import replace
 from itertools import product

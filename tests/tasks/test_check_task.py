@@ -1,4 +1,4 @@
-"""A task of one's own that is wrong is refused by a sentence that says what is off; one that is right is not."""
+"""User-defined tasks: invalid ones are refused with a message that names the mistake, valid ones pass."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""Tables are bijections, answers follow from them, and no question that is measured on was trained on."""
+"""Tables are bijections, answers follow from them, and no test sentence is in the training split."""
 
 from collections import Counter
 from itertools import product

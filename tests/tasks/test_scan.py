@@ -1,4 +1,4 @@
-"""SCAN is read as published, split by split, with the guides where there are some."""
+"""SCAN is read as published, split by split, with gold attention where there is some."""
 
 import gzip
 import json

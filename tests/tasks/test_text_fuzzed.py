@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused with a sentence; and what is read can be learnt from."""
+"""Any file is read or refused with a message, and what is read can be trained on."""
 
 import json
 import math

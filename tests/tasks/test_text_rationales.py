@@ -1,4 +1,4 @@
-"""What people marked stays on the words that they marked."""
+"""Human rationales stay on the words that were marked."""
 
 from dataclasses import replace
 

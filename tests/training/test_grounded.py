@@ -1,4 +1,4 @@
-"""Objectives that keep a state close to its word, and one that hides what is used. (tutek2020 §3.1)"""
+"""Objectives that keep a state close to its word, and one that hides the words that are used (tutek2020 §3.1)."""
 
 import math
 from dataclasses import replace
@@ -83,7 +83,7 @@ def test_masked_words_are_predicted_by_a_frozen_table(batch):
 
 
 def test_without_masked_words_the_loss_is_zero():
-    """A share as small as this chooses no word: no price, and no NaN."""
+    """A share as small as this chooses no word: the loss is zero, not NaN."""
     model, batch = network(), TASK.training_batch(0, 0, 2)
     assert MaskedWords(1.0, p=1e-9)(model, batch, model(batch)).item() == 0
 

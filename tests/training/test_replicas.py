@@ -1,4 +1,4 @@
-"""Many seeds as one model learn what each would learn alone."""
+"""Many seeds trained as one batched model learn what each learns alone."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The findings of baan2019 §3, §4 and appendix A at a tiny size; what they record, and what their claims mean."""
+"""The findings of baan2019 §3, §4 and appendix A at a tiny size: measurements and claims."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What goes beyond baan2019, and footnote 5, at a tiny size; what is compared with what."""
+"""Findings beyond baan2019, and footnote 5, at a tiny size."""
 
 import gzip
 import json

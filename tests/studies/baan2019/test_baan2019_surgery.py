@@ -1,4 +1,4 @@
-"""Findings of baan2019 §5 at a tiny size: what is cut, what is put together, and what is compared with what."""
+"""Findings of baan2019 §5 at a tiny size: pruning and component transplant."""
 
 from dataclasses import replace
 

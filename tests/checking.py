@@ -1,4 +1,4 @@
-"""The type checker of the tests: beartype, for which an int will do where a float is asked for."""
+"""The type checker of the tests: beartype, which accepts an int for a float."""
 
 from beartype import BeartypeConf, beartype
 

@@ -1,4 +1,4 @@
-"""The benchmarks run, at a tiny size, on the code of today."""
+"""The benchmarks run at a tiny size."""
 
 import pytest
 from benchmarks import decomposition, information, kendall

@@ -1,4 +1,4 @@
-"""The command as a person types it: in a process of its own, mistakes included."""
+"""The command line in a process of its own, mistakes included."""
 
 import os
 import shutil
@@ -102,7 +102,7 @@ def test_verify_says_what_is_malformed(tmp_path):
     assert "field 'finding' should be a name" in answer.stderr
 
 
-def test_the_results_that_we_ship_are_well_formed():
+def test_the_shipped_results_are_well_formed():
     answer = attnscope("verify", RESULTS)
     assert answer.returncode == 0, answer.stderr
 
@@ -118,7 +118,7 @@ def test_a_folder_of_one_audit_with_its_parts_can_be_verified(tmp_path):
 
 
 @pytest.mark.slow
-def test_interrupted_with_ctrl_c_it_says_so_and_goes_on_later(tmp_path):
+def test_an_interrupted_command_reports_that_and_resumes_later(tmp_path):
     words = ["train", "one_to_one", "aed", "--store", str(tmp_path), "--set", "training.steps=100000"]
     process = subprocess.Popen([sys.executable, "-m", "attnscope", *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and JSON is JSON."""
+"""Files are written whole or not at all, as strict JSON."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.files import Malformed, read_json, write_atomically, write_json
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_files_are_read_back(tmp_path: Path) -> None:
     content = {"symbol": "α", "values": [1, 2.5, None, True]}
     write_json(tmp_path / "a" / "b.json", content)
     assert read_json(tmp_path / "a" / "b.json") == content
@@ -31,7 +31,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("content", [float("nan"), {"loss": float("inf")}, {1, 2}, "\ud800"])
-def test_what_json_has_no_words_for_is_refused(tmp_path: Path, content: Any) -> None:
+def test_values_that_json_cannot_represent_are_refused(tmp_path: Path, content: Any) -> None:
     with pytest.raises(AttnscopeError, match=r"cannot write .*x\.json: its content is not JSON"):
         write_json(tmp_path / "x.json", content)
     assert not list(tmp_path.iterdir())

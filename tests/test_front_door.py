@@ -1,4 +1,4 @@
-"""The lines of the README work as written for a Hugging Face folder, a run of the store and an adapter of one's own."""
+"""The lines of the README work as written for a Hugging Face folder, a run of the store and a user's own adapter."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def test_the_lines_of_the_readme_work_as_written(kind, at_home, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_loaded_model_predicts_a_class_of_its_own(kind, at_home):
+def test_a_loaded_model_predicts_one_of_its_classes(kind, at_home):
     model = attnscope.load(name_of(kind, at_home))
     assert model.kind == "classifier"
     assert set(model.predict(["a fine film", "dull"])) <= set(model.classes)
@@ -197,7 +197,7 @@ def test_a_damaged_run_is_not_loaded_from_its_folder(at_home, tmp_path):
         ("abc", "0 finished runs begin with 'abc'"),
     ],
 )
-def test_a_name_without_a_model_is_a_sentence(name, message, at_home):
+def test_an_unknown_model_gives_one_error_message(name, message, at_home):
     with pytest.raises(AttnscopeError, match=message):
         attnscope.load(name)
 

@@ -1,4 +1,4 @@
-"""A setting of another kind than its annotation says is refused by a sentence that names it and what it may be."""
+"""Settings of another type than annotated are refused with a message that names the expected type."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ class Network:
         ({"place": "left"}, "place of Network is Left(…) or Right(…), not 'left'"),
     ],
 )
-def test_what_is_of_another_kind_is_refused(settings, message):
+def test_values_of_another_type_are_refused(settings, message):
     with pytest.raises(BadSetting) as refused:
         Network(**settings)
     assert str(refused.value) == message
@@ -87,11 +87,11 @@ def test_what_is_of_another_kind_is_refused(settings, message):
         {"bend": "whatever", "other": "whatever"},
     ],
 )
-def test_what_is_near_enough_is_taken(settings):
+def test_compatible_types_are_accepted(settings):
     Network(**settings)
 
 
-def test_an_annotation_that_only_type_checkers_see_is_passed_over():
+def test_annotations_for_type_checkers_are_ignored():
     @dataclass(frozen=True)
     class Precise:
         rate: "Decimal"
@@ -99,7 +99,7 @@ def test_an_annotation_that_only_type_checkers_see_is_passed_over():
     check_kinds(Precise(1))
 
 
-def test_a_class_of_which_nothing_is_an_instance_takes_everything():
+def test_types_that_cannot_be_checked_accept_everything():
     class Row(TypedDict):
         text: str
 
@@ -138,7 +138,7 @@ for wrong in (
 """
 
 
-def test_every_kind_of_settings_says_what_it_wants():
+def test_error_messages_of_settings_name_the_expected_type():
     """In a process of its own, where no types are checked."""
     process = subprocess.run([sys.executable, "-c", WORDS_FOR_SETTINGS], capture_output=True, text=True, check=True)
     messages = process.stdout.splitlines()

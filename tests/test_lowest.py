@@ -15,7 +15,7 @@ def bounds() -> dict[str, str]:
     return dict(one.split(">=") for one in requirements)
 
 
-def test_the_oldest_versions_that_are_asked_for_are_those_tried():
+def test_the_lowest_required_versions_are_those_tested():
     lines = (PROJECT / "constraints-lowest.txt").read_text(encoding="utf-8")
     tried = {name: version.removesuffix(".*") for name, version in re.findall(r"^([\w-]+)==(.+)$", lines, re.MULTILINE)}
     requirements = bounds()
@@ -23,7 +23,7 @@ def test_the_oldest_versions_that_are_asked_for_are_those_tried():
     assert {name for name, version in tried.items() if version != requirements[name]} == NEWER
 
 
-def test_the_tested_set_has_each_requirement_once_with_its_hash_and_nothing_else():
+def test_the_constraints_have_each_requirement_once_with_its_hash():
     lines = (PROJECT / "constraints-hashes.txt").read_text(encoding="utf-8").splitlines()
     entries = [line for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+ --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)

@@ -1,4 +1,4 @@
-"""Attention measured while a model trains: in a loop of one's own, and by the transformers Trainer itself."""
+"""Attention measured during training: in a user's own loop, and by the transformers Trainer."""
 
 import pandas as pd
 import pytest
@@ -37,7 +37,7 @@ def monitor(model, tmp_path):
     return make
 
 
-def test_what_a_model_cannot_answer_is_left_out_with_a_sentence(model, tmp_path):
+def test_measures_that_a_model_does_not_support_are_left_out_with_a_warning(model, tmp_path):
     monitor = AttentionMonitor(model, SOURCES, tmp_path / "curves.csv", tokenizer=wordpiece())
     with pytest.warns(UserWarning, match="head_kinds is not measured"):
         assert list(monitor.measure(0)) == MEASURED
@@ -47,7 +47,7 @@ def test_what_a_model_cannot_answer_is_left_out_with_a_sentence(model, tmp_path)
         asked_for.measure(0)
 
 
-def test_a_loop_measures_at_its_steps_and_leaves_the_model_as_it_was(monitor, model):
+def test_a_training_loop_measures_at_its_steps_and_leaves_the_model_unchanged(monitor, model):
     result = monitor()
     model.train()
     before = {name: weights.clone() for name, weights in model.state_dict().items()}
@@ -72,7 +72,7 @@ def test_the_numbers_are_those_of_the_probes(monitor, model):
     assert row["output change, shuffled"] == pytest.approx(permuted["change"])
 
 
-def test_a_restart_goes_on_from_the_file_and_drops_later_steps(monitor):
+def test_a_restart_resumes_from_the_file_and_drops_later_steps(monitor):
     first = monitor(measures=["entropy"])
     first.measure(2)
     first.measure(4)

@@ -40,7 +40,7 @@ def test_a_recording_is_printed_as_modules_and_shapes(transformer):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of torch's own fast path
-def test_every_layer_of_a_transformer_is_seen_and_its_output_stays(transformer):
+def test_every_layer_of_a_transformer_is_recorded_with_unchanged_output(transformer):
     source, target = inputs(), inputs(3, seed=1)
     padding = torch.tensor([[False] * LENGTH, [False, False, False, True, True]])
     options = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding,
@@ -61,7 +61,7 @@ def test_every_layer_of_a_transformer_is_seen_and_its_output_stays(transformer):
     assert not recording.unrecorded
 
 
-def test_a_fused_encoder_layer_is_seen_too_and_its_fast_path_is_restored(transformer):
+def test_a_fused_encoder_layer_is_recorded_and_its_fast_path_restored(transformer):
     encoder = transformer.encoder
     with torch.inference_mode(), watch(encoder) as recording:
         encoder(inputs())
@@ -168,7 +168,7 @@ def test_changing_cross_attention_of_whisper_changes_its_output_alone_there():
     assert torch.equal(after["model.encoder.layers.0.self_attn"], before["model.encoder.layers.0.self_attn"])
 
 
-def test_attention_that_cannot_be_seen_is_named():
+def test_attention_that_cannot_be_recorded_is_named():
     model, inputs = vision_transformer("eager")
     with torch.no_grad(), watch(model) as recording:
         model(**inputs)
@@ -178,7 +178,7 @@ def test_attention_that_cannot_be_seen_is_named():
         recording.plot()
 
 
-def test_rows_keep_what_was_asked_for_and_tables_have_a_row_per_head(transformer):
+def test_recordings_keep_the_chosen_rows_and_tables_have_a_row_per_head(transformer):
     with torch.no_grad(), watch(transformer.encoder, rows=slice(0, 1)) as recording:
         transformer.encoder(inputs())
     assert recording[0].weights.shape == (BATCH, HEADS, 1, LENGTH)

@@ -1,4 +1,4 @@
-"""Models whose attention is a reason, or is none, by construction; and texts whose one telling word is known."""
+"""Models whose attention is an explanation, or is not, by construction; and texts with one known indicative word."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Audits of models that never were: as large, as odd and as incomplete as real ones."""
+"""Synthetic audits, as large, as odd and as incomplete as real ones."""
 
 import math
 from random import Random

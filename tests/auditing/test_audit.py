@@ -1,4 +1,4 @@
-"""What an audit says of models whose answer is known, and what it does with what people bring."""
+"""Audits of models whose answer is known, and of data and models of any kind."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def audited(tmp_path_factory):
     return {name: audit(model, marked_examples(60), folder / name, QUICK) for name, model in models.items()}, folder
 
 
-def test_attention_that_decides_may_be_shown(audited):
+def test_a_model_whose_attention_decides_gets_the_answer_yes(audited):
     result, _ = audited
     assert result["honest"].answer == "yes"
     assert not {"no", "undecided", "not measurable"} & set(answers(result["honest"]).values())
@@ -58,7 +58,7 @@ def test_a_model_that_hides_what_it_uses_is_flagged(audited):
     assert "not a reason" in result["hiding"].headline
 
 
-def test_what_people_marked_is_found_by_the_honest_one_only(audited):
+def test_only_the_honest_model_agrees_with_human_rationales(audited):
     result, _ = audited
     precision = {
         name: one.parts["plausibility"].table[0]["average_precision"] for name, one in result.items()
@@ -67,7 +67,7 @@ def test_what_people_marked_is_found_by_the_honest_one_only(audited):
     assert precision["hiding"] < 0.3
 
 
-def test_every_part_is_measured_and_the_page_stands_by_itself(audited):
+def test_every_part_is_measured_and_the_page_is_self_contained(audited):
     result, folder = audited
     of_others = {"another_seed", "units", "named_parts", "mixture"}  # it has one head, and is no language model
     assert set(result["honest"].parts) == set(runner.PARTS) - of_others
@@ -104,7 +104,7 @@ def test_the_size_of_batches_changes_no_result(tmp_path):
     assert not differing
 
 
-def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_an_interrupted_audit_resumes(tmp_path, monkeypatch):
     audit(honest(), marked_examples(20), tmp_path, QUICK)
     (tmp_path / "parts" / "words.json").unlink()
     calls = []
@@ -124,12 +124,12 @@ def test_an_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(calls) == 1 + len(runner.PARTS) - 4
 
 
-def test_a_budget_asks_about_fewer_texts(tmp_path):
+def test_a_time_budget_reduces_the_number_of_texts(tmp_path):
     result = audit(honest(), marked_examples(60), tmp_path, Settings(budget=1e-6))
     assert {part.texts for part in result.parts.values()} == {runner.FIRST_TEXTS}
 
 
-def test_the_deciding_part_gets_the_largest_share_of_a_budget(tmp_path, monkeypatch):
+def test_the_part_with_the_verdict_gets_the_largest_share_of_a_budget(tmp_path, monkeypatch):
     now = 0.0
 
     def compute(parts, name, texts):
@@ -156,7 +156,7 @@ def test_texts_can_be_kept_out_of_the_page(tmp_path):
     assert "word5" not in (tmp_path / "audit.html").read_text(encoding="utf-8")
 
 
-def test_another_seed_is_compared_with(tmp_path):
+def test_the_report_compares_with_another_seed(tmp_path):
     result = audit(honest(), marked_examples(20), tmp_path, QUICK, against=hiding())
     table = {row["attention"]: row["τ"] for row in result.parts["another_seed"].table}
     assert table["another seed"] == pytest.approx(-1.0)
@@ -202,13 +202,13 @@ TEXT = {"text": "the old films were charming", "label": 1}
         ([TEXT], "only one text"),
     ],
 )
-def test_texts_that_cannot_be_asked_about_are_refused(rows, said, lines, tmp_path):
+def test_texts_that_cannot_be_audited_are_refused(rows, said, lines, tmp_path):
     with pytest.raises(AttnscopeError, match=said):
         audit(saved(tmp_path / "model"), lines(rows), tmp_path / "out", QUICK)
     assert not (tmp_path / "out" / "audit.html").exists()
 
 
-def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
+def test_models_that_cannot_be_audited_are_refused(lines, tmp_path):
     texts = lines([TEXT] * 3)
     with pytest.raises(AttnscopeError, match="there is no model"):
         audit(tmp_path / "nothing", texts, tmp_path / "out")
@@ -230,7 +230,7 @@ def test_models_that_cannot_be_asked_are_refused(lines, tmp_path):
         audit("no.such.module:made", texts, tmp_path / "out")
 
 
-class Deaf(OneHead):
+class IgnoresAttention(OneHead):
     """Ignores `attention=`."""
 
     def forward(self, batch, attention=None, teacher_forcing=None, gates=False):
@@ -239,7 +239,7 @@ class Deaf(OneHead):
 
 def test_an_adapter_that_ignores_attention_is_refused(tmp_path):
     with pytest.raises(AttnscopeError, match="violates the contract of an adapter"):
-        audit(Deaf(honest=True), marked_examples(20), tmp_path, quick=True)
+        audit(IgnoresAttention(honest=True), marked_examples(20), tmp_path, quick=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -364,7 +364,7 @@ def test_audits_of_the_first_version_are_read_and_marked():
     assert report.verdict.former_rule
 
 
-def test_with_care_is_one_word_for_users(tmp_path, lines):
+def test_the_former_answer_partly_is_shown_as_with_care(tmp_path, lines):
     content = json.loads(FORMER.read_text(encoding="utf-8")) | {"parts": {}}
     report = Report.from_dict(content)
     assert report.answer == "with care"

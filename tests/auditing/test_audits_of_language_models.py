@@ -146,7 +146,7 @@ def test_an_explanation_is_about_the_next_token():
     assert not any("longer than the model can read" in sentence for sentence in result.sentences())
 
 
-def test_an_explanation_says_that_a_text_was_cut():
+def test_an_explanation_reports_a_truncated_text():
     sentences = list(attnscope.explain(language_model("gpt2"), "the old cat sat on " * 20).sentences())
     assert any("longer than the model can read: only 64 tokens" in sentence for sentence in sentences)
 
@@ -194,6 +194,18 @@ def test_named_parts_have_their_attention_and_the_output_changes_without_them(tm
     assert rows["part 1"]["deleted"] == pytest.approx(change_without, abs=1e-5)
 
 
+@pytest.mark.parametrize("prompt", ["<s>the old cat</s>small dogs<s>see", "<s> the old cat </s> small dogs <s> see"])
+def test_named_parts_begin_and_end_at_special_tokens(prompt):
+    texts = language_model("gpt2").reader.read([prompt])
+    missing: list[str] = []
+    (units,) = part_units([["the old cat", "small dogs"]], missing)(
+        Sentences(texts.batch, texts.source, texts.target)
+    ).tolist()
+    parts = ["".join(t for t, unit in zip(texts.source.tokens[0], units, strict=True) if unit == i) for i in (0, 1)]
+    assert [part.replace("Ġ", " ").strip() for part in parts] == ["the old cat", "small dogs"]
+    assert not missing
+
+
 def test_only_the_commonest_names_of_parts_are_shown():
     prompts = [
         {"prompt": "the old cat sat . a dog sleeps .", "parts": {f"passage {i}": "the old cat sat .", "dog": "a dog"}}
@@ -206,12 +218,12 @@ def test_only_the_commonest_names_of_parts_are_shown():
     assert f"Of {MAX_NAMES + 6} names" in part.sentences[-1]
 
 
-def test_a_missing_file_is_answered_with_the_fields_of_prompts():
+def test_the_error_for_a_missing_file_lists_the_fields_of_prompts():
     with pytest.raises(AttnscopeError, match="a 'prompt' and its 'answer'"):
         attnscope.audit(language_model("gpt2"), "missing.jsonl")
 
 
-def test_parts_that_never_occur_are_said_to_be_missing():
+def test_parts_that_never_occur_are_reported_as_missing():
     prompts = [
         {"prompt": "the old cat sat .", "parts": ["a dog"]},
         {"prompt": "a dog sees the mat .", "parts": ["cats"]},

@@ -61,13 +61,13 @@ def test_the_rule_on_rows_gives_the_answers_of_the_audit(measured):
     assert current_rule().answers(rows).tolist() == rows["answer"].tolist()
 
 
-def test_measuring_goes_on_where_it_stopped(measured, monkeypatch):
+def test_an_interrupted_calibration_resumes(measured, monkeypatch):
     monkeypatch.setattr(calibration, "known_answer", lambda *args: pytest.fail("measured again"))
     content = calibrate(measured, cells=TINY, kinds=SOME)
     assert content["assessments"] == 2 * len(SOME) + 4
 
 
-def test_the_page_and_its_numbers(measured):
+def test_the_page_shows_the_numbers_of_the_calibration(measured):
     page = (measured / "calibration.html").read_text()
     stored = json.loads((measured / "calibration.json").read_text())
     assert "How often is the audit wrong?" in page
@@ -99,7 +99,7 @@ def two_classes(value, texts, rare):
     (500, 19, "undecided"), (500, 20, "yes"), (50, 23, "undecided"), (50, 25, "undecided"), (60, 30, "yes"),
     (70, 25, "yes"),
 ])  # fmt: skip
-def test_perfect_texts_are_a_yes_where_they_show_its_bound(texts, rare, answer):
+def test_perfect_results_are_a_yes_if_there_are_enough_texts(texts, rare, answer):
     good, bad = two_classes(1.0, texts, rare), two_classes(0.0, texts, rare)
     agreement = AGREEMENT.judge("{}", good)
     assert decide([ROUTE.judge("{}", good), agreement]) == answer

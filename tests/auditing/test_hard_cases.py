@@ -85,7 +85,7 @@ def test_undefined_tests_say_why_and_the_page_is_written(name, tmp_path):
     assert Report.load(tmp_path / "audit.json") == report
 
 
-def test_weights_that_are_nan_give_one_sentence(tmp_path):
+def test_nan_weights_give_one_error_message(tmp_path):
     model = honest()
     nn.init.constant_(model.strength, math.nan)
     with pytest.raises(AttnscopeError, match="outputs NaN: its weights are damaged"):
@@ -105,7 +105,7 @@ def test_a_class_decided_by_the_absence_of_words_is_not_judged():
     assert result.texts == result.classes["positive"].texts == 50
 
 
-def test_an_exception_of_one_part_loses_no_other(tmp_path, monkeypatch):
+def test_an_exception_in_one_part_keeps_the_other_parts(tmp_path, monkeypatch):
     from attnscope.auditing import runner
 
     def broken(subject, sample):
@@ -204,7 +204,7 @@ def test_texts_that_are_all_alike_leave_an_interval():
     assert Interval.of([1.0] * 30).low == -math.inf
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     random = np.random.default_rng(0)
     covered = 0
     for _ in range(200):
@@ -214,7 +214,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert 0.88 <= covered / 200 <= 0.99
 
 
-def test_a_search_is_a_lower_bound_and_counts_only_what_it_finds(tmp_path):
+def test_uniqueness_by_search_is_named_a_lower_bound(tmp_path):
     report = audit(adapter("bert"), list(zip(SOURCES, LABELS, strict=True)) * 3, tmp_path, quick=True)
     names = {test.name for test in report.tests}
     assert "uniqueness, lower bound" in names
@@ -224,7 +224,7 @@ def test_a_search_is_a_lower_bound_and_counts_only_what_it_finds(tmp_path):
 
 @pytest.mark.parametrize("count", [30, 200])
 def test_states_that_lost_their_words_identify_none(count):
-    """A word's own vector says which word it is; that of its text says nothing, however many texts there are."""
+    """The vector of a word identifies it; that of its text does not, however many texts there are."""
     random = np.random.default_rng(0)
     labels, texts = random.integers(0, 20, 10 * count), np.repeat(np.arange(count), 10)
     own, of_text = random.normal(size=(20, 8))[labels], random.normal(size=(count, 8))[texts]

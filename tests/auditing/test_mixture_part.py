@@ -58,5 +58,5 @@ def all_keys(sample):
     return torch.cat([evidence.removal_keys(texts.batch, sample.seed) for texts in sample.texts()]).numpy()
 
 
-def test_one_head_is_not_mixed():
+def test_a_model_with_one_head_has_no_mixture():
     assert "mixture" not in audit(honest(), marked_examples(20), settings=Settings(quick=True)).parts

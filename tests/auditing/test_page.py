@@ -1,4 +1,4 @@
-"""The page of an audit is one file that needs nothing else, gives the answer first, and takes whatever texts hold."""
+"""The page of an audit is one self-contained file that begins with the answer and accepts any text."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def transformer(texts):
     return Page(texts["transformer"])
 
 
-def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page, texts, name):
+def test_the_page_loads_nothing_and_runs_no_script(page, texts, name):
     assert page.tags("script") == page.tags("link") == []
     embedded = ("data:image/svg+xml;base64,", "data:image/webp;base64,")
     assert all(image["src"].startswith(embedded) for image in page.tags("img"))
@@ -66,12 +66,12 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script(page, texts, na
     assert "@import" not in css
 
 
-def test_a_script_among_the_words_is_shown_and_not_run(transformer):
+def test_a_script_in_a_text_is_escaped(transformer):
     assert transformer.tags("script") == []
     assert transformer.text.count(made_up.ODD) > 8  # in each strip of each example, and in a table
 
 
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     anchors = [attributes["id"] for _, attributes in page.found if "id" in attributes]
     assert len(anchors) == len(set(anchors))
     assert {link["href"] for link in page.tags("a")} <= {f"#{anchor}" for anchor in anchors}
@@ -110,7 +110,7 @@ def test_parts_stand_in_the_order_of_the_questions(transformer):
     assert places == sorted(places)
 
 
-def test_a_part_that_failed_says_why(transformer):
+def test_a_failed_part_shows_the_reason(transformer):
     assert "This could not be measured: the model does not tell" in words(transformer)
 
 
@@ -146,7 +146,7 @@ def test_the_head_with_the_best_mean_rank_is_named_first(read):
     assert text.count(", head ") == 10
 
 
-def test_ten_thousand_words_make_a_page_that_opens(read, tmp_path):
+def test_a_page_with_ten_thousand_words_stays_small(read, tmp_path):
     words = (made_up.TEXT * 500)[:10_000]
     examples = [made_up.text(words, "long", "positive", Random(0))]
     page = read(made_up.audit("classifier", 1, 1, {"examples": {"examples": examples}}))
@@ -180,7 +180,7 @@ def without_numbers(content):
     return None if isinstance(content, int | float) and not isinstance(content, bool) else content
 
 
-def test_what_was_not_measured_breaks_nothing(read, name):
+def test_missing_measurements_do_not_break_the_page(read, name):
     page = read(without_numbers(AUDITS[name]()))
     assert "not measured" in page.text
     assert "None" not in page.text.replace("is None", "").replace("get None", "")  # but for what the made-up say
@@ -193,14 +193,14 @@ def test_an_audit_without_parts_or_verdict_is_still_a_page(read):
     assert "What this does not show" in text
 
 
-def test_half_a_character_does_not_stop_the_page(read):
+def test_a_lone_surrogate_does_not_break_the_page(read):
     audit = made_up.audit("classifier", 1, 1, {})
     audit["verdict"]["headline"] = "half \ud83d of it"
     assert "half ? of it" in read(audit).text
 
 
 @pytest.mark.parametrize("bounds", [[0.1, 0.5], [0.5, 0.1]])
-def test_no_is_left_and_yes_is_right_also_where_less_is_better(bounds):
+def test_scales_run_from_no_to_yes_also_where_less_is_better(bounds):
     gauge = gauge_of(Test.from_json({"value": bounds[1], "low": 0.0, "high": 0.6, "bounds": bounds}))
     assert [name for name, _, _ in gauge.zones] == ["no", "with care", "yes"]
     assert gauge.bounds[0][0] < gauge.bounds[1][0] == gauge.value
@@ -208,7 +208,7 @@ def test_no_is_left_and_yes_is_right_also_where_less_is_better(bounds):
     assert sum(wide for _, _, wide in gauge.zones) == pytest.approx(WIDTH - 2 * MARGIN)
 
 
-def test_an_unknown_interval_reaches_from_end_to_end_and_a_huge_one_leaves_the_zones_in_sight():
+def test_unknown_and_huge_intervals_keep_the_zones_of_a_scale_visible():
     unknown = gauge_of(Test.from_json({"value": 0.3, "low": None, "high": None, "bounds": [0.1, 0.5]}))
     assert unknown.interval == (MARGIN, WIDTH - MARGIN)
     huge = gauge_of(Test.from_json({"value": 0.3, "low": -1000.0, "high": 1000.0, "bounds": [0.1, 0.5]}))
@@ -220,7 +220,7 @@ def test_a_test_without_bounds_has_no_scale():
     assert gauge_of(Test.from_json({"value": 0.3})) is None
 
 
-def test_words_are_shaded_by_their_strength_among_words_and_special_tokens_are_set_apart():
+def test_words_are_shaded_relative_to_other_words_without_special_tokens():
     scores = {"attention": [0.7, 0.2, 0.1], "leave one out": [0.0, -0.5, 0.25]}
     example = {"source": ["[CLS]", "fine", "film"], "special": [True, False, False], "scores": scores}
     example |= {"gold": "yes", "said": "yes (0.91)"}
@@ -233,7 +233,7 @@ def test_words_are_shaded_by_their_strength_among_words_and_special_tokens_are_s
     assert text.num_words == 2
 
 
-def test_the_probability_of_a_word_alone_is_held_against_guessing():
+def test_the_probability_of_a_word_alone_is_compared_with_chance():
     example = {"source": ["a", "b", "c"], "scores": {"each word alone": [0.9, 0.1, None]}}
     (row,) = classifier_example(ScoredExample.from_json(example), num_classes=2).rows
     assert [word.colour for word in row.chunks[0]] == ["p12", "m12", "x"]
@@ -272,7 +272,7 @@ def test_words_of_translators_have_one_row_per_output_and_source_word():
     np.testing.assert_allclose(first["attention"].to_numpy().reshape(weights.shape), weights)
 
 
-def test_scores_of_words_can_be_read_without_a_mouse(texts):
+def test_scores_of_words_are_accessible_without_a_mouse(texts):
     shown = classifier_example(Report.from_dict(made_up.transformer()).parts["examples"].examples[0], 2)
     assert texts["transformer"].count("The scores as numbers") >= 1
     assert [row["word"] for row in shown.numbers] == list(

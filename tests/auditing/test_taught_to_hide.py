@@ -1,4 +1,4 @@
-"""The audit's known answer: a network taught to keep its attention off the words that it uses (tutek2020, beyond)."""
+"""The audit of a network trained to keep attention off the words that it uses (tutek2020, beyond)."""
 
 from dataclasses import replace
 
@@ -24,20 +24,20 @@ def audited(tmp_path_factory):
         return {make: audit(run.folder, out=folder / make.__name__, settings=settings) for make, run in runs.items()}
 
 
-def asked_of(found):
+def by_test_name(found):
     return {test.name: test for test in found.tests}
 
 
-def test_both_decide_rightly(audited):
+def test_both_models_classify_correctly(audited):
     assert all(result.parts["quality"].table[0]["accuracy"] > 0.9 for result in audited.values())
 
 
-def test_the_one_that_hides_is_flagged(audited):
-    tests = asked_of(audited[deceptive_experiment])
+def test_the_model_trained_to_hide_is_flagged(audited):
+    tests = by_test_name(audited[deceptive_experiment])
     assert tests["route"].answer == tests["agreement"].answer == "no"
     assert audited[deceptive_experiment].answer == "undecided"  # 30 texts, fewer of each class than a verdict needs
 
 
-def test_the_other_one_fares_better(audited):
-    points = {make: asked_of(result)["comprehensiveness"] for make, result in audited.items()}
+def test_attention_of_the_honest_model_is_more_comprehensive(audited):
+    points = {make: by_test_name(result)["comprehensiveness"] for make, result in audited.items()}
     assert points[base_experiment].low > points[deceptive_experiment].high

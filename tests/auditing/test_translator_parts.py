@@ -1,4 +1,4 @@
-"""The evidence about a translator: closed answers where there are any, plain loops elsewhere, batches of any size."""
+"""Parts of audits of translators: closed forms where there are any, explicit loops elsewhere, batches of any size."""
 
 import math
 from dataclasses import replace
@@ -47,7 +47,7 @@ PARTS = ("quality", "words", "adversary", "single_tokens", "identity", "plausibi
 
 
 class Copier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
-    """It looks for the word that is to be said, and says what it found; or, if `blind`, the mean of all words."""
+    """It attends to the word to be copied and predicts what it attends to; if `blind`, the mean of all words."""
 
     readout_is_exact = True
 
@@ -138,7 +138,7 @@ def named(part):
     return {test.name: test for test in part.tests}
 
 
-def test_a_model_that_says_what_it_looks_at_passes_every_test():
+def test_a_model_that_copies_what_it_attends_to_passes_every_test():
     subject = copying(Copier(), count=12)
     tests = named(run_check("words", subject))
     assert tests["route"].value == pytest.approx(1, abs=0.01)
@@ -150,7 +150,7 @@ def test_a_model_that_says_what_it_looks_at_passes_every_test():
     assert run_check("quality", subject).table[0]["mean"] == 1
 
 
-def test_a_model_that_looks_but_does_not_use_what_it_sees_passes_none():
+def test_a_model_that_ignores_what_it_attends_to_passes_no_test():
     subject = copying(Copier(blind=True), count=12)
     tests = named(run_check("words", subject))
     assert tests["route"].value == tests["flips with shuffled attention"].value == 0
@@ -160,7 +160,7 @@ def test_a_model_that_looks_but_does_not_use_what_it_sees_passes_none():
     assert adversary.value > 0.9
 
 
-def test_shuffled_attention_moves_the_output_by_what_a_softmax_says():
+def test_the_effect_of_shuffled_attention_equals_a_softmax_by_hand():
     """Attention on another word of the sentence makes that word as likely as the right one was."""
     tests = assess(copying(Copier(sharp=50.0)).loaded, seed=1)
     likely, unlikely = math.exp(GAIN), 1.0
@@ -175,7 +175,7 @@ def interventions(subject, rows=None):
     return WordInterventions.of(subject.model, Sentences(texts.batch, texts.source, texts.target), Effort())
 
 
-def test_what_changes_without_a_word_is_what_loops_say(monkeypatch):
+def test_leave_one_out_effects_equal_explicit_loops(monkeypatch):
     """Words are masked in place, or deleted, and those behind them move up."""
     subject = marian()
     for removal in ("masked", "deleted"):
@@ -240,13 +240,13 @@ def same(one, other):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "adversary"])
-def test_batches_do_not_matter(kind, name):
+def test_results_do_not_depend_on_batches(kind, name):
     first, *others = (to_json(run_check(name, SUBJECTS[kind](), size)) for size in (1, 3, 7))
     assert all(same(first, other) for other in others)
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch):
+def test_adversaries_do_not_depend_on_batches_in_any_precision(kind, monkeypatch):
     monkeypatch.setattr(checks, "translator_search", lambda sample: FEW)
     subject = SUBJECTS[kind]()
     subject.model.float()
@@ -255,7 +255,7 @@ def test_batches_do_not_matter_to_adversaries_in_any_precision(kind, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["marian", "readout", "input"])
-def test_padding_does_not_matter_to_adversaries(kind):
+def test_adversaries_do_not_depend_on_padding(kind):
     subject = marian() if kind == "marian" else recurrent(context=kind)
     result = []
     for size in (1, 3, 7):
@@ -280,7 +280,7 @@ def test_the_model_is_left_as_it_was(kind):
 
 
 @pytest.mark.parametrize("kind", ["marian", "closed", "readout", "input"])
-def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
+def test_a_forward_pass_confirms_the_output_that_an_adversary_keeps(kind):
     subject = marian() if kind == "marian" else recurrent(context="readout" if kind == "closed" else kind)
     model, batch = subject.model, subject.inputs.read(slice(4)).batch
     words = batch.target_mask & (batch.target > 2)
@@ -300,7 +300,7 @@ def test_what_an_adversary_is_said_to_keep_is_kept_by_a_forward_pass(kind):
     assert (result.weights[~batch.source_mask[sentence][:, None].expand_as(result.weights)] == 0).all()
 
 
-def test_words_hang_together_only_where_attention_reaches_later_ones():
+def test_words_influence_each_other_only_where_attention_reaches_later_ones():
     batch = recurrent().inputs.read(slice(3)).batch
     together = {
         name: CounterfactualAttention.of(recurrent(context=name).model, batch, tokens=batch.target_mask).coupled
@@ -318,7 +318,7 @@ def test_a_classifier_is_the_case_of_one_output_word():
     torch.testing.assert_close(as_word, as_text, equal_nan=True)
 
 
-def test_a_penalty_that_finds_its_size_gets_as_far_in_fewer_steps():
+def test_an_adaptive_penalty_gets_as_far_in_fewer_steps():
     subject = marian()
     batch = subject.inputs.read(slice(None)).batch
     quick, slow = (
@@ -339,7 +339,7 @@ def test_a_search_for_a_translator_is_refused_where_a_classifier_is_meant():
         search_adversaries_in_batch(subject.model, subject.inputs.read(slice(2)).batch)
 
 
-def test_links_on_the_diagonal_are_found_by_a_copier():
+def test_a_copying_model_has_alignments_on_the_diagonal():
     part = run_check("plausibility", copying(Copier()))
     rates = {row["word alignment by"]: row["error rate"] for row in part.table}
     assert rates["attention shown"] == rates["best head (layer 0, head 0)"] == 0
@@ -358,7 +358,7 @@ def test_another_seed_is_compared_with_shuffled_attention():
         evidence.another_seed(copying(Copier()))(subject, Sample(subject, 3))
 
 
-def test_a_model_without_a_second_door_is_not_asked_about_words_alone():
+def test_a_model_without_a_readout_skips_single_token_sufficiency():
     part = run_check("single_tokens", copying(Closed(Copier())))
     assert part.table == ()
     assert part.tests[0].answer == "not measurable"
@@ -367,7 +367,7 @@ def test_a_model_without_a_second_door_is_not_asked_about_words_alone():
     assert list(example.scores) == ["attention", "leave-one-out"]
 
 
-def test_examples_are_whole_sentences_by_word():
+def test_examples_are_whole_sentences_with_scores_per_word():
     for subject in (marian(), copying(Copier())):
         result = run_check("examples", subject).examples
         assert 4 <= len(result) <= 8
@@ -382,12 +382,12 @@ def test_examples_are_whole_sentences_by_word():
     assert {example.reason.split(":")[0] for example in result} == {"typical", "extreme", "wrong"}
 
 
-def test_leave_one_out_is_computed_once_for_a_reading():
+def test_leave_one_out_is_computed_once_per_batch():
     reading = next(Sample(marian(), 100, 4).readings())
     assert reading.leave_one_out is reading.leave_one_out
 
 
-def test_sentences_without_a_choice_of_words_count_for_nothing():
+def test_sentences_of_one_word_are_left_out():
     """One source word cannot be ranked: the sentence is left out, and one sentence alone has no interval."""
     model = attnscope.load(adapter("marian").double())
     subject = Subject(model, Inputs.of(model, [("a", "ein hund")]))
@@ -396,7 +396,7 @@ def test_sentences_without_a_choice_of_words_count_for_nothing():
     assert run_check("examples", subject).examples == []
 
 
-def test_a_sample_of_the_first_sentences_is_what_is_asked_about():
+def test_a_sample_consists_of_the_first_sentences():
     subject = marian()
     batch = texts(subject.model).batch
     assert torch.equal(batch.rows(slice(2)).source, subject.inputs.read(slice(2)).batch.source)

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, its links lead somewhere, and its pages ask nothing of other hosts."""
+"""The documentation builds without a warning, its links have targets, and its pages load nothing from other hosts."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Every Python example in the README and in docs/ runs as it stands."""
+"""Every Python example in the README and in docs/ runs unchanged."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_an_example_runs_as_it_stands(code, tmp_path, monkeypatch, capsys):
+def test_every_example_runs_unchanged(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     known = dict(ATTENTIONS)
     try:
@@ -29,7 +29,7 @@ def test_an_example_runs_as_it_stands(code, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_have_targets(page):
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose):
         if "://" not in target and not target.startswith("site:"):  # tests/docs/test_documentation_site.py

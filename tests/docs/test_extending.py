@@ -1,4 +1,4 @@
-"""Every file that the pages of docs show is complete, short, and does what the page says."""
+"""Every file that the pages of docs show is complete, short, and works as the page describes."""
 
 import re
 import runpy
@@ -49,7 +49,7 @@ def at_home(monkeypatch, tmp_path):
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
-def run_as_it_stands(name):
+def run_unchanged(name):
     return runpy.run_path(str(DOCS / "examples" / name), run_name="__main__")
 
 
@@ -69,8 +69,8 @@ def test_a_file_has_fewer_than_60_lines(name):
 
 
 @pytest.mark.parametrize("name", ["doubling.py", "cosine.py", "spread.py"])
-def test_a_file_runs_as_it_stands(name, capsys):
-    run_as_it_stands(name)
+def test_every_file_runs_unchanged(name, capsys):
+    run_unchanged(name)
     assert capsys.readouterr().out
 
 
@@ -145,7 +145,7 @@ def test_the_spread_of_a_batch_is_that_of_its_sentences():
         torch.testing.assert_close(found[: len(alone)], alone)
 
 
-def test_asking_for_the_spread_leaves_the_model_as_it_was_and_gives_numbers():
+def test_computing_the_spread_leaves_the_model_unchanged():
     task = OneToOne(min_length=1, max_length=5, test_size=120)  # three batches, of different widths perhaps
     import_module("spread")
     model = model_for(task).train()
@@ -174,7 +174,7 @@ def test_a_position_without_sentences_is_left_out_of_the_spread(monkeypatch):
 
 def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(engines, "LocalEngine", partial(engines.LocalEngine, 1))
-    run_as_it_stands("guided.py")
+    run_unchanged("guided.py")
     assert capsys.readouterr().out.count("holds: ") == 2
     assert verify(tmp_path / "runs" / "results") == []
     result = Result.read(tmp_path / "runs" / "results" / "guided" / "on_gold.json")
@@ -183,7 +183,7 @@ def test_the_study_runs_as_it_stands_in_a_worker_process(monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["guide", "spread", "guided.py", "../guided", "", "no.such.module"])
-def test_a_name_without_a_study_says_where_one_is_looked_for(name):
+def test_an_unknown_study_reports_where_it_was_searched_for(name):
     with pytest.raises(BadSetting, match=re.escape(f"there is no study {name!r}; choose one of aitken2021, ")):
         studies.study(name)
 
@@ -195,7 +195,7 @@ def test_a_study_has_the_name_of_its_module(tmp_path, monkeypatch):
         studies.study("renamed")
 
 
-def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
+def test_errors_inside_a_study_are_not_hidden(tmp_path, monkeypatch):
     (tmp_path / "wrong.py").write_text("import no_such_module_at_all")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BadSetting, match="no_such_module_at_all") as raised:
@@ -206,10 +206,10 @@ def test_what_is_wrong_inside_a_study_is_not_hidden(tmp_path, monkeypatch):
 # All of them by name ----------------------------------------------------------------------------------------------
 
 
-def test_a_command_line_of_ones_own_lists_everything(monkeypatch, capsys):
+def test_a_custom_command_line_lists_everything(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["mine.py", "list"])
     with pytest.raises(SystemExit) as left:
-        run_as_it_stands("mine.py")
+        run_unchanged("mine.py")
     assert not left.value.code
     shown = capsys.readouterr().out
     for name in ("study guided", "on_gold", "doubling", "cosine", "spread"):

@@ -31,7 +31,7 @@ def both(name: str, column: str, step: int | None = None) -> tuple[float, float]
 
 
 def cell(kind: str, model: str) -> str:
-    """What the table of heads says about a kind."""
+    """The row of the table of heads about a kind."""
     cells = PAGE.partition(f"| {kind} |")[2].split("|")
     return cells[list(MODELS).index(model)].strip()
 
@@ -91,7 +91,7 @@ def test_sentences_quote_the_curves():
         assert sentence in PAGE
 
 
-def test_what_is_said_of_audits_is_in_their_tests():
+def test_statements_about_audits_agree_with_their_tests():
     audits = {}
     for path in sorted((ROOT / "results" / "audits").glob("*-like-13m-*/tests.csv")):
         audits[path.parent.name] = pd.read_csv(path, index_col="test")["value"]

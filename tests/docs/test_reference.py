@@ -26,7 +26,7 @@ def names() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if FENCE.search(PAGES[name])])
-def test_the_examples_of_a_page_print_what_they_say(page, names, capsys):
+def test_the_examples_of_a_page_print_the_documented_output(page, names, capsys):
     source = "\n".join(FENCE.findall(PAGES[page]))
     example = doctest.DocTestParser().get_doctest(source, dict(names), page, f"docs/reference/{page}.md", 0)
     report: list[str] = []

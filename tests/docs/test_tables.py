@@ -1,4 +1,4 @@
-"""Tables in the documentation that follow from results are what the files say: `make tables` writes them."""
+"""Tables of the documentation that are generated from results (`make tables`) agree with the files."""
 
 import json
 import re
@@ -15,11 +15,11 @@ WRITER = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 
 
 @pytest.mark.parametrize(("page", "name"), WRITER["TABLES"])
-def test_a_table_is_what_its_files_say(page, name):
+def test_every_table_agrees_with_its_files(page, name):
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == WRITER["with_table"](page, name)
 
 
-def test_reproduction_reports_are_what_the_result_files_say():
+def test_reproduction_reports_agree_with_the_result_files():
     reports = WRITER["reports"]()
     assert {f"reproduction/{path.name}" for path in (ROOT / "docs" / "reproduction").glob("*.md")} == set(reports)
     for page, text in reports.items():
@@ -55,7 +55,7 @@ def test_every_audit_has_a_row_with_its_answer(tmp_path):
     assert first == "| MiniLM, fine-tuned | 0.25 (120) | – | ≥ 0.60 (32) |"
 
 
-def test_every_audit_of_ours_has_a_name_of_its_own_in_all_tables():
+def test_every_audit_has_a_distinct_name_in_all_tables():
     audits = [path.parent for path in sorted((ROOT / "results" / "audits").glob("*/audit.json"))]
     names = [audit_name(folder).model for folder in audits]
     assert len(set(names)) == len(names)

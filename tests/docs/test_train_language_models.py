@@ -1,4 +1,4 @@
-"""The example that trains language models goes on where it was stopped, to the same numbers."""
+"""The example that trains language models resumes to the same numbers."""
 
 import gzip
 import importlib.util
@@ -54,7 +54,7 @@ def train(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_numbers(train, capsys):
+def test_a_resumed_run_gives_the_same_numbers(train, capsys):
     stopped = train("stopped", seconds=3)
     assert "call again to go on" in capsys.readouterr().out
     assert json.loads((stopped / "settings.json").read_text())["steps_done"] < 4

@@ -92,7 +92,7 @@ def sentence(page):
     return " ".join(page.locator(".label").all_inner_texts()[1:-1]).replace(" ##", "")
 
 
-def test_what_is_undone_before_the_model_has_answered_stays_undone(visit, server):
+def test_an_edit_undone_before_the_answer_stays_undone(visit, server):
     page = visit(server.address)
     own = outputs_of(page)
     with server.session.lock:  # the model answers when this is left
@@ -124,7 +124,7 @@ def test_the_last_of_several_texts_is_shown(visit, server):
     assert sentence(page) == SOURCES[2]
 
 
-def test_a_text_of_ones_own_is_read(visit, server):
+def test_a_text_typed_by_the_user_is_read(visit, server):
     page = visit(server.address)
     page.get_by_label("A text of your own").fill("a dog sees <b>old</b> films")
     page.get_by_role("button", name="Read this text").click()
@@ -211,12 +211,12 @@ def test_a_malformed_or_large_message_ends_the_connection_and_nothing_else(serve
     assert connect(server)[0]["id"] == 1
 
 
-def test_an_identity_that_is_half_a_character_is_answered(server):
+def test_a_message_id_with_a_lone_surrogate_is_answered(server):
     message = rb'{"kind":"overview","id":"\ud800","buffers":[]}'
     assert connect(server, message=struct.pack("<I", len(message)) + message)[0]["models"]
 
 
-def test_a_bug_is_a_sentence_on_the_page_and_the_server_goes_on(server, monkeypatch, capfd):
+def test_an_internal_error_is_shown_on_the_page_and_the_server_continues(server, monkeypatch, capfd):
     monkeypatch.setattr(Session, "answer", lambda *_: 1 / 0)
     assert "this is a bug of attnscope: ZeroDivisionError" in connect(server)[0]["error"]
     monkeypatch.undo()
@@ -235,7 +235,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("request_", REFUSED, ids=lambda given: json.dumps(given)[:40])
-def test_a_request_that_makes_no_sense_gets_a_sentence(request_):
+def test_an_invalid_request_gets_an_error_message(request_):
     session = Session([ExploredModel(network(honest=True), texts())])
     source = session.answer({"kind": "view"}).content["attended"]
     buffer = torch.full((len(request_.get("edits", [])), len(source)), 1 / len(source)).numpy().tobytes()
@@ -244,7 +244,7 @@ def test_a_request_that_makes_no_sense_gets_a_sentence(request_):
 
 
 @pytest.mark.parametrize("weights", [[2.0, 0.0, 0.0], [-0.1, 1.0, 0.1], [float("nan"), 1.0, 0.0], [0.5, 0.5], b"odd"])
-def test_weights_that_are_none_are_refused(weights):
+def test_invalid_weights_are_refused(weights):
     session = Session([ExploredModel(network(honest=True), texts())])
     buffer = weights if isinstance(weights, bytes) else torch.tensor(weights).numpy().tobytes()
     answer = session.answer({"kind": "intervene", "edits": [[0, None, 0]]}, [buffer])
@@ -293,7 +293,7 @@ def test_weights_on_later_tokens_of_a_language_model_are_refused():
         assert "cannot attend to later tokens" in session.answer(request, [rows[1].tobytes()]).content["error"]
 
 
-def test_another_address_is_bound_to_only_with_a_warning():
+def test_binding_to_another_address_warns():
     session = Session([ExploredModel(network(honest=True), texts())])
     with pytest.warns(UserWarning, match="whoever reaches this machine"):
         Server(session, "0.0.0.0").socket.close()

@@ -64,7 +64,7 @@ def test_the_honest_networks_decision_changes_with_its_attention(visit, static_p
     assert "positive → negative" in page.locator(".decision").inner_text()
 
 
-def test_tokens_are_inert(visit, static_page):
+def test_tokens_are_escaped(visit, static_page):
     page = visit(static_page)
     assert SCRIPT in page.locator(".texts li").first.inner_text()
     assert page.locator("#explorer script").count() == 0
@@ -131,7 +131,7 @@ def test_texts_are_searched_and_sorted(visit, static_page):
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(WIDE, "light"), (NARROW, "light"), (WIDE, "dark")])
-def test_the_verdict_stays_in_sight(visit, static_page, viewport, scheme):
+def test_the_verdict_stays_visible_when_scrolling(visit, static_page, viewport, scheme):
     page = visit(static_page, viewport, scheme)
     page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
     assert page.locator(".verdict .answer").first.bounding_box()["y"] < viewport["height"]

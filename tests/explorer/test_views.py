@@ -133,7 +133,7 @@ def test_a_static_page_says_what_needs_the_model(visit, pages):
 
 
 @pytest.mark.slow
-def test_frames_stay_short_with_500_tokens_and_144_heads(visit):
+def test_rendering_stays_fast_with_500_tokens_and_144_heads(visit):
     """The model is tiny but has 12 layers of 12 heads; its texts have 500 tokens."""
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     sizes = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 24, "max_position_embeddings": 520}

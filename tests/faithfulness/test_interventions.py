@@ -95,7 +95,7 @@ def test_a_replaced_word_is_the_mean_of_the_remaining_ones(case, attended):
         torch.testing.assert_close(row[: len(expected)], expected)
 
 
-def test_nothing_of_a_replaced_word_is_left():
+def test_a_replaced_word_has_no_effect_left():
     model, data = network(bidirectional=True), sentences(6, 6)
     removed = every_second(interventions(model, data))
     other = data.batch.clone()
@@ -205,7 +205,7 @@ def test_a_lower_bound_is_never_a_no(value, low, answer):
     assert decide([route, AGREEMENT.judge("", Interval(0.0, 0.0, 0.1, texts=50))]) == "no"
 
 
-def test_what_cannot_be_measured_is_no_lower_bound():
+def test_undefined_values_are_no_lower_bound():
     assert at_least(TESTS[0], Interval(reason="there is no effect to compare with"), MOVED).answer == "not measurable"
 
 

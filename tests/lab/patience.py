@@ -1,4 +1,4 @@
-"""For tests of other processes: wait until something is so, and see whether a process is still there."""
+"""For tests of other processes: wait until a condition holds, and check whether a process is still running."""
 
 import time
 from collections.abc import Callable

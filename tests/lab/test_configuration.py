@@ -1,4 +1,4 @@
-"""Every kind of settings becomes JSON and comes back, one that was registered a moment ago included."""
+"""Settings of every kind are written to JSON and read back, also those that a user registers."""
 
 import json
 from dataclasses import dataclass, fields
@@ -24,7 +24,7 @@ class Doubt(CrossEntropy):
 @pytest.mark.parametrize(
     ("registry", "settings"), [(TASKS, Spelling(loud=True)), (OBJECTIVES, Doubt(weight=2.0)), (KINDS, Doubt())]
 )
-def test_what_is_registered_later_is_known_at_once_and_only_while_it_is(monkeypatch, registry, settings):
+def test_a_registered_class_is_known_until_it_is_removed(monkeypatch, registry, settings):
     with monkeypatch.context() as patch:
         patch.setitem(registry, "mine", type(settings))
         description = describe(settings)
@@ -36,7 +36,7 @@ def test_what_is_registered_later_is_known_at_once_and_only_while_it_is(monkeypa
         rebuild(description)
 
 
-def test_an_unknown_kind_lists_what_is_known_and_how_one_becomes_so():
+def test_an_unknown_kind_lists_the_known_ones_and_how_to_register():
     with pytest.raises(BadSetting) as error:
         rebuild({"kind": "rnn"})
     assert ", ".join(kinds()) in str(error.value)

@@ -151,7 +151,7 @@ def test_settings_are_changed_by_name():
     assert changed.training.learning_rate == 1.0
 
 
-def test_positions_can_be_taken_away():
+def test_positional_codes_can_be_removed():
     positioned = replace(SMALL, model=replace(SMALL.model, positions=Positions()))
     assert override(positioned, ["model.positions=null"]).model.positions is None
 
@@ -178,7 +178,7 @@ def test_a_wrong_change_is_refused_with_a_sentence(change, message):
         override(SMALL, [change])
 
 
-def test_a_word_will_do_for_a_list_of_one():
+def test_a_single_word_is_accepted_for_a_list():
     splits = Splits(validation=("dev",))
     for written in ("valid", '"valid"', '["valid"]'):
         assert override(splits, [f"validation={written}"]).validation == ("valid",)
@@ -258,7 +258,7 @@ def test_on_a_cpu_every_experiment_has_a_process_to_itself():
     assert group_for_workers(seeds) == [(experiment,) for experiment in seeds]
 
 
-def test_runs_that_were_trained_as_one_are_those_that_are_trained_alone(tmp_path):
+def test_runs_trained_as_one_batched_model_equal_runs_trained_alone(tmp_path):
     seeds = [replace(COPYING, device="cpu", seed=seed) for seed in range(3)]
     first = train(seeds[0], Store(tmp_path / "together"))  # found finished by the others
     runs = train_all(seeds, Store(tmp_path / "together"))
@@ -272,7 +272,7 @@ def test_runs_that_were_trained_as_one_are_those_that_are_trained_alone(tmp_path
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_group_that_a_gpu_has_no_room_for_is_trained_half_by_half(tmp_path, monkeypatch):
+def test_a_group_too_large_for_the_gpu_is_split_in_halves(tmp_path, monkeypatch):
     seeds, tried = [replace(COPYING, device="cpu", seed=seed) for seed in range(5)], []
 
     def with_room_for_two(runs):
@@ -320,7 +320,7 @@ def test_attention_frozen_to_be_uniform_is_never_trained(tmp_path):
     assert weights.unique().tolist() == pytest.approx([1 / 5])  # four words and the end
 
 
-def test_what_cannot_be_trained_so_is_refused(tmp_path):
+def test_settings_that_cannot_be_trained_are_refused(tmp_path):
     with pytest.raises(BadSetting, match="leaves nothing"):
         TrainingSettings(attention="uniform", trained="attention")
     with pytest.raises(BadSetting, match="needs a model whose part `attend` has weights"):  # dot attention has none

@@ -1,4 +1,4 @@
-"""Work on the cores of this machine: in order, each item for itself, and no process outlives its use."""
+"""Work on the cores of this machine: in order, failures by item, and no process left behind."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def test_no_items_give_no_outcomes() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_outcome_is_told_here_as_it_comes(workers: int) -> None:
+def test_each_outcome_is_reported_when_it_is_ready(workers: int) -> None:
     values: dict[int, Any] = {}
     LocalEngine(workers).map(jobs.square, [3, 4, 5], done=lambda place, outcome: values.update({place: outcome.value}))
     assert values == {0: 9, 1: 16, 2: 25}
@@ -79,7 +79,7 @@ def test_an_item_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
     assert all(len(set((tmp_path / str(number)).read_text().split())) == 2 for number in range(3))
 
 
-def test_an_item_whose_process_always_dies_fails_and_the_others_do_not() -> None:
+def test_an_item_whose_process_always_dies_fails_alone() -> None:
     outcomes = LocalEngine(2).map(jobs.die_if_odd, [0, 1, 2, 4])
     assert outcomes[1].failure == "its process died 3 times, the last time by SIGKILL"
     assert [outcome.value for outcome in outcomes] == [0, None, 2, 4]
@@ -98,7 +98,7 @@ def test_an_item_that_always_loses_the_gpu_fails_by_its_own_error_and_the_others
     assert outcomes[1].failure.startswith("AcceleratorError: CUDA error: device-side assert triggered (jobs.py, line ")
 
 
-def test_a_process_that_leaves_in_the_middle_has_not_done_its_item() -> None:
+def test_a_process_that_exits_early_has_not_finished_its_item() -> None:
     (outcome,) = LocalEngine(1).map(jobs.leave, [0])
     assert outcome.failure == "its process ended 3 times before the item was done, the last time with exit code 0"
 
@@ -114,7 +114,7 @@ def test_a_function_that_cannot_be_imported_is_refused_at_once() -> None:
         LocalEngine(1).map(lambda item: item, [1])
 
 
-def test_processes_are_used_again_and_are_no_more_than_the_items() -> None:
+def test_processes_are_reused_and_no_more_than_there_are_items() -> None:
     of_two = {outcome.value for outcome in LocalEngine(2).map(jobs.process, range(8))}
     of_many = {outcome.value for outcome in LocalEngine(50).map(jobs.process, range(2))}
     assert len(of_two) <= 2
@@ -135,7 +135,7 @@ def test_a_worker_computes_on_one_thread_whatever_this_process_does(monkeypatch:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_worker_finds_the_modules_that_this_process_finds(
+def test_a_worker_imports_the_modules_of_its_parent(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those beside a script of one's own, whose folder was added to sys.path."""

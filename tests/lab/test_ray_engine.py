@@ -54,7 +54,7 @@ def test_an_error_or_a_death_is_the_failure_of_its_item_alone(cluster: Any) -> N
 
 
 @pytest.mark.slow
-def test_an_item_whose_process_always_dies_fails_and_the_others_do_not(cluster: Any) -> None:
+def test_an_item_whose_process_always_dies_fails_alone(cluster: Any) -> None:
     outcomes = RayEngine(cluster.address).map(jobs.die_if_odd, [0, 1, 2])
     assert outcomes == [Outcome(0), Outcome(failure="its process or its machine died 3 times"), Outcome(2)]
 
@@ -75,7 +75,7 @@ def test_an_item_runs_once_those_that_it_needs_are_done_before_others_or_fails_w
 
 
 @pytest.mark.slow
-def test_a_worker_finds_the_modules_that_this_process_finds(
+def test_a_worker_imports_the_modules_of_its_parent(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "beside_the_driver.py").write_text("def double(number):\n    return 2 * number\n")
@@ -86,7 +86,7 @@ def test_a_worker_finds_the_modules_that_this_process_finds(
 
 
 @pytest.mark.slow
-def test_a_connection_made_before_is_used_and_left_open(cluster: Any) -> None:
+def test_an_existing_connection_is_reused_and_left_open(cluster: Any) -> None:
     import ray
 
     ray.init(address=cluster.address, log_to_driver=False)
@@ -98,7 +98,7 @@ def test_a_connection_made_before_is_used_and_left_open(cluster: Any) -> None:
 
 
 @pytest.mark.slow
-def test_work_on_a_node_that_is_killed_is_done_by_another(cluster: Any, tmp_path: Path) -> None:
+def test_work_of_a_killed_node_moves_to_another_node(cluster: Any, tmp_path: Path) -> None:
     victim = next(iter(cluster.worker_nodes))
 
     def visits() -> list[list[str]]:
@@ -117,7 +117,7 @@ def test_work_on_a_node_that_is_killed_is_done_by_another(cluster: Any, tmp_path
 
 
 @pytest.mark.slow
-def test_without_an_address_a_cluster_is_made_that_only_this_machine_reaches_and_ended() -> None:
+def test_without_an_address_a_local_cluster_is_started_and_stopped() -> None:
     import ray
 
     (outcome,) = RayEngine().map(jobs.listening, [1])
@@ -178,7 +178,7 @@ def test_an_address_without_a_cluster_is_named(address: str) -> None:
         RayEngine(address).map(jobs.square, [1])
 
 
-def test_where_ray_is_not_installed_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(AttnscopeError, match=r"pip install 'attnscope\[ray\]'"):
         RayEngine().map(jobs.square, [1])

@@ -1,4 +1,4 @@
-"""A finished run is found, whole, by every process, and is never trained twice; anything less is not taken for one."""
+"""A finished run is found by every process and is never trained twice; an incomplete run is not taken for one."""
 
 import signal
 import subprocess
@@ -71,7 +71,7 @@ def test_a_configuration_that_is_not_json_is_refused(store: Store, value: Any) -
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc", KEY + "\n", KEY.upper()])
-def test_what_is_no_key_is_refused(store: Store, name: str) -> None:
+def test_an_invalid_key_is_refused(store: Store, name: str) -> None:
     with pytest.raises(BadSetting, match="is not the key of a run"):
         store.find(name)
 
@@ -98,7 +98,7 @@ def test_a_finished_run_is_whole_and_known_by_its_configuration(store: Store) ->
     assert not (store.root / "working" / KEY).exists()
 
 
-def test_there_is_no_configuration_of_a_run_that_is_not_finished(store: Store) -> None:
+def test_an_unfinished_run_has_no_configuration(store: Store) -> None:
     with pytest.raises(AttnscopeError, match=f"there is no finished run {KEY}"):
         store.config(KEY)
 
@@ -110,7 +110,7 @@ def test_a_finished_run_is_not_trained_again(store: Store) -> None:
         assert run.folder == folder
 
 
-def test_an_error_leaves_the_files_to_go_on_from(store: Store) -> None:
+def test_files_survive_an_error_so_that_a_run_can_resume(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         fail_after_a_step(store)
     assert store.find(KEY) is None
@@ -120,7 +120,7 @@ def test_an_error_leaves_the_files_to_go_on_from(store: Store) -> None:
     assert store.find(KEY) is not None
 
 
-def test_a_kill_just_before_the_end_is_not_an_end(store: Store) -> None:
+def test_a_run_killed_just_before_its_end_is_unfinished(store: Store) -> None:
     folder = store.root / "working" / KEY
     write_json(folder / "config.json", CONFIG)
     seal(folder)
@@ -130,7 +130,7 @@ def test_a_kill_just_before_the_end_is_not_an_end(store: Store) -> None:
         assert not (run.folder / "manifest.json").exists()
 
 
-def test_half_a_file_of_a_killed_write_does_not_stay(store: Store) -> None:
+def test_a_partial_file_of_a_killed_write_is_removed(store: Store) -> None:
     with store.work(CONFIG) as run:
         (run.folder / ".weights.safetensors.0a1b2c3d.part").write_bytes(b"half")
     assert sorted(path.name for path in (store.root / "runs" / KEY).iterdir()) == ["config.json", "manifest.json"]
@@ -183,7 +183,7 @@ def test_each_damaged_run_is_kept(store: Store) -> None:
     assert {path.name for path in (store.root / "damaged").iterdir()} == {f"{KEY}-1", f"{KEY}-2"}
 
 
-def test_work_on_a_damaged_run_begins_anew(store: Store) -> None:
+def test_a_damaged_run_starts_from_the_beginning(store: Store) -> None:
     truncated(train(store) / "weights.safetensors")
     with pytest.warns(DamagedRun):
         train(store)
@@ -191,7 +191,7 @@ def test_work_on_a_damaged_run_begins_anew(store: Store) -> None:
     assert (store.root / "damaged" / f"{KEY}-1").is_dir()
 
 
-def test_a_damaged_run_in_the_hands_of_another_is_left_to_it(store: Store) -> None:
+def test_a_damaged_run_locked_by_another_process_is_not_touched(store: Store) -> None:
     folder = train(store)
     truncated(folder / "weights.safetensors")
     with FileLock(store.root / "locks" / KEY), warnings.catch_warnings(action="error"):
@@ -217,7 +217,7 @@ def test_two_processes_that_want_the_same_run_train_it_once(store: Store) -> Non
     assert store.keys() == [key(trainer.CONFIG)]
 
 
-def test_a_killed_run_goes_on_where_it_was(store: Store) -> None:
+def test_a_killed_run_resumes(store: Store) -> None:
     name = key(trainer.CONFIG)
     with start("step_by_step", store) as process:
         wait_for((store.root / "working" / name / "checkpoints" / "step.json").exists)
@@ -234,7 +234,7 @@ def test_a_killed_run_goes_on_where_it_was(store: Store) -> None:
 @pytest.mark.parametrize(
     ("mode", "place"), [("on_a_full_disk", "weights.safetensors"), ("log_on_a_full_disk", key(trainer.CONFIG))]
 )
-def test_a_full_disk_costs_no_finished_run(store: Store, mode: str, place: str) -> None:
+def test_a_full_disk_loses_no_finished_run(store: Store, mode: str, place: str) -> None:
     finished = train(store)
     with start(mode, store) as process:
         error = process.communicate()[1]

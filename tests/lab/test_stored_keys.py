@@ -116,7 +116,7 @@ def test_a_new_setting_is_stored_only_where_it_differs_from_its_default():
     assert replace(ESCAN, training=replace(ESCAN.training, decoding="teacher_forced")).key != ESCAN.key
 
 
-def test_a_class_of_ones_own_inherits_the_stored_names(monkeypatch):
+def test_a_user_defined_subclass_inherits_the_stored_names(monkeypatch):
     @dataclass(frozen=True)
     class Longer(OneToOne):
         extra: int = 1

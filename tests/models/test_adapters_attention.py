@@ -1,4 +1,4 @@
-"""Hugging Face models as givers of Traces, against the library's own eager attention."""
+"""Traces of Hugging Face models, against the library's own eager attention."""
 
 from copy import deepcopy
 
@@ -64,7 +64,7 @@ def test_the_contract_of_an_adapter_is_kept(model):
     check_adapter(model, [texts(model).batch])
 
 
-def test_attention_that_goes_another_way_is_not_left_out_silently(model, monkeypatch):
+def test_an_attention_implementation_that_is_not_recorded_raises(model, monkeypatch):
     batch = texts(model).batch
     monkeypatch.setattr(recording, "switch", lambda model, implementation: None)
     with pytest.raises(AttnscopeError, match="can be neither recorded nor changed"):
@@ -81,7 +81,7 @@ def test_a_batch_without_padding_is_read_as_well(model):
 
 
 @torch.no_grad()
-def test_a_model_in_training_mode_is_asked_without_dropout_and_left_in_training_mode(model):
+def test_a_model_in_training_mode_runs_without_dropout_and_stays_in_training_mode(model):
     batch = texts(model).batch
     expected = model(batch).logits
     model.train()
@@ -89,7 +89,7 @@ def test_a_model_in_training_mode_is_asked_without_dropout_and_left_in_training_
     assert all(module.training for module in model.modules())
 
 
-def test_configuration_and_attention_are_put_back_even_after_an_exception():
+def test_configuration_and_attention_are_restored_after_an_exception():
     model = adapter("t5")  # its encoder and decoder have configurations of their own
     batch, before = texts(model).batch, deepcopy(model.model.config)
     model.model.decoder.set_attn_implementation("eager")
@@ -109,7 +109,7 @@ def test_configuration_and_attention_are_put_back_even_after_an_exception():
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["marian", "bert"])
-def test_a_silent_head_is_one_whose_part_of_the_projection_is_zero(kind):
+def test_ablating_a_head_equals_zeroing_its_part_of_the_projection(kind):
     model = adapter(kind)
     batch, twin = texts(model).batch, adapter(kind)
     last = model.depth - 1
@@ -170,7 +170,7 @@ def test_a_classifier_shows_and_changes_the_row_of_its_classification_token_only
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["distilbert", "t5"])
-def test_whole_self_attention_is_eagers(kind):
+def test_all_self_attention_equals_eager_attention(kind):
     model = adapter(kind)
     batch, twin = texts(model).batch, eager_twin(model)
     encoder = twin.get_encoder() if kind == "t5" else twin.base_model
@@ -195,7 +195,7 @@ def test_rollout_follows_words_through_layers():
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
-def test_what_the_library_generates_is_replayed_with_teacher_forcing(kind):
+def test_generated_text_is_replayed_with_teacher_forcing(kind):
     model = adapter(kind)
     batch = texts(model).batch
     generated = model.generate(batch.source, batch.source_mask, max_length=6, forced_eos_token_id=None, do_sample=False)
@@ -222,7 +222,7 @@ def test_beams_need_no_special_case():
 
 
 @torch.no_grad()
-def test_without_a_teacher_the_decoder_hears_its_own_words():
+def test_without_teacher_forcing_the_decoder_is_fed_its_predictions():
     model = adapter("bart")
     batch = texts(model).batch
     trace = model(batch, teacher_forcing=0.0)
@@ -232,7 +232,7 @@ def test_without_a_teacher_the_decoder_hears_its_own_words():
 
 
 @torch.no_grad()
-def test_a_model_that_was_on_eager_gives_the_same(model):
+def test_a_model_with_eager_attention_gives_the_same_results(model):
     batch = texts(model).batch
     expected = model(batch).logits
     model.model.set_attn_implementation("eager")
@@ -240,7 +240,7 @@ def test_a_model_that_was_on_eager_gives_the_same(model):
     assert model.model.config._attn_implementation == "eager"
 
 
-def test_embeddings_of_the_source_are_as_the_encoder_takes_them():
+def test_source_embeddings_are_those_that_the_encoder_receives():
     """Marian and Pegasus scale them on the way; BART's table does so itself."""
     for kind in ("marian", "pegasus", "mbart"):
         model = foreign(kind)

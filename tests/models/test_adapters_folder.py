@@ -1,4 +1,4 @@
-"""Models from folders that save_pretrained wrote, and one clear sentence for each that cannot be asked."""
+"""Models from folders written by save_pretrained, and one error message for each that is not supported."""
 
 import json
 import subprocess
@@ -68,7 +68,7 @@ def refused(folder, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_or_holds_no_model(tmp_path):
+def test_a_missing_folder_or_one_without_a_model_is_refused(tmp_path):
     refused(tmp_path / "nowhere", "there is no folder .*nowhere; a model on the hub is named hf:owner/name")
     refused(tmp_path, "has no config.json")
     (tmp_path / "config.json").write_text("{")
@@ -108,7 +108,7 @@ def test_other_heads_are_refused(tmp_path):
     refused(saved(tmp_path / "labels", labels, tokenizer_for("bert")), "every label is read by itself; choose one")
 
 
-def test_weights_that_are_missing_or_broken_are_not_drawn_at_random(tmp_path):
+def test_missing_or_damaged_weights_are_not_initialised_randomly(tmp_path):
     saved(tmp_path, foreign("bert").bert, tokenizer_for("bert"))
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
@@ -120,7 +120,7 @@ def test_weights_that_are_missing_or_broken_are_not_drawn_at_random(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["transformers", "transformers.masking_utils"])  # an old version lacks the second
-def test_without_transformers_a_sentence_says_how_to_get_it(missing, monkeypatch, tmp_path):
+def test_without_transformers_the_error_names_the_extra_to_install(missing, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(AttnscopeError, match=r"needs the library transformers, .*--upgrade .attnscope\[hf\]"):
         load(tmp_path)
@@ -135,7 +135,7 @@ def test_nothing_is_imported_before_a_model_is_loaded():
 
 
 @torch.no_grad()
-def test_marians_own_tokenizer_which_is_a_slow_one(tmp_path):
+def test_the_slow_tokenizer_of_marian_is_supported(tmp_path):
     spm = pytest.importorskip("sentencepiece")
     (tmp_path / "texts").write_text("\n".join(SOURCES + TARGETS))
     prefix = tmp_path / "pieces"
@@ -161,7 +161,7 @@ def test_marians_own_tokenizer_which_is_a_slow_one(tmp_path):
 
 
 @torch.no_grad()
-def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
+def test_a_multilingual_tokenizer_is_set_to_the_language(tmp_path):
     cut = json.loads(sentencepiece_like("bart").backend_tokenizer.to_str())["model"]
     tokenizer = transformers.NllbTokenizer(
         vocab=cut["vocab"], merges=[tuple(pair) for pair in cut["merges"]],
@@ -180,8 +180,8 @@ def test_a_tokenizer_of_several_languages_is_told_which(tmp_path):
 
 
 @torch.no_grad()
-def test_what_a_tokenizer_puts_behind_the_end_is_never_said(tmp_path):
-    """mBART's first version: pieces, </s>, language; the decoder hears the language first."""
+def test_tokens_behind_the_end_are_never_predicted(tmp_path):
+    """mBART's first version: pieces, </s>, language; the decoder input starts with the language."""
     letters = sorted(set("".join(SOURCES + TARGETS)) - {" "})
     scores = [(mark + letter, -2.0) for mark in ("▁", "") for letter in letters]
     vocabulary = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores]

@@ -1,4 +1,4 @@
-"""Every probe asks a Hugging Face model as it asks one of ours."""
+"""Every probe runs on a Hugging Face model as on one of ours."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_influence_is_the_derivative_with_respect_to_the_size_of_a_word():
 
 
 @torch.no_grad()
-def test_a_classifier_decides_again_with_other_attention():
+def test_the_decision_of_a_classifier_follows_other_attention():
     model = adapter("distilbert")
     batch = texts(model).batch
     result = fragility(model, [batch], draws=2)
@@ -78,7 +78,7 @@ def test_a_classifier_decides_again_with_other_attention():
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_weights_of_the_last_layer_can_be_asked_for_behind_everything_else(kind):
+def test_counterfactual_logits_of_the_last_layer_equal_a_forward_pass(kind):
     model = adapter(kind)
     batch = texts(model).batch
     trace = model(batch)
@@ -100,7 +100,7 @@ def test_words_are_erased_and_special_tokens_are_not():
 
 
 @torch.no_grad()
-def test_agreement_leaves_special_tokens_out_when_told_to():
+def test_agreement_can_leave_out_special_tokens():
     model = adapter("bart")
     batch = texts(model).batch
     scores = attention_scores(model(batch)).values

@@ -1,4 +1,4 @@
-"""Texts as Batches: a tokenizer's ids, its tokens as words, and words of a model of one's own."""
+"""Texts as Batches: token ids of a tokenizer, its tokens as words, and the words of a user's own model."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def special(words):
 
 
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
-def test_targets_end_with_the_end_and_are_said_in_words(kind):
+def test_targets_end_with_the_end_token_and_are_shown_as_words(kind):
     model = adapter(kind)
     read = texts(model)
     batch = read.batch
@@ -97,7 +97,7 @@ def test_a_text_given_as_words_is_the_text(kind):
         model.reader.read([["a", "two words"]])
 
 
-def test_attention_by_word_is_summed_over_source_pieces_and_averaged_over_target_pieces():
+def test_attention_by_word_is_summed_over_source_subwords_and_averaged_over_target_subwords():
     source = Words.of([TokenizedText(("an", "isle"), ("an", "is", "##le", "[SEP]"), (0, 1, 1, NO_WORD))])
     target = Words.of([TokenizedText(("île",), ("<s>", "î", "le"), (NO_WORD, 0, 0))])
     weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.2]]])  # 1 x 3 x 4
@@ -119,7 +119,7 @@ def test_attention_by_word_sums_to_one_over_the_words_of_each_text(kind):
     assert torch.equal(result[:, 0, 0].isnan(), ~read.source.mask)
 
 
-def test_batches_change_nothing():
+def test_results_do_not_depend_on_the_batch():
     model = adapter("bert")
     together, apart = model.reader.read(SOURCES), list(model.reader.batches(SOURCES, size=3))
     assert [len(part.batch) for part in apart] == [3, 1]
@@ -127,7 +127,7 @@ def test_batches_change_nothing():
     assert torch.equal(apart[1].batch.source[0], together.batch.source[3, :width])
 
 
-def test_classes_go_by_name_or_number():
+def test_classes_are_given_by_name_or_index():
     model = adapter("bert", id2label={0: "bad", 1: "fair", 2: "good"})
     read = model.reader.read(SOURCES, ["good", 0, "1", "bad"])
     assert (read.batch.target[:, 0] - len(SPECIALS)).tolist() == [2, 0, 1, 0]
@@ -145,7 +145,7 @@ def test_a_classifiers_own_decisions_can_be_its_target():
     assert torch.equal(with_predicted_target(model, batch).target, model(batch).predictions)
 
 
-def test_long_texts_are_cut_and_counted():
+def test_long_texts_are_truncated_and_counted():
     model = adapter("bert")
     read = model.reader.read(["the old dog " * 30, "a dog"])
     assert read.cut == 1
@@ -164,7 +164,7 @@ def test_no_texts_and_odd_pairs_are_refused():
         list(model.reader.batches(["a"], size=0))
 
 
-def test_the_map_of_target_ids_goes_where_the_model_goes():
+def test_the_map_of_target_ids_moves_with_the_model():
     model = adapter("marian")
     assert model.reader.target in set(model.modules())
 
@@ -192,7 +192,7 @@ class MeanOfWords(Adapter, EmbedsSource, ReadsTexts):
 
 
 @pytest.mark.parametrize("end", [None, "</s>"])
-def test_a_models_own_embedding_reads_its_own_words(end):
+def test_a_model_with_its_own_vocabulary_reads_its_words(end):
     torch.manual_seed(0)
     model = MeanOfWords(end=end)
     read = model.reader.read(["a dog sleeps", "dog"], ["yes", 0])

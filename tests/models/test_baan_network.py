@@ -128,7 +128,7 @@ def test_a_batch_equals_its_sentences_one_by_one(batch):
         torch.testing.assert_close(model(single, teacher_forcing=0.0).logits[0], trace.logits[i, :steps])
 
 
-def test_gates_are_those_of_what_the_decoder_heard(batch):
+def test_gates_are_those_of_the_decoder_input(batch):
     """h' = write · n + keep · h: from the gates and what the decoder heard, its next state follows."""
     model = build()
     trace = model(batch, gates=True)
@@ -154,7 +154,7 @@ def test_attention_can_be_given(batch):
     torch.testing.assert_close(model(batch, attention=one_hot).context[:, 2], trace.encoder[:, 1])
 
 
-def test_the_readout_sees_the_state_only_so_that_all_positions_say_the_same(batch):
+def test_the_readout_of_the_state_alone_is_equal_at_all_positions(batch):
     model = build()
     trace = model(batch)
     torch.testing.assert_close(model.readout(torch.randn_like(trace.context), trace.decoder), trace.logits)
@@ -164,7 +164,7 @@ def test_the_readout_sees_the_state_only_so_that_all_positions_say_the_same(batc
     torch.testing.assert_close(spread[batch.target_mask], torch.zeros_like(spread[batch.target_mask]))
 
 
-def test_without_focus_the_decoder_hears_word_and_context_side_by_side(batch):
+def test_without_focus_the_decoder_input_is_word_and_context_concatenated(batch):
     model = build(focus=False)
     assert model.focus is None
     assert model.decoder.ahead[0].inputs == 5 + 6
@@ -173,7 +173,7 @@ def test_without_focus_the_decoder_hears_word_and_context_side_by_side(batch):
 
 @pytest.mark.parametrize("attention", ["dot", "bilinear", "additive", "query_key_value", "mlp"])
 @pytest.mark.parametrize("cell", ["gru", "lstm", "ugrnn"])
-def test_focus_goes_with_every_cell_and_attention(cell, attention, batch):
+def test_focus_works_with_every_cell_and_attention(cell, attention, batch):
     model = build(cell=cell, attention=attention, heads=2)
     trace = model(batch, teacher_forcing=0.0, gates=True)
     trace.logits.sum().backward()

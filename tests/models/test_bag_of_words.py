@@ -1,4 +1,4 @@
-"""The proxy against a loop over its definition, snell2021's equations, and the count table that it learns from."""
+"""The proxy against a loop over its definition, snell2021's equations, and the count table."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def batch(request):
     return random_batch(outputs=request.param)
 
 
-def test_every_target_word_is_guessed_from_the_mean_of_the_source_words(model, batch):
+def test_every_target_word_is_predicted_from_the_mean_of_the_source_words(model, batch):
     """eq. 5, word by word."""
     logits = model(batch).logits
     assert logits.shape == (*batch.target.shape, TARGET)
@@ -81,7 +81,7 @@ def test_the_readout_of_one_word_is_the_lexical_probe(model, batch):
                 torch.testing.assert_close(probe[row, s, batch.target[row, t]], expected)
 
 
-def test_attention_to_one_word_says_what_the_lexical_probe_says(model, batch):
+def test_attention_to_one_word_equals_the_lexical_probe(model, batch):
     first = torch.zeros(*batch.target.shape, batch.source.shape[1])
     first[:, :, 0] = 1
     probabilities = model(batch, attention=first).logits.softmax(-1).gather(-1, batch.target[..., None])[..., 0]
@@ -119,7 +119,7 @@ def test_total_loss_is_the_sum_over_target_words_with_its_gradients(model, batch
 
 
 @pytest.mark.parametrize("attention", [None, lambda weights, mask: weights**2], ids=["own", "another"])
-def test_its_price_is_that_of_its_logits(model, batch, attention):
+def test_its_loss_is_that_of_its_logits(model, batch, attention):
     trace, mask = model(batch, attention=attention), batch.target_mask
     by_word = cross_entropy(trace.logits[mask], batch.target[mask], reduction="none")
     torch.testing.assert_close(CrossEntropy()(model, batch, trace), by_word.mean())
@@ -138,13 +138,13 @@ def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing(mod
     torch.testing.assert_close(model.total_loss(batch), total)
 
 
-def test_the_order_of_source_words_means_nothing(model):
+def test_predictions_do_not_depend_on_the_order_of_source_words(model):
     batch = alone(random_batch(), 0)
     backwards = Batch(batch.source.flip(1), batch.source_mask, batch.target, batch.target_mask)
     torch.testing.assert_close(model(backwards).logits, model(batch).logits)
 
 
-def test_asking_leaves_the_model_as_it_was(model, batch):
+def test_predicting_leaves_the_model_unchanged(model, batch):
     model.train()
     model.translation_probabilities(batch)
     model.translations()
@@ -158,7 +158,7 @@ def test_translations_of_chosen_words_are_rows_of_the_table(model):
     torch.testing.assert_close(model.translations().sum(-1), torch.ones(SOURCE).double())
 
 
-def test_at_first_a_wide_proxy_learns_the_centred_counts():
+def test_the_first_update_of_a_wide_proxy_is_the_centred_counts():
     """eq. 53: d(We)/dτ under gradient flow tends to 2 (C - mean C) as the embeddings grow wider."""
     batch = random_batch(sentences=12)
     counts = torch.from_numpy(Bags.of([batch], SOURCE, TARGET).cooccurrences().toarray())
@@ -192,7 +192,7 @@ def test_settings_are_the_papers():
     assert {recipe.batch_size for recipe in RECIPES.values()} == {64}
 
 
-def test_each_word_starts_as_a_vector_of_length_one_or_so():
+def test_initial_embeddings_have_a_length_of_about_one():
     model = BagOfWords(BagOfWordsSettings(), 400, 300)
     for rows in (model.embedding, model.output.weight):  # N(0, I / d)
         assert rows.norm(dim=1).mean().item() == pytest.approx(1, abs=0.02)

@@ -79,7 +79,7 @@ def case(request):
     return cell, inputs, states, gates
 
 
-def test_the_sequence_equals_its_twin(case):
+def test_the_scan_equals_the_step_by_step_sequence(case):
     cell, inputs, states, _ = case
     torch.testing.assert_close(cell(inputs, cell.initial(3)), torch.stack(states, 1))
 
@@ -92,7 +92,7 @@ def test_single_steps_equal_the_sequence(case):
         torch.testing.assert_close(shown, expected)
 
 
-def test_gates_found_afterwards_equal_those_on_the_way(case):
+def test_gates_recomputed_from_states_equal_recorded_ones(case):
     cell, inputs, states, gates = case
     result = cell.gates(inputs, torch.stack(states, 1), cell.initial(3))
     assert result.keys() == gates[0].keys()

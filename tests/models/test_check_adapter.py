@@ -1,4 +1,4 @@
-"""The contract of an adapter: what keeps it, and that whoever breaks a clause is told so."""
+"""The contract of an adapter: models that keep it pass, and each broken clause is reported."""
 
 import math
 import time
@@ -173,8 +173,8 @@ class Ignores(Adapted):
         return replace(own, layers=(replace(own.last, weights=trace.attention),))
 
 
-class Deaf(Adapted):
-    """Takes no weights at all."""
+class IgnoresAttention(Adapted):
+    """Ignores `attention=`."""
 
     def forward(self, batch, attention=None, **more):
         return super().forward(batch)
@@ -198,8 +198,8 @@ class TellsFunctionsOfPadding(Adapted):
         return super().forward(batch, lambda weights, mask: attention(weights, torch.ones_like(mask)))
 
 
-class HalfWay(Adapted):
-    """A function has only half a say."""
+class AppliesFunctionsByHalf(Adapted):
+    """A function as attention has half of its effect."""
 
     def forward(self, batch, attention=None, **more):
         if not callable(attention):
@@ -216,7 +216,7 @@ class OtherContext(Adapted):
         return replace(trace, context=trace.context / 2, logits=self.readout(trace.context / 2))
 
 
-class OtherDoor(Adapted):
+class InconsistentReadout(Adapted):
     def readout(self, context, decoder=None):
         return super().readout(2 * context)
 
@@ -328,14 +328,14 @@ class Fails(Adapted):
         (OtherKeys, "scores of layer 0 are not queries · keys"),
         (SeesPadding, "the mask passed to an intervention is true on padding"),
         (Ignores, "all attention on the first or on the last token gives the same logits"),
-        (Deaf, "a function passed as attention= was never called"),
+        (IgnoresAttention, "a function passed as attention= was never called"),
         (Sharpens, "passing the model's own weights as a tensor changes the logits"),
         (TellsFunctionsOfPadding, "the mask passed to an intervention is true on padding"),
-        (HalfWay, "attention=uniform is not one over the number of tokens"),
-        (HalfWay, "attention=uniform, and the same weights as a tensor, give different logits"),
+        (AppliesFunctionsByHalf, "attention=uniform is not one over the number of tokens"),
+        (AppliesFunctionsByHalf, "attention=uniform, and the same weights as a tensor, give different logits"),
         (Doubled, "the trace does not hold the weights passed"),
         (OtherContext, "context_of.weights @ values. is not trace.context"),
-        (OtherDoor, "readout.trace.context, trace.decoder. is not trace.logits"),
+        (InconsistentReadout, "readout.trace.context, trace.decoder. is not trace.logits"),
         (MixesSentences, "the logits of sentence 1 alone differ from those in its batch"),
         (ReadsMaskedWords, "another token at a masked position in the middle of a text changes the logits"),
         (ReadsBackwards, "the encoder states of sentence 1 with more padding differ"),
@@ -350,7 +350,7 @@ class Fails(Adapted):
         (Fails, "a batch is its sentences: IndexError: one is too few"),
     ],
 )
-def test_whoever_breaks_a_clause_is_told_so(broken, sentence):
+def test_every_broken_clause_of_the_contract_is_reported(broken, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_adapter(build_model(broken, Theirs()), [sentences()])
 
@@ -366,13 +366,13 @@ class Translator(Adapter):
         return self.ours(batch, attention)
 
 
-class HearsTheAnswer(Translator):
+class LogitsFromTarget(Translator):
     def forward(self, batch, attention=None, **more):
         trace = self.ours(batch, attention)
         return replace(trace, logits=trace.logits.scatter(-1, batch.target[..., None], 9.0))
 
 
-class FedTheAnswer(Translator):
+class DecoderInputIsTarget(Translator):
     def forward(self, batch, attention=None, **more):
         return replace(self.ours(batch, attention), decoder_input=batch.target)
 
@@ -380,11 +380,11 @@ class FedTheAnswer(Translator):
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (HearsTheAnswer, "another target token at position 2 changes the logits there"),
-        (FedTheAnswer, "trace.decoder_input is not"),
+        (LogitsFromTarget, "another target token at position 2 changes the logits there"),
+        (DecoderInputIsTarget, "trace.decoder_input is not"),
     ],
 )
-def test_a_decoder_that_knows_the_answer_is_told_so(broken, sentence):
+def test_a_decoder_that_reads_the_answer_is_reported(broken, sentence):
     check_adapter(build_model(Translator, WORDS), [sentences(None)])
     with pytest.raises(AssertionError, match=sentence):
         check_adapter(build_model(broken, WORDS), [sentences(None)])
@@ -414,7 +414,7 @@ def test_a_model_of_several_layers_must_know_where_attention_is_changed():
         check_adapter(model, [batch])
 
 
-def test_an_attention_implementation_that_is_not_put_back_is_noticed():
+def test_an_attention_implementation_that_is_not_restored_is_reported():
     def switches(plain, batch, attention):
         model.model.set_attn_implementation("eager")
         return plain(batch, attention)
@@ -424,7 +424,7 @@ def test_an_attention_implementation_that_is_not_put_back_is_noticed():
         check_adapter(model, [batch])
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_violations_are_reported_at_once():
     with pytest.raises(AssertionError) as caught:
         check_adapter(build_model(SeesPadding, Theirs()), [sentences()])
     lines = str(caught.value).splitlines()
@@ -437,12 +437,12 @@ def test_all_that_is_wrong_is_said_at_once():
     ("broken", "sentence"),
     [
         (Ignores, "all attention on the first or on the last token gives the same logits"),
-        (Deaf, "a function passed as attention= was never called"),
+        (IgnoresAttention, "a function passed as attention= was never called"),
         (Misshapen, "trace.encoder is"),
         (GivesLogits, "a pass returns a Tensor, not a Trace"),
     ],
 )
-def test_the_short_form_refuses_a_model_that_ignores_attention_in_one_sentence(broken, sentence):
+def test_the_short_check_refuses_a_model_that_ignores_changed_attention(broken, sentence):
     with pytest.raises(BrokenContract, match=f"{broken.__name__} violates .*{sentence}") as caught:
         quick_check(build_model(broken, Theirs()), sentences())
     assert "\n" not in str(caught.value)
@@ -481,7 +481,7 @@ class SameEverywhere(Adapted):
         return replace(trace, layers=(layer,), context=context, logits=self.readout(context))
 
 
-def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_alike_wherever_it_attends():
+def test_the_short_check_is_fast_and_accepts_a_model_that_does_not_use_attention():
     quick_check(build_model(SameEverywhere, Theirs()), sentences())
     model = adapter("marian")
     batch, before = texts(model).batch, state_of(model)
@@ -491,7 +491,7 @@ def test_the_short_form_takes_little_time_and_lets_a_model_pass_that_decides_ali
     assert not list(state_changes(before, state_of(model), "a check"))
 
 
-def test_a_batch_without_padding_is_too_easy():
+def test_a_batch_without_padding_is_refused():
     batch = sentences()
     easy = Batch(batch.source[:1], batch.source_mask[:1], batch.target[:1], batch.target_mask[:1])
     with pytest.raises(BadSetting, match="texts of different lengths"):
@@ -499,7 +499,7 @@ def test_a_batch_without_padding_is_too_easy():
 
 
 @torch.no_grad()
-def test_the_example_can_be_asked_with_any_attention():
+def test_the_example_accepts_any_attention():
     model = build_model(Adapted, Theirs())
     batch = sentences()
     trace = model(batch, attention=uniform)

@@ -63,7 +63,7 @@ def test_padded_equals_packed_gradients_included(layers):
     torch.testing.assert_close(ours.back[0].rnn.weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
 
 
-def test_reversal_undoes_itself():
+def test_reversing_twice_is_the_identity():
     mask = torch.arange(5) < torch.tensor([[5], [2]])
     sequence = torch.randn(2, 5, 3)
     assert torch.equal(in_order(in_order(sequence, reversal(mask)), reversal(mask)), sequence)
@@ -87,7 +87,7 @@ def test_attention_is_the_feed_forward_network_of_the_paper():
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_any_number_of_classes_can_be_learned_from(classes):
+def test_any_number_of_classes_can_be_learned(classes):
     model, batch = build(classes=classes), sentences((7, 3, 4, 5, 2), classes)
     loss = CrossEntropy()(model, batch, model(batch))
     loss.backward()
@@ -96,7 +96,7 @@ def test_any_number_of_classes_can_be_learned_from(classes):
     assert evaluate(model, [batch])["word_accuracy"] >= 0
 
 
-def test_padding_changes_nothing_and_a_batch_of_n_equals_n_of_one():
+def test_results_do_not_depend_on_padding_or_batch_size():
     model, batch = build(), sentences()
     whole = model(batch)
     for row, length in enumerate((7, 3, 1)):
@@ -153,7 +153,7 @@ def test_dot_attention_is_scaled_and_shows_its_query(query):
         torch.testing.assert_close(layer.scores[:, 0, 0], expected)
 
 
-def test_the_query_starts_wide_or_as_torch_would_have_it():
+def test_the_query_is_initialised_widely_or_as_in_torch():
     def query(start):
         return build(
             ClassifierSettings(input_size=4, units=400, attention="dot", query_start=start)
@@ -163,7 +163,7 @@ def test_the_query_starts_wide_or_as_torch_would_have_it():
     assert query("default").abs().max() <= 800**-0.5
 
 
-def test_states_can_be_grounded_in_their_words():
+def test_embeddings_can_be_added_or_concatenated_to_states():
     batch, alike = sentences(), ClassifierSettings(input_size=10, units=5, hidden=4)
     plain, added = build(alike), build(replace(alike, grounding="residual"))
     added.load_state_dict(plain.state_dict())
@@ -186,7 +186,7 @@ def test_states_can_be_grounded_in_their_words():
         ({"grounding": "tied"}, "grounding"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         ClassifierSettings(**settings)
     with pytest.raises(BadSetting, match="at least two classes"):

@@ -122,7 +122,7 @@ def test_attention_and_logits_are_those_of_the_library(name):
 
 
 @torch.no_grad()
-def test_changes_take_effect_and_nothing_stays_behind(name):
+def test_interventions_take_effect_and_leave_no_hooks(name):
     model = adapter(name)
     batch = batch_of(model)
     before, implementation = model(batch), model.model.config._attn_implementation
@@ -140,7 +140,7 @@ def test_changes_take_effect_and_nothing_stays_behind(name):
 
 
 @torch.no_grad()
-def test_a_change_comes_before_values_are_mixed():
+def test_weights_are_replaced_before_values_are_mixed():
     """With attention of the last layer on one token alone, only that token's value reaches the first token's state."""
     model = adapter("electra")
     batch = model.reader.read(TEXTS[:1], LABELS[:1]).batch
@@ -198,14 +198,14 @@ def test_weights_of_half_precision_work(kind, dtype):
     assert erasure(model, TEXTS, draws=1).table().notna().all(None)
 
 
-def test_long_texts_are_cut_and_counted():
+def test_long_texts_are_truncated_and_counted():
     model = adapter("electra")
     read = model.reader.read([" ".join(["dog"] * 100), "a dog"])
     assert (read.cut, read.batch.source.shape[1]) == (1, 40)
 
 
 @pytest.mark.parametrize("kind", ["deberta-v2", "mpnet", "longformer"])
-def test_attention_that_goes_another_way_is_refused_with_the_way_out(kind):
+def test_an_unsupported_attention_implementation_is_refused_with_a_remedy(kind):
     assert kind in OWN_ATTENTION
     sizes = FLAT | {"vocab_size": 60, "attention_window": 4}
     config = transformers.AutoConfig.for_model(kind, **sizes)

@@ -76,7 +76,7 @@ def test_alignment_is_queries_times_keys(model, batch):
 
 
 @pytest.mark.parametrize("teacher_forcing", [0.0, 1.0])
-def test_the_models_own_weights_change_nothing(model, batch, teacher_forcing):
+def test_passing_the_models_own_attention_changes_nothing(model, batch, teacher_forcing):
     own = model(batch, teacher_forcing=teacher_forcing)
     again = model(batch, attention=own.attention, teacher_forcing=teacher_forcing)
     unchanged = model(batch, attention=lambda weights, mask: weights, teacher_forcing=teacher_forcing)
@@ -107,13 +107,13 @@ def test_a_wrong_shape_of_attention_is_refused_with_the_right_one(model, batch):
         model(batch, attention=torch.ones(5, 3, 2, 2))
 
 
-def test_own_words_are_fed_back(model, batch):
+def test_free_running_feeds_predictions_back(model, batch):
     trace = model(batch, teacher_forcing=0.0)
     assert (trace.decoder_input[:, 0] == START).all()
     assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
-def test_without_gradients_own_words_show_the_same(model, batch):
+def test_free_running_is_the_same_without_gradients(model, batch):
     shown = model(batch, teacher_forcing=0.0, gates=True)
     with torch.no_grad():
         with_gates = model(batch, teacher_forcing=0.0, gates=True)
@@ -124,14 +124,14 @@ def test_without_gradients_own_words_show_the_same(model, batch):
         torch.testing.assert_close(ours, expected, msg=field.name)
 
 
-def test_gold_words_are_fed_by_a_teacher(model, batch):
+def test_teacher_forcing_feeds_gold_tokens(model, batch):
     trace = model(batch, teacher_forcing=1.0)
     assert torch.equal(trace.decoder_input[:, 1:], batch.target[:, :-1])
 
 
 @pytest.mark.parametrize("combination", [c for c in COMBINATIONS if "readout" in c], ids=named)
-def test_at_once_equals_step_by_step_gradients_included(combination, batch):
-    """The fast way (own words first, then all steps at once) against a loop that keeps gradients."""
+def test_the_batched_decoder_equals_the_step_by_step_one_with_gradients(combination, batch):
+    """The batched decoder (greedy decoding first, then all steps at once) against a loop that keeps gradients."""
     model = combined(combination)
     fast = model(batch, teacher_forcing=0.0)
     start = START * torch.ones_like(batch.target[:, :1])
@@ -159,7 +159,7 @@ def test_a_batch_of_n_equals_n_batches_of_one(model, batch):
         torch.testing.assert_close(alone.attention[0], whole.attention[row, :, :steps, :words])
 
 
-def test_gates_on_request_only(model, batch):
+def test_gates_are_recorded_only_on_request(model, batch):
     assert model(batch).gates == {}
     trace = model(batch, gates=True)
     if model.settings.cell != "ungated_feedforward":
@@ -169,7 +169,7 @@ def test_gates_on_request_only(model, batch):
         assert all(((gate >= 0) & (gate <= 1)).all() for gate in trace.gates.values())
 
 
-def test_readout_is_the_second_door(model, batch):
+def test_readout_of_context_and_state_gives_the_logits(model, batch):
     trace = model(batch)
     torch.testing.assert_close(model.readout(trace.context, trace.decoder), trace.logits)
 
@@ -181,7 +181,7 @@ def test_presets_are_the_papers_three_architectures():
     assert (ao.attention, ao.readout, ao.cell) == ("dot", "context", "feedforward")
 
 
-def test_without_attention_there_is_none_to_see_or_to_set(batch):
+def test_a_model_without_attention_has_none_to_read_or_replace(batch):
     model = build(attention="none", readout="state")
     with pytest.raises(AttnscopeError, match="has no attention"):
         model(batch).attention  # noqa: B018
@@ -189,8 +189,8 @@ def test_without_attention_there_is_none_to_see_or_to_set(batch):
         model(batch, attention=uniform)
 
 
-def test_a_random_intervention_is_drawn_once_a_pass(batch):
-    """What was drawn while the model found its own words is what the trace shows."""
+def test_a_random_intervention_is_sampled_once_per_pass(batch):
+    """The trace shows the intervention that was sampled during greedy decoding."""
     model = build()
 
     def shuffled(weights, mask):
@@ -200,7 +200,7 @@ def test_a_random_intervention_is_drawn_once_a_pass(batch):
     assert torch.equal(trace.decoder_input[:, 1:], trace.predictions[:, :-1])
 
 
-def test_teacher_forcing_mixes_gold_and_own_words(batch):
+def test_scheduled_teacher_forcing_mixes_gold_and_predicted_tokens(batch):
     task = ExtendedSCAN(test_size=200)
     model = build(task=task)
     many = next(task.batches(size=200))
@@ -239,7 +239,7 @@ def test_generation_ends_with_the_end_token(batch):
         ({"input_size": 4}, "no room for 6 words"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         build(**settings)
 

@@ -1,4 +1,4 @@
-"""Comprehensiveness and sufficiency by named definitions, against texts cut, decoded and read again by hand."""
+"""Comprehensiveness and sufficiency by named definitions, against texts that are shortened and tokenised again."""
 
 import math
 
@@ -58,7 +58,7 @@ def by_hand(model, batch, score, number):
     return [*means, kendalltau(effects, values).statistic]
 
 
-def test_ferrets_measures_are_those_of_texts_that_are_cut_decoded_and_read_again(model):
+def test_measures_of_ferret_equal_those_of_shortened_and_retokenised_texts(model):
     batch = model.reader.read(LONG).batch
     score = signed_score(batch)
     result = probability_drops(model, batch, score, "retokenised text", PRESETS["ferret"])
@@ -69,7 +69,7 @@ def test_ferrets_measures_are_those_of_texts_that_are_cut_decoded_and_read_again
     assert bool(result.comprehensiveness.isnan().any())  # some share added no word
 
 
-def test_reading_again_is_not_the_same_as_deleting_tokens():
+def test_retokenising_differs_from_deleting_tokens():
     model = adapter("distilbert").double()
     batch = model.reader.read(LONG).batch
     from_the_left = 1 / torch.arange(1.0, 1 + batch.source.shape[1]).expand(batch.source.shape)  # leaves ##able
@@ -81,7 +81,7 @@ def test_reading_again_is_not_the_same_as_deleting_tokens():
 
 
 @pytest.mark.parametrize(("preset", "removal", "shares"), [("eraser", "text", 5), ("ferret", "retokenised text", 10)])
-def test_an_answer_says_by_which_definition(preset, removal, shares):
+def test_a_result_names_its_definition(preset, removal, shares):
     result = erasure(adapter("distilbert"), LONG, draws=2, preset=preset)
     drops = result.comprehensiveness
     assert (drops.preset, drops.removal, len(drops.shares)) == (preset, removal, shares)
@@ -90,6 +90,6 @@ def test_an_answer_says_by_which_definition(preset, removal, shares):
     assert preset in drops.plot().get_ylabel()
 
 
-def test_a_preset_that_is_not_there_is_refused():
+def test_an_unknown_preset_is_refused():
     with pytest.raises(BadSetting, match="no preset 'captum'; choose one of eraser, ferret"):
         ComprehensivenessAccumulator(preset="captum")

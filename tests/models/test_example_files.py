@@ -1,4 +1,4 @@
-"""Which fields of a row are read as what; pairs of texts; labels; what is warned of and what is refused by its line."""
+"""Fields of rows, pairs of texts and labels; warnings, and errors that name the line."""
 
 import copy
 import json
@@ -184,7 +184,7 @@ def test_a_wrong_alignment_is_refused_with_its_line(translator, alignment, messa
         Inputs.of(translator, aligned("0-0", alignment))
 
 
-def test_alignments_that_look_one_based_are_warned_of(translator):
+def test_one_based_alignments_cause_a_warning(translator):
     with pytest.warns(InputWarning, match="are words counted from 1"):
         Inputs.of(translator, aligned("1-1", "1p1"))
     Inputs.of(translator, aligned("0-0 1-1", "1p1"))

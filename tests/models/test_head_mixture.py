@@ -1,4 +1,4 @@
-"""A mixture of heads, learned from removals: on made-up effects whose answer is known, and on a model."""
+"""A mixture of heads, learned from removals: on synthetic effects whose answer is known, and on a model."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_effects_of_several_heads_are_predicted_by_a_mixture_alone():
     np.testing.assert_allclose(shares, [[1, -1], [1, -1]], atol=0.1)
 
 
-def test_where_attention_says_nothing_the_interval_of_the_mixture_holds_zero():
+def test_for_uninformative_attention_the_interval_of_the_mixture_contains_zero():
     mixture = fit_mixture(made_up([0, 0, 0, 0], noise=1.0), layers=2)
     row = mixture.table().loc["mixture"]
     assert row["low"] < 0 < row["high"] < 0.2

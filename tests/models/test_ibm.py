@@ -83,7 +83,7 @@ def test_figure_1_adds_up_the_count_tables_of_sentence_pairs():
     np.testing.assert_allclose(counts[[GROSSARTIG, SCHLECHT]], [[0, *[0.25] * 4], [0.25, 0, 0.25, 0.25, 0.25]])
 
 
-def test_figure_1_reads_translations_off_the_counts_and_an_alignment_off_these():
+def test_translations_and_alignments_of_figure_1_follow_from_the_counts():
     model = IBMModel1(translation(csc_array(np.array(FIGURE, dtype=float))))
     movie = model.translation_probabilities(alone([DIESER, FILM, IST, SCHLECHT, GROSSARTIG], [MOVIE]))[0, 0]
     np.testing.assert_allclose(movie, [0.04, 0.32, 0.04, 0.03, 0.04], atol=0.005)
@@ -159,7 +159,7 @@ def test_posteriors_are_shares_of_the_translation_probabilities(model):
     np.testing.assert_allclose(model.posteriors(pair)[0], each / (each.sum(1) + of_null)[:, None])
 
 
-def test_posteriors_of_real_words_sum_to_one_but_for_null(model):
+def test_posteriors_of_words_sum_to_one_unless_null_takes_a_share(model):
     batch = batch_of(random_pairs())
     sums = model.posteriors(batch).sum(-1)
     assert (sums[~batch.target_mask] == 0).all()
@@ -192,7 +192,7 @@ def test_viterbi_gives_a_word_to_null_only_where_null_is_likelier():
     assert IBMModel1(table, null=True).viterbi(alone([0], [0, 1, 2])).tolist() == [[0, NOWHERE, 0]]
 
 
-def test_a_target_word_never_seen_with_the_sentence_may_come_from_anywhere(null):
+def test_an_unseen_target_word_is_aligned_uniformly(null):
     model = IBMModel1.counted(Bags.of([([0], [0]), ([1], [1])], 2, 3, null))
     assert model.posteriors(alone([0, 1], [2])).tolist() == [[[1 / 3, 1 / 3] if null else [1 / 2, 1 / 2]]]
     assert model.word_alignment([0, 1], [2]) == []
@@ -205,7 +205,7 @@ def test_batches_and_pairs_are_the_same_corpus(null):
         assert ours is theirs or (ours != theirs).nnz == 0
 
 
-def test_a_masked_token_takes_no_part():
+def test_masked_tokens_are_ignored():
     whole = batch_of([([3, 4, 1], [5, 1])])
     masked = Batch(whole.source, whole.source != 1, whole.target, whole.target != 1)
     assert (bags_of([masked]).cooccurrences() != bags_of([([3, 4], [5])]).cooccurrences()).nnz == 0
@@ -274,7 +274,7 @@ def test_a_malformed_model_is_refused_with_a_sentence(tmp_path):
         IBMModel1.load(tmp_path / "nowhere")
 
 
-def test_what_cannot_be_counted_is_refused_with_a_sentence():
+def test_corpora_that_cannot_be_counted_are_refused():
     for nothing in ([], [([1], [])]):
         with pytest.raises(BadSetting, match="no sentence pair has target words"):
             bags_of(nothing)

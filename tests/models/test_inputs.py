@@ -146,7 +146,7 @@ def test_gold_word_alignments_are_passed_on(translator):
         (None, "HFClassifier needs texts: give data"),
     ],
 )
-def test_a_mistake_in_data_is_a_sentence(data, message, classifier):
+def test_invalid_data_give_one_error_message(data, message, classifier):
     with pytest.raises(AttnscopeError, match=message):
         list(as_batches(classifier, data))
 

@@ -1,4 +1,4 @@
-"""Causal language models and decoder-only classifiers as givers of Traces, against the library's eager attention."""
+"""Traces of causal language models and decoder-only classifiers, against the library's eager attention."""
 
 import json
 from copy import deepcopy
@@ -19,6 +19,7 @@ from attnscope.models.adapters.recording import UnsupportedAttention
 from attnscope.models.examples import Columns
 from attnscope.models.inputs import Inputs
 from attnscope.probes.positions import last_tokens, movable_words
+from attnscope.tasks.batch import SPECIALS
 from attnscope.testing import check_adapter
 
 TEXTS = ["the cat sat on the mat", "a dog sleeps"]
@@ -38,7 +39,7 @@ def eager(model, batch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_a_trace_shows_eagers_attention_and_logits_at_every_token(kind):
+def test_a_trace_equals_eager_attention_and_logits_at_every_token(kind):
     model = language_model(kind)
     trace = model.trace(TEXTS)
     logits, weights = eager(model, trace.batch)
@@ -130,6 +131,35 @@ def test_chats_are_read_by_the_tokenizers_template():
         model.trace([[{"role": "user", "content": "the cat"}], "the cat"])
 
 
+def words_of(read):
+    """The words and special tokens of the first text, and its tokens by the unit that they belong to."""
+    units = range(len(read.source.names[0]))
+    tokens = ["".join(np.array(read.source.tokens[0])[read.source.unit[0] == unit]) for unit in units]
+    return read.source.names[0], [token.replace("Ġ", "") for token in tokens]
+
+
+@torch.no_grad()
+def test_words_of_a_chat_end_at_special_tokens():
+    model = language_model("qwen2", chat=True)
+    chat = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "a dog"}]
+    read = model.reader.read([chat])
+    names, tokens = words_of(read)
+    assert list(names) == tokens == ["<s>", "the", "cat", "<s>", "a", "dog", "</s>"]
+    assert read.source.is_word.tolist() == [[name not in ("<s>", "</s>") for name in names]]
+    assert torch.equal(read.batch.word_mask, read.source.is_word.gather(1, read.source.unit))
+    answered = model.reader.append_answers(read, torch.full((1, 3), len(SPECIALS)))
+    assert answered.source.names[0][:7] == names
+
+
+def test_special_tokens_without_a_name_in_the_tokenizer_are_no_words():
+    reading = deepcopy(tokenizer())
+    reading.add_tokens(["<|user|>"], special_tokens=True)
+    network = deepcopy(foreign("gpt2"))
+    network.resize_token_embeddings(len(reading))
+    names, tokens = words_of(attnscope.load(network, tokenizer=reading).reader.read(["<|user|>the cat <|user|> sat"]))
+    assert list(names) == tokens == ["<|user|>", "the", "cat", "<|user|>", "sat"]
+
+
 def test_fields_of_prompts_are_checked():
     model = language_model("gpt2")
     with pytest.warns(InputWarning, match="the field 'anwser' is not read; is it meant to be 'answer'"):
@@ -219,7 +249,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("sentence", MISTAKES)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_mistake_is_one_sentence(kind, sentence):
+def test_a_mistake_gives_one_error_message(kind, sentence):
     with pytest.raises(BadSetting, match=sentence):
         language_model(kind, chat=True).trace(**MISTAKES[sentence])
 
@@ -308,7 +338,7 @@ def test_quantised_models_are_refused_with_a_sentence():
         attnscope.load(model, tokenizer=tokenizer())
 
 
-def test_a_tokenizers_end_is_not_part_of_a_prompt():
+def test_the_end_token_of_a_tokenizer_is_removed_from_a_prompt():
     from tokenizers import processors
 
     ending = deepcopy(tokenizer())
@@ -348,7 +378,7 @@ def test_a_long_prompt_keeps_its_start_token():
         model.trace(["the cat"], [long])
 
 
-def test_truncation_is_said_once_with_how_many_texts_and_tokens(tmp_path):
+def test_truncation_warns_once_with_the_number_of_texts_and_tokens(tmp_path):
     model = language_model("gpt2")
     texts = ["the cat sat on the mat", "dog " * 100] * 20
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -99,7 +99,7 @@ def test_starting_from_a_stronger_penalty_changes_nothing(batch, classes):
     torch.testing.assert_close(path.word_weights, direct.word_weights, atol=1e-3, rtol=1e-3)
 
 
-def test_each_token_is_scored_by_how_it_speaks_for_the_gold_class(batch, classes):
+def test_each_token_is_scored_by_its_weight_for_the_gold_class(batch, classes):
     regression = fitted(batch, classes, [100.0])
     alone = regression.word_weights.double().softmax(-1)[batch.source, batch.target]  # batch x source
     result = regression.model.translation_probabilities(batch)[:, 0].double()
@@ -109,13 +109,13 @@ def test_each_token_is_scored_by_how_it_speaks_for_the_gold_class(batch, classes
     assert regression.word_weights.argmax(0).tolist() == list(range(classes))
 
 
-def test_batches_may_be_cut_anywhere_and_padded_at_will(batch, classes):
+def test_results_do_not_depend_on_batch_boundaries_or_padding(batch, classes):
     whole, parts = Documents.of([batch], WORDS, classes), Documents.of(halves(batch), WORDS, classes)
     np.testing.assert_array_equal(whole.shares.toarray(), parts.shares.toarray())
     np.testing.assert_array_equal(whole.labels, parts.labels)
 
 
-def test_what_cannot_be_fitted_is_refused_with_a_sentence():
+def test_data_that_cannot_be_fitted_are_refused():
     two = reviews(2)
     with pytest.raises(BadSetting, match=r"no training sentence is of class \[2\]; all 3 classes are needed"):
         logistic_regression([two], [two], WORDS, 3)

@@ -71,7 +71,7 @@ def test_at_least_twenty_families_of_language_models_are_read():
     assert sum(kind == "language model" and read == "yes" for _, kind, read, _ in rows()) >= 20
 
 
-def test_refusals_are_sentences():
+def test_families_that_are_not_supported_are_refused_with_one_message():
     for kind in (*language_examples.REFUSED, *language_examples.DIFFERENTIAL):
         with pytest.raises(AttnscopeError, match="wrap the model in an adapter"):
             attnscope.load(language_examples.foreign(kind), tokenizer=language_examples.tokenizer())

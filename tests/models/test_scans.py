@@ -1,4 +1,4 @@
-"""The scan must give what nn.LSTM gives, alone and for many replicas at once."""
+"""The scan equals nn.LSTM, alone and for many replicas at once."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_states_last_cell_and_gradients_are_those_of_torch(batch, steps, device)
     equals_torch(layer, *arguments)
 
 
-def test_single_precision_will_do():
+def test_single_precision_is_accurate_enough():
     layer, arguments = case(dtype=torch.float32)
     equals_torch(layer, *arguments)
 
@@ -67,7 +67,7 @@ def test_gradients_through_states_and_cells_of_all_steps_are_right(batch, steps,
 
 @on_each_device
 @pytest.mark.parametrize("used", [0, 1])
-def test_states_or_cells_may_go_unused(used, device):
+def test_gradients_are_right_if_states_or_cells_are_unused(used, device):
     layer, arguments = case(device=device)
     assert torch.autograd.gradcheck(lambda *arguments: layer(*arguments)[used], arguments)
 
@@ -85,7 +85,7 @@ def test_the_first_state_may_be_one_for_all_sentences(device):
 
 
 @on_each_device
-def test_the_way_back_may_be_gone_twice(device):
+def test_backward_can_run_twice(device):
     layer, arguments = case(device=device)
     total = loss(*layer(*arguments))
     once = torch.autograd.grad(total, arguments, retain_graph=True)
@@ -126,7 +126,7 @@ def replicas(mapped, device):
 
 @on_each_device
 @pytest.mark.parametrize("mapped", [(None, None, None), (0, None, None), (None, 0, None), (0, 0, 0)])
-def test_replicas_are_each_as_if_alone(mapped, device):
+def test_each_replica_equals_a_single_model(mapped, device):
     together, alone, leaves = replicas(mapped, device)
     close(together, alone)
     close(torch.autograd.grad(loss(*together), leaves), torch.autograd.grad(loss(*alone), leaves))

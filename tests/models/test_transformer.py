@@ -136,7 +136,7 @@ def test_rotary_scores_depend_on_distances_only():
 
 
 @torch.no_grad()
-def test_greedy_decoding_goes_one_token_after_the_other():
+def test_greedy_decoding_equals_a_token_by_token_loop():
     model, batch = of(Transformer), sentences()
     trace = model(batch, teacher_forcing=0.0)
     tokens = torch.full_like(batch.target[:, :1], START)

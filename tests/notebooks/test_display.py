@@ -1,4 +1,4 @@
-"""Answers show themselves in a notebook: complete, escaped, cut where they are long, and without a network."""
+"""Results in a notebook: complete, escaped, truncated where they are long, and self-contained."""
 
 import base64
 import importlib
@@ -82,7 +82,7 @@ def model(task) -> EncoderDecoder:
     return EncoderDecoder(PRESETS["aed"], len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def test_an_answer_is_its_name_its_table_and_its_picture():
+def test_a_result_shows_its_name_table_and_figure():
     page = Answer(("good", "bad"))._repr_html_()
     assert "<b>Answer</b> What was found.<" in page
     assert "More about it" not in page
@@ -90,12 +90,12 @@ def test_an_answer_is_its_name_its_table_and_its_picture():
     assert stands_alone(page)
 
 
-def test_the_picture_is_a_drawing():
+def test_the_figure_is_svg():
     source = re.search(r"base64,([^\"]+)", Answer(("good",))._repr_html_()).group(1)
     assert base64.b64decode(source).startswith(b"<svg")
 
 
-def test_words_are_shown_as_they_are():
+def test_words_are_escaped():
     page = Answer(("<script>alert(1)</script>", "a & b"))._repr_html_()
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "a &amp; b" in page
@@ -109,19 +109,19 @@ def test_names_of_rows_and_columns_are_escaped_and_whole():
     assert "<b>" not in page
 
 
-def test_a_long_table_is_cut_and_says_so():
+def test_a_long_table_is_truncated_with_a_note():
     page = table_html(pd.DataFrame(0, index=range(100), columns=[f"c{i}" for i in range(50)]))
     assert page.count("<tr") == MAX_ROWS + 1
     assert f"the first {MAX_ROWS} of 100 rows" in page
     assert f"the first {MAX_COLUMNS} of 50 columns" in page
 
 
-def test_one_wide_row_is_shown_upright():
+def test_one_wide_row_is_transposed():
     page = table_html(pd.DataFrame([dict.fromkeys("abcdef", 0.25)]))
     assert page.count("<tr") == 6
 
 
-def test_what_cannot_be_drawn_still_has_its_table():
+def test_a_result_without_a_figure_shows_its_table():
     page = Answer(())._repr_html_()
     assert "no figure: there are no &lt;words&gt;" in page
     assert "<table" in page
@@ -136,14 +136,14 @@ def test_a_trace_shows_names_axes_and_shapes(model, task):
     assert stands_alone(trace._repr_html_())
 
 
-def test_a_trace_without_attention_says_so(task):
+def test_a_trace_without_attention_reports_that(task):
     model = EncoderDecoder(PRESETS["ved"], len(task.source_vocabulary), len(task.target_vocabulary))
     shown = fields_table(model(next(task.batches("test"))))
     assert shown.loc["layers", "axes"] == "none"
 
 
 @pytest.mark.parametrize("name", ["decompose", "agreement"])
-def test_probes_show_themselves_without_a_window(name, model, task):
+def test_results_of_probes_are_displayed_without_opening_a_window(name, model, task):
     from matplotlib import pyplot
 
     before = pyplot.get_fignums()
@@ -160,7 +160,7 @@ def test_a_result_shows_claims_numbers_and_figure(path):
     assert {"table", "img"} <= set(read(page).tags)
 
 
-def test_every_answer_of_the_probes_shows_itself():
+def test_every_result_of_a_probe_can_be_displayed():
     found = []
     for module in pkgutil.walk_packages(probes.__path__, "attnscope.probes."):
         for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
@@ -170,7 +170,7 @@ def test_every_answer_of_the_probes_shows_itself():
     assert [kind.__name__ for kind in found if not issubclass(kind, Displayed)] == []
 
 
-def test_the_names_of_the_package_are_there_when_asked_for():
+def test_every_public_name_is_listed_and_documented():
     assert set(attnscope.__all__) <= set(dir(attnscope))
     assert all(getattr(attnscope, name).__doc__ for name in attnscope.__all__)
     with pytest.raises(AttributeError, match=r"no attribute 'audits'; it offers .*audit"):

@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last, shows something, and what it says is what is seen."""
+"""Every notebook runs from its first cell to its last and shows the results that its text states."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ def cells(path: Path) -> list[str]:
     return [code for kind, code in zip(parts[::2], parts[1::2], strict=True) if "[markdown]" not in kind]
 
 
-def carried_out(code: str, names: dict) -> object:
+def run_cell_code(code: str, names: dict) -> object:
     """What a notebook would show of this cell: the value of its last line."""
     tree = ast.parse(code)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
@@ -32,7 +32,7 @@ def run(monkeypatch, tmp_path):
 
     def run_it(name: str) -> dict:
         names = {"__name__": "__main__"}
-        shown = [carried_out(code, names) for code in cells(FOLDER / f"{name}.py")]
+        shown = [run_cell_code(code, names) for code in cells(FOLDER / f"{name}.py")]
         assert sum(isinstance(value, Axes) or hasattr(value, "_repr_html_") for value in shown) >= 3
         for value in shown:
             if hasattr(value, "_repr_html_"):

@@ -14,7 +14,7 @@ def ax():
     return clouds(POINTS, ["run", "run", "$_"], {"run": (1.05, 0.05), "$_": (0, 2)}, {"RUN": (2, 0), "</s>": (-1, -1)})
 
 
-def test_points_are_where_they_are_and_become_a_picture(ax):
+def test_points_are_drawn_at_their_coordinates(ax):
     cloud = ax.collections[0]
     assert np.array_equal(cloud.get_offsets(), POINTS)
     assert cloud.get_rasterized()
@@ -30,7 +30,7 @@ def test_readouts_start_at_the_origin(ax):
     assert [line.get_xydata().tolist() for line in ax.lines] == [[[0, 0], [2, 0]], [[0, 0], [-1, -1]]]
 
 
-def test_every_centre_and_readout_is_named_as_it_is(ax):
+def test_every_centre_and_readout_has_its_unescaped_label(ax):
     ax.figure.canvas.draw()
     assert [text.get_text() for text in ax.texts] == ["run", "$_", "RUN", "</s>"]
 
@@ -41,7 +41,7 @@ def test_a_readout_has_the_colour_of_its_word_in_whatever_case():
     assert upper.get_color() == lower.get_color() != other.get_color()
 
 
-def test_no_points_no_centres_and_no_readouts_are_no_error():
+def test_an_empty_plot_is_no_error():
     clouds(np.empty((0, 2)), [], {}, {}).figure.canvas.draw()
 
 

@@ -13,12 +13,12 @@ def colour_bars(ax):
     return [other for other in ax.figure.axes if other.get_label() == "<colorbar>"]
 
 
-def test_a_line_runs_through_its_values():
+def test_a_line_has_the_values_of_its_curve():
     line = profiles(X, {"run": X**2}).lines[0]
     assert np.array_equal(line.get_xydata(), np.stack([X, X**2], axis=1))
 
 
-def test_few_curves_are_named_in_a_legend_as_they_are():
+def test_a_few_curves_have_a_legend_with_unescaped_names():
     ax = profiles(X, {"$x$": X, "_hidden": -X})
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["$x$", "_hidden"]
     ax.figure.canvas.draw()  # would fail on a broken formula

@@ -18,7 +18,7 @@ def figure():
     return figure
 
 
-def test_the_drawing_is_well_formed_and_needs_nothing_from_elsewhere():
+def test_an_exported_svg_is_well_formed_and_self_contained():
     text = svg(figure())
     ElementTree.fromstring(text)
     assert text.startswith("<svg")

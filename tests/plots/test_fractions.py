@@ -1,4 +1,4 @@
-"""Two fractions that exclude each other."""
+"""Scatter plots of two fractions that exclude each other."""
 
 import pytest
 

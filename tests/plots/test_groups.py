@@ -1,4 +1,4 @@
-"""Groups of bars, with what was published beside them."""
+"""Groups of bars with published values beside them."""
 
 import numpy as np
 import pandas as pd

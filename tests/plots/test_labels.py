@@ -1,4 +1,4 @@
-"""Names stand beside their points and not on each other."""
+"""Labels stand beside their points and do not overlap."""
 
 from itertools import combinations
 
@@ -25,7 +25,7 @@ def test_names_of_neighbours_do_not_overlap():
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-def test_of_a_crowd_only_the_names_that_fit_are_written():
+def test_labels_that_do_not_fit_are_omitted():
     crowd = 0.5 + np.random.default_rng(0).normal(0, 0.01, (50, 2))
     assert 2 <= len(written(crowd, drop=True)) < 25
     assert len(written(crowd)) == 50

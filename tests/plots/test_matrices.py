@@ -1,4 +1,4 @@
-"""A cell for each value, in its place."""
+"""Heat maps with one cell per value."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def words(labels):
     return [label.get_text() for label in labels]
 
 
-def test_words_stand_at_the_axes_as_they_are_and_the_first_row_on_top():
+def test_the_axes_have_the_words_as_labels_and_the_first_row_on_top():
     ax = heatmap(VALUES, OUTPUT, SOURCE, title="attention")
     ax.figure.canvas.draw()
     assert words(ax.get_yticklabels()) == OUTPUT
@@ -35,26 +35,26 @@ def test_a_diverging_scale_is_white_at_zero():
 
 @pytest.mark.parametrize("values", [np.full((2, 2), np.nan), np.zeros((2, 2)), np.full((2, 2), -1.0), [[5.0]]])
 @pytest.mark.parametrize("diverging", [True, False])
-def test_values_without_spread_still_have_a_scale(values, diverging):
+def test_constant_values_have_a_colour_scale(values, diverging):
     ax = heatmap(values, diverging=diverging, annotate=True)
     low, high = ax.collections[0].get_clim()
     assert low < high
     ax.figure.canvas.draw()
 
 
-def test_numbers_are_written_where_there_is_a_value():
+def test_cells_with_a_value_show_its_number():
     assert words(heatmap(VALUES, annotate=True).texts) == ["0.10", "0.90", "0.00", "0.20", "0.10", "0.30", "0.40"]
     assert words(heatmap([[-0.0001, 0.006]], annotate=True).texts) == ["0.000", "0.006"]
 
 
-def test_of_very_many_words_some_are_written():
+def test_of_very_many_words_some_are_labelled():
     ax = heatmap(np.zeros((2, 500)), columns=[f"w{i}" for i in range(500)])
     assert 30 < len(ax.get_xticks()) <= 60
     assert words(ax.get_xticklabels())[1] == f"w{int(ax.get_xticks()[1])}"
 
 
 @pytest.mark.parametrize("n", [1, 12, 13, 90, 5000])
-def test_without_words_a_few_round_numbers_are_written(n):
+def test_without_words_the_axes_have_round_numbers(n):
     ax = heatmap(np.zeros((1, n)))
     assert 1 <= len(ax.get_xticks()) <= 12
     assert int(words(ax.get_xticklabels())[0]) == ax.get_xticks()[0] + 0.5

@@ -32,6 +32,6 @@ def test_a_path_of_one_point_is_drawn():
     trajectories({"encoder": PATH[:1]}).figure.canvas.draw()
 
 
-def test_a_path_that_is_not_flat_is_refused():
+def test_a_path_that_is_not_two_dimensional_is_refused():
     with pytest.raises(BadSetting, match="path 'encoder' should be T x 2"):
         trajectories({"encoder": np.zeros((4, 3))})

@@ -1,4 +1,4 @@
-"""Two measures of the same things."""
+"""Scatter plots of two measures of the same units."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_the_rank_correlation_is_the_correlation_of_ranks():
     assert rank_correlation(x, y) == pytest.approx(np.corrcoef(ranks(x), ranks(y))[0, 1])
 
 
-def test_the_corner_states_correlation_and_number_without_what_is_missing():
+def test_the_corner_shows_correlation_and_number_of_complete_pairs():
     ax = scatter([1, 2, 3, np.nan], [1, 4, 9, 0], ["a", "b", "c", "d"], xlabel="attention", ylabel="saliency")
     assert ax.get_title(loc="right") == "Spearman's ρ = 1.00 (n = 3)"
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
@@ -32,7 +32,7 @@ def test_the_line_is_the_least_squares_fit():
 
 
 @pytest.mark.parametrize(("x", "y"), [([], []), ([1], [2]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [2, 2, 2])])
-def test_no_correlation_is_claimed_where_there_is_none(x, y):
+def test_constant_values_show_no_correlation(x, y):
     assert "undefined" in scatter(x, y, [""] * len(x)).get_title(loc="right")
 
 

@@ -1,4 +1,4 @@
-"""One look for all, that every reader can tell apart and that leaves nothing behind."""
+"""The style of all plots: distinguishable colours, and no changes to matplotlib's settings."""
 
 import subprocess
 import sys

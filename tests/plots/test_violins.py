@@ -1,4 +1,4 @@
-"""Distributions of many things."""
+"""Violin plots of many distributions."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_every_column_has_a_violin_and_its_full_range_also_where_it_is_constant(
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("unit", "activation")
 
 
-def test_of_many_names_some_are_written():
+def test_of_many_names_some_are_labelled():
     assert len(violins(np.random.default_rng(0).normal(size=(5, 150)), range(150)).get_xticks()) <= 60
 
 

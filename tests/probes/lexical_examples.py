@@ -16,7 +16,7 @@ CLASSES = 3
 
 
 def encoder_decoder(seed: int = 0, **settings: object) -> EncoderDecoder:
-    """The real model, small: one-hot words, and whatever cell and attention are asked for."""
+    """The real model, small: one-hot words, and any cell and attention."""
     torch.manual_seed(seed)
     chosen = EncoderDecoderSettings(**{"units": 8, "input_size": 12} | settings)  # type: ignore[arg-type]
     return EncoderDecoder(chosen, WORDS, WORDS).double().eval()
@@ -59,7 +59,7 @@ class Classifier(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
 
 
 class Proxy(GivesTrace, ReadsOut, EmbedsSource, nn.Module):
-    """The bag of words (snell2021 eq. 5): the mean embedding says every output word alike."""
+    """The bag of words (snell2021 eq. 5): every output word is predicted from the mean embedding."""
 
     def __init__(self, words: int = WORDS, units: int = 5, seed: int = 0):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Units that keep to a few values are told from those that use all."""
+"""Concentration separates units with few values from those that use their whole range."""
 
 import numpy as np
 import pytest
@@ -18,19 +18,19 @@ def example():
     return torch.from_numpy(values)[None], torch.ones(1, STEPS, dtype=torch.bool)
 
 
-def test_a_constant_unit_is_all_in_one_place_and_an_even_one_in_a_tenth_of_it():
+def test_a_constant_unit_has_concentration_one_and_a_uniform_one_a_tenth():
     result = activations(*example(), num_sampled=None)
     np.testing.assert_allclose(result.concentration, [1, 0.1, 0.5], atol=1e-3)
     np.testing.assert_allclose(result.covered, [0, 1, 1])
 
 
-def test_the_concentration_is_that_of_a_slow_search():
+def test_the_concentration_equals_an_explicit_search():
     values = np.random.default_rng(0).normal(size=(60, 4))
     slow = [max(((u >= low) & (u <= low + 0.2)).mean() for low in u) for u in values.T]
     np.testing.assert_allclose(concentration(values, 0.2), slow)
 
 
-def test_padding_takes_no_part_and_batches_join():
+def test_padding_is_ignored_and_batches_are_merged():
     states, mask = torch.randn(6, 4, 5).tanh(), torch.ones(6, 4, dtype=torch.bool)
     mask[::2, 2:] = False
     states = states.masked_fill(~mask[..., None], torch.nan)
@@ -41,20 +41,20 @@ def test_padding_takes_no_part_and_batches_join():
     assert len(whole.values) == int(mask.sum())
 
 
-def test_the_same_units_are_drawn_for_every_model_of_a_size():
+def test_the_same_units_are_sampled_for_every_model_of_a_size():
     one, other = (activations(torch.randn(2, 3, 100).tanh(), torch.ones(2, 3, dtype=torch.bool)) for _ in range(2))
     assert one.units == other.units
     assert len(set(one.units)) == 50
 
 
-def test_its_table_and_picture_have_a_place_for_each_unit():
+def test_its_table_and_figure_have_one_entry_per_unit():
     result = activations(*example(), num_sampled=None)
     assert list(result.table()["unit"]) == [0, 1, 2]
     _, (ax,) = plots.panels()
     assert len(result.plot(ax).get_xticks()) == 3
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     states, mask = example()
     with pytest.raises(BadSetting, match="from 1 to the 3 units, not 50"):
         activations(states, mask)

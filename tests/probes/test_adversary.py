@@ -1,4 +1,4 @@
-"""Adversaries: what counts as feasible is so by a forward pass, and no attention is farther than the farthest."""
+"""Adversaries: a forward pass confirms feasible attention, and no attention is farther than the exact one."""
 
 import math
 from itertools import product
@@ -50,7 +50,7 @@ def one_by_one(batch):
 
 
 def moved(model, batch, weights):
-    """TVD between what the model says with these weights, by a forward pass, and with its own."""
+    """TVD between the predictions with these weights, by a forward pass, and with the model's own."""
     with torch.no_grad():
         other, own = model(batch, attention=weights[:, :, None]), model(batch)
     return tvd(class_probabilities(other.logits), class_probabilities(own.logits))
@@ -81,7 +81,7 @@ def test_attentions_that_share_no_position_are_ln_2_apart():
 
 
 @pytest.mark.parametrize("divergence", [jsd, kl])
-def test_zeros_give_numbers_and_gradients_that_are_numbers(divergence):
+def test_zeros_have_finite_gradients(divergence):
     scores = torch.randn(4, 6).double()
     scores[:, 4:] = -math.inf
     scores[0, 0] = -1000  # a weight that underflows to zero
@@ -94,7 +94,7 @@ def test_zeros_give_numbers_and_gradients_that_are_numbers(divergence):
 
 
 @pytest.mark.parametrize("divergence", [jsd, kl])
-def test_what_is_outside_of_the_mask_counts_for_nothing(divergence):
+def test_positions_outside_the_mask_are_ignored(divergence):
     p, q = distributions(seed=0), distributions(seed=1)
     mask = torch.arange(9) < 6
     wide = [torch.cat([one, torch.rand(50, 3).double()], 1) for one in (p, q)]
@@ -104,7 +104,7 @@ def test_what_is_outside_of_the_mask_counts_for_nothing(divergence):
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("grounding", ["none", "residual"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_what_is_called_feasible_is_so_by_a_forward_pass(classes, grounding, precision):
+def test_a_forward_pass_confirms_feasible_attention(classes, grounding, precision):
     model = classifier(classes=classes, grounding=grounding, attention="dot").to(precision)
     batch = texts(20, classes=classes)
     result = search_adversaries_in_batch(model, batch, SHORT)
@@ -136,7 +136,7 @@ def test_any_classifier_can_be_searched(model):
     assert (moved(model, BATCH, result.weights) <= 0.01).all()
 
 
-def test_without_its_second_door_a_model_gives_the_same_answer():
+def test_without_a_readout_a_model_gives_the_same_result():
     model = classifier()
     result, slow = (
         search_adversaries_in_batch(model, BATCH, SHORT),
@@ -146,14 +146,14 @@ def test_without_its_second_door_a_model_gives_the_same_answer():
     torch.testing.assert_close(result.jsd, slow.jsd, atol=1e-6, rtol=0)
 
 
-def test_where_the_output_does_not_depend_on_attention_it_goes_almost_all_the_way():
+def test_if_the_output_ignores_attention_the_search_reaches_almost_the_maximum():
     model = ByHand([6.0, *[0.0] * 11], [[1.0]] * 12, [[-1.0], [1.0]])
     batch = by_hand(range(12), [0, 3, 4, 5, 6, 7, 8])
     assert (search_adversaries_in_batch(model, batch).jsd > 0.9 * LN2).all()
     assert (exact_adversaries_in_batch(model, batch).jsd > 0.98 * LN2).all()
 
 
-def test_where_the_output_depends_on_nothing_else_it_cannot_move():
+def test_if_the_output_follows_attention_the_search_cannot_move():
     """Two words, one for each class: any shift of attention is one of the output."""
     model = ByHand([1.0, 0.0], [[2.0], [-2.0]], [[-1.0], [1.0]])
     batch = by_hand([0, 1])
@@ -162,7 +162,7 @@ def test_where_the_output_depends_on_nothing_else_it_cannot_move():
         assert result.tvd.item() <= 0.01
 
 
-def test_where_nothing_feasible_is_met_its_own_attention_stands():
+def test_without_feasible_attention_the_models_own_is_returned():
     model = ByHand([40.0, 0.0, 0.0], [[9.0], [-9.0], [-9.0]], [[-1.0], [1.0]])
     result = search_adversaries_in_batch(model, by_hand([0, 1, 2]), SearchSettings(steps=1, noise=0, epsilon=1e-4))
     assert not result.feasible.any()
@@ -170,7 +170,7 @@ def test_where_nothing_feasible_is_met_its_own_attention_stands():
     torch.testing.assert_close(result.weights[0, 0], torch.tensor([1.0, 0, 0]).double())
 
 
-def test_of_two_words_the_farthest_attention_is_known():
+def test_the_farthest_attention_over_two_words_has_a_closed_form():
     """p = σ(2α), and the bound of p that can be reached farther from its own is that below."""
     model = ByHand([math.log(4), 0.0], [[1.0], [0.0]], [[-1.0], [1.0]])  # its own attention: 4/5 and 1/5
     p = 1 / (1 + math.exp(-1.6))
@@ -182,7 +182,7 @@ def test_of_two_words_the_farthest_attention_is_known():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_attention_on_a_fine_grid_is_farther_and_some_is_almost_as_far(seed):
+def test_the_farthest_attention_equals_a_grid_search(seed):
     random = np.random.default_rng(seed)
     model = ByHand(
         random.normal(size=4).tolist(), random.normal(size=(4, 2)).tolist(), random.normal(size=(2, 2)).tolist()
@@ -201,7 +201,7 @@ def test_no_attention_on_a_fine_grid_is_farther_and_some_is_almost_as_far(seed):
 
 
 @pytest.mark.parametrize("sharp", [1.0, 4.0])
-def test_no_search_gets_beyond_the_farthest(sharp):
+def test_no_search_exceeds_the_farthest_attention(sharp):
     model, batch = classifier(sharp=sharp), texts(30, seed=5)
     result, limit = search_adversaries(model, [batch], SHORT), exact_adversaries(model, [batch])
     assert limit.feasible.all()
@@ -243,7 +243,7 @@ def test_more_restarts_are_never_worse():
     assert (more.jsd >= few.jsd - 1e-12).all()
 
 
-def test_adversaries_can_be_drawn_and_summed_up():
+def test_adversaries_have_a_figure_and_a_table():
     random = np.random.default_rng(0)
     adversaries = Adversaries(
         random.random(40) * LN2, random.random(40) / 100, random.random(40) > 0.1, random.random(40), 0.01
@@ -258,7 +258,7 @@ def test_adversaries_can_be_drawn_and_summed_up():
         adversaries.plot(left, by="words")
 
 
-def test_what_cannot_be_searched_is_refused():
+def test_models_that_cannot_be_searched_are_refused():
     with pytest.raises(BadSetting, match="epsilon must be positive"):
         SearchSettings(epsilon=0)
     with pytest.raises(BadSetting, match="at least one batch"):
@@ -269,7 +269,7 @@ def test_what_cannot_be_searched_is_refused():
         exact_adversaries(classifier(classes=3), [texts(classes=3)])
 
 
-def test_a_model_imitates_itself_perfectly_and_another_as_loops_say():
+def test_imitation_equals_explicit_loops_and_is_perfect_for_the_model_itself():
     base, other = classifier(seed=0), classifier(seed=1)
     same = imitation(base, base, [BATCH])
     assert same.summary() == pytest.approx({"jsd": 0, "kl": 0, "tvd": 0, "changed": 0}, abs=1e-12)
@@ -287,7 +287,7 @@ def test_a_model_imitates_itself_perfectly_and_another_as_loops_say():
 
 
 @pytest.mark.parametrize("divergence", ["jsd", "kl"])
-def test_the_price_is_equation_6_and_has_gradients_that_are_numbers_on_padded_texts(divergence):
+def test_the_loss_is_equation_6_with_finite_gradients_on_padded_texts(divergence):
     base, fresh = classifier(seed=0), classifier(seed=1)
     price = ImitationLoss(base, 0.3, divergence)(fresh, BATCH, fresh(BATCH))
     comparison = imitation(base, fresh, [BATCH])
@@ -335,7 +335,7 @@ def test_a_trained_adversary_attends_elsewhere_and_the_log_shows_it(imitated):
 
 
 @pytest.mark.slow
-def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(imitated):
+def test_the_best_weights_have_the_lowest_validation_loss(imitated):
     task, base, _, _ = imitated
     torch.manual_seed(3)
     fresh = build(ClassifierSettings(input_size=8, units=8, hidden=8), 9, 5)
@@ -346,7 +346,7 @@ def test_the_best_weights_are_those_of_the_lowest_price_on_the_validation_split(
     assert summary["tvd"] - 2 * summary["kl"] == pytest.approx(min(prices))
 
 
-def test_an_adversary_that_makes_no_sense_is_refused():
+def test_invalid_settings_of_an_adversary_are_refused():
     base, task = classifier(), Keyword(num_words=6, length=5)
     with pytest.raises(BadSetting, match="fresh model"):
         train_adversary(base, base, task, 1.0)

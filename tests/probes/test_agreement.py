@@ -213,7 +213,7 @@ def test_two_halves_merged_equal_the_whole():
     assert vars(first.result()) == pytest.approx(vars(whole.result()))
 
 
-def test_what_counted_different_tokens_does_not_merge():
+def test_results_over_different_tokens_do_not_merge():
     with pytest.raises(AttnscopeError, match="different tokens"):
         AgreementAccumulator().merge(AgreementAccumulator(source_specials=False))
 
@@ -232,7 +232,7 @@ def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing():
     assert result([wider(batch)]) == pytest.approx(result([batch]))
 
 
-def test_a_score_that_is_no_number_at_a_real_word_is_refused():
+def test_a_score_that_is_nan_at_a_word_is_refused():
     batch = BATCHES[0]
     u, v = random_scores(batch, 0)
     v[0, 0, 0] = torch.nan
@@ -240,7 +240,7 @@ def test_a_score_that_is_no_number_at_a_real_word_is_refused():
         AgreementAccumulator().update(u, v, batch)
 
 
-def test_nothing_seen_has_no_result():
+def test_an_empty_stream_has_no_result():
     with pytest.raises(AttnscopeError, match="there is no data yet"):
         AgreementAccumulator().result()
 
@@ -276,7 +276,7 @@ def test_xi_is_the_performance_at_the_first_step_that_agrees_strictly_more():
     assert CURVE.contextualise(0.0).step == 0
 
 
-def test_what_is_never_exceeded_gets_the_final_performance_and_an_asterisk():
+def test_a_threshold_never_exceeded_gives_the_final_performance_and_an_asterisk():
     """Table 5, AG News: ξ(β^uf, β^px) is 96.05*, and ξ* is 96.05."""
     curve = LearningCurve((0, 4000), (0.1, 0.5), (50.0, 96.05))
     assert str(curve.contextualise(0.5513)) == "96.05*"
@@ -312,7 +312,7 @@ def test_the_best_checkpoint_and_the_last_are_told_apart():
     assert course.table()["best"].tolist() == [False, True, False, False]
 
 
-def test_a_curve_that_is_none_is_refused():
+def test_an_invalid_curve_is_refused():
     with pytest.raises(BadSetting, match="steps must rise"):
         OverTraining((0, 5, 5), (0.1, 0.2, 0.3))
     with pytest.raises(BadSetting, match="a number for each of 2 steps"):
@@ -323,7 +323,7 @@ def test_a_curve_that_is_none_is_refused():
         CURVE.contextualise(math.nan)
 
 
-def test_answers_have_tables_and_pictures():
+def test_results_have_tables_and_figures():
     result = gathered(BATCHES)
     assert result.table()["top"].tolist() == [result.top]
     assert CURVE.table().loc[50, "performance"] == 0.8

@@ -1,4 +1,4 @@
-"""Task, classifier, training and probes together: a classifier that looks for a keyword shows where it found it."""
+"""Task, classifier, training and probes together: a classifier that has to find a keyword attends to it."""
 
 from dataclasses import replace
 

@@ -76,7 +76,7 @@ def test_two_halves_merged_equal_the_whole() -> None:
     assert_same(first.result(), fitted(*(model(batch) for batch in batches)))
 
 
-def test_a_longer_half_takes_in_a_shorter_one() -> None:
+def test_halves_of_different_length_can_be_merged() -> None:
     model = Tiny().eval()
     short, long = model(random_batch(3, seed=0, longest=2)), model(random_batch(3, seed=1, longest=7))
     first, second = ComponentAccumulator(), ComponentAccumulator()
@@ -119,7 +119,7 @@ def test_a_word_seen_once_has_no_delta() -> None:
     assert delta[1, :, 1].abs().max() > 1e-3
 
 
-def test_what_the_fit_never_saw_has_components_of_zero_and_is_not_seen() -> None:
+def test_unseen_words_and_times_have_zero_components() -> None:
     model = Tiny().eval()
     components = fitted(model(batch_of([[3, 4]], [[3]]))).encoder  # words 3, 4 and the end; three time steps
     trace = model(batch_of([[3, 6, 4, 4]], [[3]]))
@@ -130,7 +130,7 @@ def test_what_the_fit_never_saw_has_components_of_zero_and_is_not_seen() -> None
     torch.testing.assert_close(parts.stacked.sum(-2), trace.last.keys)
 
 
-def test_states_are_taken_apart_as_one_head() -> None:
+def test_states_are_decomposed_as_one_head() -> None:
     trace = Tiny(heads=1)(random_batch(5, seed=6))
     of_states, of_attention = fitted(trace, of="states"), fitted(trace)
     torch.testing.assert_close(of_states.encoder.temporal, of_attention.encoder.temporal)
@@ -146,7 +146,7 @@ def test_merging_passes_of_different_models_is_refused() -> None:
         first.merge(second)
 
 
-def test_asking_before_anything_came_by_is_refused() -> None:
+def test_a_result_without_data_is_refused() -> None:
     with pytest.raises(AttnscopeError, match="at least one batch"):
         ComponentAccumulator().result()
 
@@ -159,7 +159,7 @@ def test_the_size_of_the_sums_is_that_of_the_vocabulary_not_of_the_stream() -> N
     assert fit.total.encoder.by_time.shape == (8, 2, 4)
 
 
-def test_a_stream_with_gradients_leaves_none_behind() -> None:
+def test_a_stream_with_gradients_keeps_no_graph() -> None:
     fit = ComponentAccumulator()
     fit.update(Tiny()(random_batch(2, seed=0)))
     assert not fit.result().encoder.temporal.requires_grad

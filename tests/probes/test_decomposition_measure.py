@@ -114,7 +114,7 @@ def test_single_precision_gives_the_same_numbers_to_rounding() -> None:
     torch.testing.assert_close(*ratios, atol=1e-4, rtol=0)
 
 
-def test_word_variance_is_numpys_on_all_states_of_the_word() -> None:
+def test_word_variance_equals_numpy_on_all_states_of_the_word() -> None:
     trace = Tiny().eval()(random_batch(30, seed=5))
     variance = measured(fitted(trace), trace).encoder.variance
     for head in (0, 1):
@@ -212,7 +212,7 @@ def test_predictability_is_one_less_the_mean_total_variation_distance() -> None:
     assert predictability.overall[0].item() == pytest.approx(1 - np.mean(distances))
 
 
-def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
+def test_lengths_and_angles_equal_an_explicit_loop() -> None:
     trace = Tiny().eval()(random_batch(12, seed=9))
     components = fitted(trace)
     geometry = measured(components, trace).decoder.geometry
@@ -229,7 +229,7 @@ def test_lengths_and_angles_are_those_of_the_slow_loop() -> None:
     assert not exists.all()
 
 
-def test_the_angle_between_the_sides_is_that_of_the_slow_loop() -> None:
+def test_the_angle_between_encoder_and_decoder_equals_an_explicit_loop() -> None:
     trace = Tiny().eval()(random_batch(5, seed=10))
     components = fitted(trace)
     queries = components.decoder.split(trace.last.queries, trace.decoder_input).temporal[:, 0].detach()
@@ -300,7 +300,7 @@ def test_no_position_at_all_is_refused() -> None:
         MeasureAccumulator(fitted(trace), top_k=0)
 
 
-def test_a_part_that_is_only_rounding_has_no_angle() -> None:
+def test_a_component_that_is_rounding_error_has_no_angle() -> None:
     """One sequence alone reaches the last steps: there its input-delta is zero, though neither χ nor Δ is."""
     trace = Tiny().float().eval()(batch_of([[3, 4], [4, 3], [3, 4, 3, 4, 3]], [[3]] * 3))
     components = fitted(trace)

@@ -1,4 +1,4 @@
-"""Offsets of the temporal term, the offset that a task asks for, and the dictionary of readout and input components."""
+"""Offsets of the temporal term, the expected offset of a task, and the alignment of readouts with input components."""
 
 import math
 
@@ -96,7 +96,7 @@ def translation() -> tuple[torch.Tensor, Components]:
     return readout, Components(torch.zeros(1, 1, 8).double(), input_[None], counts)
 
 
-def test_readout_alignment_is_a_dictionary_of_words_proper_that_were_seen() -> None:
+def test_readout_alignment_covers_the_words_that_occurred() -> None:
     alignment = readout_alignment(*translation())
     assert alignment.dictionary() == {3: 5, 4: 4, 5: 3}
     assert alignment.inverse() == {3: 5, 4: 4, 5: 3, 6: 5}
@@ -110,7 +110,7 @@ def test_the_readout_table_names_words() -> None:
     assert table.loc["run"].idxmax() == "jump"
 
 
-def test_a_readout_is_cut_into_a_piece_for_each_head() -> None:
+def test_a_readout_is_split_by_head() -> None:
     model = Tiny(heads=2).eval()
     fit = ComponentAccumulator()
     fit.update(model(random_batch(10, seed=0)))

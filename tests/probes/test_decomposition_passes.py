@@ -1,4 +1,4 @@
-"""The front door: decompose() on models of this package and of others."""
+"""`decompose()` on models of this package and of others."""
 
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ def task_model(settings: EncoderDecoderSettings) -> tuple[OneToOne, EncoderDecod
     return task, EncoderDecoder(settings, len(task.source_vocabulary), len(task.target_vocabulary))
 
 
-def test_it_runs_both_passes_in_sample_and_held_out() -> None:
+def test_decompose_runs_both_passes_in_sample_and_held_out() -> None:
     model = Tiny().eval()
     decomposition = decompose(model, batches(0), batches(1))
     fit = ComponentAccumulator()
@@ -50,13 +50,13 @@ def test_it_runs_both_passes_in_sample_and_held_out() -> None:
     assert list(decomposition.table().index) == [(s, f"head {h}") for s in ("in-sample", "held out") for h in (0, 1)]
 
 
-def test_without_a_held_out_stream_there_is_no_held_out_answer() -> None:
+def test_without_held_out_data_there_is_no_held_out_result() -> None:
     decomposition = decompose(Tiny(), batches())
     assert decomposition.held_out is None
     assert decomposition.bars().index.tolist() == ["in-sample, head 0", "in-sample, head 1"]
 
 
-def test_batches_may_come_from_a_function_but_not_from_an_iterator_that_is_soon_spent() -> None:
+def test_batches_may_come_from_a_function_but_not_from_an_iterator() -> None:
     from_function = decompose(Tiny(), lambda: iter(batches()))
     from_list = decompose(Tiny(), batches())
     torch.testing.assert_close(from_function.encoder.input, from_list.encoder.input)
@@ -89,20 +89,20 @@ def test_the_model_is_left_as_it_was_when_it_fails() -> None:
     assert model.dropout.training
 
 
-def test_dropout_is_off_while_the_model_is_asked() -> None:
+def test_dropout_is_off_during_the_passes() -> None:
     trained, evaluated = Tiny().train(), Tiny().eval()
     one, other = decompose(trained, batches()), decompose(evaluated, batches())
     torch.testing.assert_close(one.encoder.temporal, other.encoder.temporal)
 
 
-def test_any_function_that_gives_a_trace_will_do() -> None:
+def test_any_function_that_returns_a_trace_is_accepted() -> None:
     model = Tiny().eval()
     one, other = decompose(lambda batch: model(batch), batches()), decompose(model, batches())
     torch.testing.assert_close(one.in_sample.attention.shares.absolute, other.in_sample.attention.shares.absolute)
 
 
 @pytest.mark.parametrize("preset", ["aed", "ao"])
-def test_the_papers_networks_can_be_taken_apart(preset: str) -> None:
+def test_the_networks_of_the_paper_can_be_decomposed(preset: str) -> None:
     task, model = task_model(replace(PRESETS[preset], units=12))
     decomposition = decompose(model, partial(task.batches, size=16), decoding="greedy")
     assert decomposition.in_sample.attention.shares.absolute.sum().item() == pytest.approx(1)
@@ -110,7 +110,7 @@ def test_the_papers_networks_can_be_taken_apart(preset: str) -> None:
     assert decomposition.readout(model.context_readout).dictionary().keys() == {3, 4, 5}
 
 
-def test_states_of_a_network_without_attention_can_be_taken_apart_and_its_attention_cannot() -> None:
+def test_a_network_without_attention_has_a_decomposition_of_states_only() -> None:
     task, model = task_model(replace(PRESETS["ved"], units=12))
     decomposition = decompose(model, partial(task.batches, size=16), of="states")
     assert decomposition.offsets is None
@@ -120,7 +120,7 @@ def test_states_of_a_network_without_attention_can_be_taken_apart_and_its_attent
         decompose(model, task.batches, of="attention")
 
 
-def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> None:
+def test_several_heads_with_learned_queries_and_keys_can_be_decomposed() -> None:
     settings = EncoderDecoderSettings(units=12, attention="query_key_value", heads=3, key_size=5)
     task, model = task_model(settings)
     decomposition = decompose(model, partial(task.batches, size=16))
@@ -129,7 +129,7 @@ def test_several_heads_with_learned_queries_and_keys_can_be_taken_apart() -> Non
 
 
 @pytest.mark.parametrize("attention", ["additive", "mlp"])
-def test_attention_that_is_no_inner_product_is_refused_with_what_would_work(attention: str) -> None:
+def test_attention_that_is_no_inner_product_is_refused_with_an_alternative(attention: str) -> None:
     task, model = task_model(EncoderDecoderSettings(units=12, attention=attention))
     with pytest.raises(AttnscopeError, match="of='states'"):
         decompose(model, task.batches, of="attention")
@@ -137,7 +137,7 @@ def test_attention_that_is_no_inner_product_is_refused_with_what_would_work(atte
     assert PROBES["decompose"](model, task).decoder is not None
 
 
-def test_an_unknown_way_to_take_it_apart_is_refused() -> None:
+def test_an_unknown_kind_of_decomposition_is_refused() -> None:
     with pytest.raises(BadSetting, match="attention, states"):
         decompose(Tiny(), batches(), of="keys")
 
@@ -165,7 +165,7 @@ def decomposition() -> Decomposition:
     return decompose(Tiny(), batches(0), batches(1))
 
 
-def test_every_answer_draws_itself(decomposition: Decomposition) -> None:
+def test_every_result_has_a_figure(decomposition: Decomposition) -> None:
     measured = decomposition.in_sample
     answers = [
         decomposition, decomposition.offsets, decomposition.mean_attention, measured.attention.shares,

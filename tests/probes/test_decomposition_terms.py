@@ -61,7 +61,7 @@ def test_each_term_is_the_product_of_one_part_of_the_query_and_one_of_the_key() 
             torch.testing.assert_close(nine[i, j], getattr(queries, mine) @ getattr(keys, theirs).mT)
 
 
-def test_attention_rebuilt_from_all_nine_terms_is_the_attention() -> None:
+def test_attention_from_all_nine_terms_is_the_attention() -> None:
     trace = Tiny().eval()(random_batch(5, seed=1))
     torch.testing.assert_close(attention_from_terms(nine_terms(trace), trace.source_mask), trace.attention)
 
@@ -108,7 +108,7 @@ def three(vector: torch.Tensor, components: tuple[dict, dict], time: int, word: 
 
 @pytest.mark.parametrize("head", [0, 1])
 @pytest.mark.parametrize("top", [1, 5, 50])
-def test_shares_are_those_of_the_slow_loop_also_where_sources_are_shorter_than_the_top(head: int, top: int) -> None:
+def test_shares_equal_an_explicit_loop_also_for_short_sources(head: int, top: int) -> None:
     trace = Tiny().eval()(random_batch(8, seed=2))
     absolute, signed = slow_shares(trace, head, top)
     result = shares(trace, top)

@@ -1,4 +1,4 @@
-"""Two curves with known answers: walked together, the other way round, or one after the other."""
+"""Two trajectories with known answers: in the same direction, reversed, and one after the other."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_a_curve_matches_itself_and_peaks_at_its_own_step():
     assert same.table()["peak"].tolist() == list(range(6))
 
 
-def test_walked_backwards_the_peaks_run_backwards():
+def test_a_reversed_trajectory_has_reversed_peaks():
     assert TemporalTrajectories(circle(6), circle(6).flip(0), steps=6).peaks.tolist() == [5, 4, 3, 2, 1, 0]
 
 
@@ -35,7 +35,7 @@ def test_nearness_to_the_diagonal_counts_three_positions():
     assert flat.attention_near_diagonal.tolist() == pytest.approx([2 / 15] + [3 / 15] * 9)
 
 
-def test_one_walk_after_the_other_meets_at_its_end():
+def test_consecutive_trajectories_meet_at_the_end_of_the_first():
     line = torch.arange(12, dtype=torch.float64)[:, None] ** 1.1  # ever longer steps
     result = TemporalTrajectories(line[:7], line[7:], steps=5)
     assert result.meeting_step == 6

@@ -35,12 +35,12 @@ def stream():
     return [sentences(), sentences()]
 
 
-def said(batch):
-    """Every sentence and every step at which something is said."""
+def real_steps(batch):
+    """Every sentence and every step at which something is real_steps."""
     return batch.target_mask.nonzero().tolist()
 
 
-def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
+def test_states_of_a_word_are_separated_by_the_previous_word(stream):
     result = states_by_preceding_word(stream, TWICE, {"run": RUN, "walk": WALK})
     for name, number in (("run", RUN), ("walk", WALK)):
         expected = [
@@ -53,7 +53,7 @@ def test_states_of_a_word_are_told_apart_by_the_word_before(stream):
         np.testing.assert_allclose(result[name], expected)
 
 
-def test_variance_between_groups_is_all_or_nothing():
+def test_variance_between_groups_is_one_or_zero_in_the_extremes():
     apart = {name: np.full((5, 3), value) for name, value in (("run", 0.0), ("walk", 1.0), ("jump", 5.0))}
     assert variance_between_groups(apart) == pytest.approx(1)
     noise = np.random.default_rng(0).normal(size=(3000, 3))
@@ -64,7 +64,7 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
     windows, hits = [], []
     for batch in stream:
         whole = (batch.queries.stacked.sum(-2) @ batch.keys.stacked.sum(-2).mT)[:, 0]
-        for b, s in said(batch):
+        for b, s in real_steps(batch):
             length = int(batch.source_mask[b].sum())
             if batch.source[b, s] == TWICE and 1 <= s < length - 1:
                 windows.append(whole[b, s, s - 1 : s + 2].numpy())
@@ -78,13 +78,13 @@ def test_attention_around_a_word_is_the_mean_over_all_places_with_room_on_both_s
 
 @pytest.mark.parametrize("temporal", [True, False])
 @pytest.mark.parametrize("offset", OFFSETS)
-def test_a_word_leans_by_the_mean_of_its_dot_products(stream, temporal, offset):
+def test_word_time_products_are_mean_dot_products(stream, temporal, offset):
     values = []
     for batch in stream:
         decoder = batch.queries.temporal if temporal else batch.queries.stacked.sum(-2)
         values += [
             float(decoder[b, 0, s] @ batch.keys.input_delta[b, 0, s + offset])
-            for b, s in said(batch)
+            for b, s in real_steps(batch)
             if 0 <= s + offset < 8 and batch.source_mask[b, s + offset] and batch.source[b, s + offset] == RUN
         ]
     assert word_time_products(stream, {"run": RUN}, OFFSETS, temporal).at("run", offset) == pytest.approx(

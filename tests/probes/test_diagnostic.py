@@ -1,4 +1,4 @@
-"""Classifiers on made-up states, of which it is known which units carry the label."""
+"""Diagnostic classifiers on synthetic states with known units that carry the label."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_the_released_ranking_sees_the_first_class_alone():
     assert rank_units(reading).tolist() == np.argsort(-np.abs(reading.weights).mean((0, 1))).tolist()
 
 
-def test_one_sequence_is_never_on_both_sides_but_by_token_it_may_be():
+def test_splits_by_sequence_keep_sequences_together_and_splits_by_token_do_not():
     by_sequence, by_token = (list(splits(SAMPLES, by, 0.1, 3, seed=0)) for by in ("sequence", "token"))
     for split in by_sequence:
         assert not set(SAMPLES.sequences[split.train]) & set(SAMPLES.sequences[split.test])
@@ -101,7 +101,7 @@ def test_one_sequence_is_never_on_both_sides_but_by_token_it_may_be():
     assert not np.array_equal(by_token[0].test, by_token[1].test)
 
 
-def test_padding_takes_no_part_and_batches_join():
+def test_padding_is_ignored_and_batches_are_merged():
     states, labels = two_units()
     mask = torch.ones_like(labels, dtype=torch.bool)
     mask[::2, -1] = False
@@ -228,7 +228,7 @@ def test_tables_have_a_row_and_pictures_are_drawn():
     assert reading.table()["majority"].item() == np.bincount(labels.flatten()).max() / labels.numel()
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     states, labels = two_units()
     with pytest.raises(BadSetting, match="there is no penalty 'l3'; choose one of none, l1, l2"):
         DiagnosticSettings(penalty="l3")

@@ -1,4 +1,4 @@
-"""Words that go until a decision flips, against texts that are shortened and read again one by one."""
+"""Words removed until a decision flips, against texts that are shortened and read again one by one."""
 
 import math
 from dataclasses import replace
@@ -89,7 +89,7 @@ def slow_flip(model, one, score, way):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("specials_attended", [True, False])
-def test_flips_are_those_of_texts_that_lose_their_words_one_by_one(way, classes, specials_attended):
+def test_decision_flips_equal_removing_words_one_by_one(way, classes, specials_attended):
     results = set()
     for seed in range(3):
         model, batch = classifier(classes, seed, specials_attended=specials_attended), texts(classes=classes, seed=seed)
@@ -104,7 +104,7 @@ def test_flips_are_those_of_texts_that_lose_their_words_one_by_one(way, classes,
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_drops_are_those_of_texts_without_their_top_words_and_with_these_alone(way):
+def test_probability_drops_equal_removing_or_keeping_the_top_words(way):
     model, batch = classifier(), texts()
     score = gradient_times_input(model, batch)
     result = probability_drops(model, batch, score, way)
@@ -144,7 +144,7 @@ def with_one_keyword(length=20, count=8):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_where_one_word_decides_and_is_attended_to_it_is_the_first_to_go_and_chance_needs_half(way):
+def test_attention_on_the_deciding_word_flips_the_decision_at_once_and_chance_at_half(way):
     model, erase = keyword_classifier(), FlipAccumulator(way, draws=40)
     erase.update(model, with_one_keyword())
     table = erase.result().table()
@@ -155,7 +155,7 @@ def test_where_one_word_decides_and_is_attended_to_it_is_the_first_to_go_and_cha
     assert table.loc["random", "earlier"] == pytest.approx(0.5)
 
 
-def test_where_attention_knows_nothing_it_is_no_better_than_chance():
+def test_uninformative_attention_is_no_better_than_chance():
     model, erase = keyword_classifier(flat=True), FlipAccumulator("text", draws=20)
     model.source_inputs.table.data[:14, 0] = -0.01
     erase.update(model, with_one_keyword(count=60))
@@ -179,7 +179,7 @@ def test_any_score_may_be_compared_as_scores_or_as_a_tensor():
     assert list(erase.result().table().index) == ["attention", "gradient", "mine", "random"]
 
 
-def test_a_grid_goes_word_by_word_and_then_in_even_steps():
+def test_a_grid_has_steps_of_one_word_and_then_even_steps():
     counts = RemovalGrid().counts(torch.tensor([2, 51, 101, 801]))
     assert counts[0].tolist() == [1] + [0] * 99
     assert counts[1].tolist() == [*range(1, 51)] + [0] * 50
@@ -200,7 +200,7 @@ def test_a_coarse_grid_finds_a_flip_no_earlier_than_a_fine_one():
 
 @pytest.mark.parametrize("ask", [erase_until_flip, probability_drops])
 @pytest.mark.parametrize("way", WAYS)
-def test_neither_the_batch_nor_padding_nor_labels_change_anything(ask, way):
+def test_results_do_not_depend_on_batch_padding_or_labels(ask, way):
     model, batch = classifier(), texts()
     whole = ask(model, batch, random_score(batch, 3), way)
     wide = replace(batch.widened(20, 1), target=torch.full_like(batch.target, len(SPECIALS)))
@@ -240,7 +240,7 @@ def test_the_model_is_left_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_equal_scores_go_in_an_order_of_their_own_for_every_text_and_padding_last():
+def test_ties_are_broken_at_random_per_text_with_padding_last():
     batch = texts((40, 40))
     words = batch.source >= len(SPECIALS)
     places = rank_by_score(torch.zeros(batch.source.shape), words, random_score(batch, 0))
@@ -258,7 +258,7 @@ def test_random_scores_are_uniform_and_differ_by_text_and_seed():
     assert abs(float(torch.corrcoef(scores[:2])[0, 1])) < 0.3
 
 
-def test_weightless_words_that_are_left_are_attended_to_alike():
+def test_remaining_words_without_weight_get_uniform_attention():
     """All attention on one word: without it, nothing is left to renormalise."""
     model, batch = keyword_classifier(), with_one_keyword()
     model.attend.query.weight.data.mul_(1e5)
@@ -268,7 +268,7 @@ def test_weightless_words_that_are_left_are_attended_to_alike():
 
 
 @pytest.mark.parametrize("kind", [FlipAccumulator, ComprehensivenessAccumulator])
-def test_the_answers_are_drawn(kind):
+def test_results_have_figures(kind):
     accumulator = kind(draws=2)
     accumulator.update(classifier(), texts())
     ax = accumulator.result().plot()
@@ -289,7 +289,7 @@ def test_the_answers_are_drawn(kind):
         ),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(make, message):
+def test_invalid_settings_are_refused_with_a_message(make, message):
     with pytest.raises(BadSetting, match=message):
         make()
 
@@ -308,7 +308,7 @@ def test_scores_that_do_not_fit_are_refused_with_a_sentence():
         erase.result()
 
 
-def test_without_a_positive_score_the_values_are_ferrets():
+def test_without_a_positive_score_the_values_equal_those_of_ferret():
     model, batch = classifier(), texts()
     result = probability_drops(model, batch, -1 - random_score(batch, 1), "text", PRESETS["ferret"])
     assert (result.comprehensiveness.nanmean(2) == 0).all()

@@ -1,4 +1,4 @@
-"""Decisions under other attention: the second door says what the first one does, and draws follow from texts alone."""
+"""Decisions under other attention: `readout` equals a forward pass, and permutations depend on texts alone."""
 
 from itertools import permutations
 
@@ -48,7 +48,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_other_weights_say_what_a_forward_pass_with_them_says(name):
+def test_counterfactual_outputs_equal_a_forward_pass_with_these_weights(name):
     model, batch = MODELS[name]
     counterfactual = CounterfactualAttention.of(model, batch)
     weights = any_weights(counterfactual.trace)
@@ -81,7 +81,7 @@ def test_the_encoder_runs_once():
     assert len(passes) == 1
 
 
-def test_a_linear_readout_is_a_weighted_sum_of_what_each_position_says_and_no_other_is_taken_for_one():
+def test_only_linear_readouts_are_recognised_as_linear():
     for model in (classifier(), classifier(classes=4), bag_of_words()):
         assert CounterfactualAttention.of_classifier(model, BATCH).contributions is not None
     states, output = [[1.0, 0], [0, 2], [1, 1]], [[1.0, 0], [0, 1]]
@@ -111,7 +111,7 @@ def test_a_shuffle_moves_weights_among_attended_words_only(specials):
         assert len(row.unique(dim=0)) > 1
 
 
-def test_every_order_is_as_likely():
+def test_all_permutations_are_equally_likely():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]])
     permuted = permute_attention(CounterfactualAttention.of_classifier(model, by_hand([0, 1, 2])), range(6000), seed=1)[
         :, 0, 0
@@ -122,7 +122,7 @@ def test_every_order_is_as_likely():
     assert ((counts - 1000) ** 2 / 1000).sum() < 20.5  # χ² of five degrees of freedom, 0.1 %
 
 
-def test_draws_differ_between_texts_draws_heads_and_seeds():
+def test_permutations_differ_between_texts_samples_heads_and_seeds():
     model = ByHand([0.0, 1, 2], [[0.0]] * 3, [[0.0], [0.0]], heads=2)
     trace = model(by_hand([0, 1, 2], [0, 2, 1]))
     both = torch.stack([random_keys(trace, range(5), seed) for seed in (0, 1)])
@@ -131,7 +131,7 @@ def test_draws_differ_between_texts_draws_heads_and_seeds():
 
 
 @pytest.mark.parametrize("name", ["additive", "dot", "concat", "no second door"])
-def test_it_is_what_slow_passes_with_shuffled_attention_measure(name):
+def test_fragility_equals_explicit_passes_with_shuffled_attention(name):
     model, batch = MODELS[name]
     result = fragility(model, in_parts(batch, 5), draws=4, seed=3)
     even = decide(model, [batch], attention=uniform)
@@ -153,7 +153,7 @@ def test_it_is_what_slow_passes_with_shuffled_attention_measure(name):
     assert result.losses(lambda decisions: decisions.accuracy)[0] == pytest.approx(result.own.accuracy - even.accuracy)
 
 
-def test_by_hand_a_swap_of_two_words_turns_the_decision_round():
+def test_swapping_two_weights_flips_a_decision_computed_by_hand():
     """All attention is on the good word, p = σ(2); swapped, 1 − p; evenly spread, a half."""
     model = ByHand([0.0, -1000.0], [[1.0], [-1.0]], [[-1.0], [1.0]])
     result = fragility(model, [by_hand([0, 1], [1, 0])], draws=400)
@@ -181,7 +181,7 @@ def test_a_model_with_uniform_attention_is_not_fragile(classes):
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_batches_padding_and_order_change_nothing(classes):
+def test_results_do_not_depend_on_batches_padding_or_order(classes):
     model, batch = classifier(classes=classes), texts(classes=classes)
     whole = fragility(model, [batch.widened(20, 1)], draws=6)
     for size in (1, 5):
@@ -192,7 +192,7 @@ def test_batches_padding_and_order_change_nothing(classes):
     np.testing.assert_allclose(back.permuted[:, ::-1], whole.permuted, atol=1e-12)
 
 
-def test_how_many_shuffles_are_made_at_a_time_changes_nothing():
+def test_results_do_not_depend_on_shuffles_per_pass():
     model = classifier()
     accumulators = [FragilityAccumulator(model, draws=7, max_weights=cells) for cells in (1, 300, 1 << 20)]
     for perturb in accumulators:
@@ -213,7 +213,7 @@ def test_the_model_is_left_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_what_cannot_be_asked_is_refused():
+def test_invalid_requests_are_refused():
     with pytest.raises(BadSetting, match="decisions of a classifier"):
         fragility(encoder_decoder(), [random_batch(4, seed=1, longest=4)])
     with pytest.raises(BadSetting, match="at least once"):
@@ -222,7 +222,7 @@ def test_what_cannot_be_asked_is_refused():
         fragility(classifier(), [])
 
 
-def test_it_can_be_drawn_and_one_draw_has_no_spread():
+def test_it_has_a_figure_and_one_sample_has_no_spread():
     result = fragility(classifier(), [BATCH], draws=1)
     assert np.isnan(result.losses()[2])
     assert isinstance(result.own, Decisions)

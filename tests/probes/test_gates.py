@@ -1,4 +1,4 @@
-"""Gates of which it is known how often they are open and closed."""
+"""Saturation of gates that are open and closed at known rates."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_the_thresholds_themselves_are_not_saturated():
     assert result.one_sided != result.one_sided  # never saturated: there is no side
 
 
-def test_a_gate_as_often_open_as_closed_lies_on_the_diagonal_far_from_the_axes():
+def test_a_gate_as_often_open_as_closed_lies_on_the_diagonal():
     gate = torch.tensor([0.0, 1.0, 0.0, 1.0]).view(1, 4, 1)
     result = saturation(gate, everywhere(gate))
     assert (result.from_axes, result.from_diagonal, result.one_sided) == (0.5, 0, 0)
@@ -67,7 +67,7 @@ def test_steps_are_those_of_their_own_side():
     assert result["decoder.keep"].steps == int(BATCH.target_mask.sum())
 
 
-def test_in_a_gru_to_keep_is_not_to_write():
+def test_the_update_gate_of_a_gru_keeps_what_it_does_not_write():
     """torch's update gate is `keep`; the paper's sentences are about `write`."""
     gates = SaturationAccumulator()
     gates.update(encoder_decoder(cell="gru")(BATCH, gates=True))
@@ -76,7 +76,7 @@ def test_in_a_gru_to_keep_is_not_to_write():
     torch.testing.assert_close(side["keep"].closed, side["write"].open)
 
 
-def test_tables_and_the_picture_of_two_models_beside_each_other():
+def test_two_models_share_a_table_and_a_figure():
     gates = SaturationAccumulator()
     gates.update(encoder_decoder()(BATCH, gates=True))
     answer = gates.result()
@@ -89,7 +89,7 @@ def test_tables_and_the_picture_of_two_models_beside_each_other():
     answer.plot(three)
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     with pytest.raises(BadSetting, match="records no gates: it needs a recurrent cell"):
         SaturationAccumulator().update(encoder_decoder()(BATCH))
     with pytest.raises(BadSetting, match=r"not low=0\.9, high=0\.1"):

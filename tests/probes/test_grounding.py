@@ -1,4 +1,4 @@
-"""The probability of each token is what the classifier says with its whole attention there; leakage is counted."""
+"""The probability of a token is the prediction with all attention on it; leakage counts tokens near the decision."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -53,7 +53,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("specials_attended", [True, False])
-def test_it_is_what_the_classifier_says_with_its_whole_attention_on_the_token(classes, specials_attended):
+def test_it_is_the_prediction_with_all_attention_on_one_token(classes, specials_attended):
     model, batch = made(classes, specials_attended=specials_attended), texts(classes=classes)
     result = batch_token_probabilities(model, batch)
     own = model(batch)
@@ -84,7 +84,7 @@ def test_a_text_without_words_keeps_its_special_tokens():
     assert (~result.tokens[1].isnan()).sum() == 2
 
 
-def test_of_a_class_that_is_asked_for():
+def test_the_class_can_be_chosen():
     model, batch = made(), texts()
     no, yes = (batch_token_probabilities(model, batch, target_class=number) for number in (0, 1))
     torch.testing.assert_close(
@@ -105,7 +105,7 @@ def test_where_attention_is_intervened_the_decision_changes_and_the_tokens_do_no
     assert not torch.allclose(own.decision, even.decision)
 
 
-def test_table_3_averages_over_tokens_first_and_over_correct_texts_then():
+def test_table_3_averages_over_tokens_then_over_correct_texts():
     nan = float("nan")
     found = per_token([[0.9, 0.7, 0.5], [0.6, nan, nan], [0.99, 0.99, 0.99]], [0.8, 0.6, 0.9], [0, 1, 1], [0, 1, 0])
     ground = GroundingAccumulator()
@@ -128,7 +128,7 @@ def test_chance_is_one_of_so_many_classes():
     assert per_token(tokens, decision, classes=2).leakage().tolist() == [0.0]
 
 
-def test_a_model_whose_tokens_are_all_alike_leaks_everything():
+def test_a_model_with_equal_tokens_has_full_leakage():
     model, batch = made(), texts()
     with torch.no_grad():
         model.output.weight.zero_()
@@ -161,7 +161,7 @@ def test_a_batch_equals_its_texts_one_by_one_and_two_halves_the_whole():
     assert first.result().table().to_numpy() == pytest.approx(whole.result().table().to_numpy())
 
 
-def test_what_cannot_be_averaged_is_refused():
+def test_results_that_cannot_be_averaged_are_refused():
     model, batch = made(), texts()
     with pytest.raises(BadSetting, match="predicted classes"):
         GroundingAccumulator().update(
@@ -191,7 +191,7 @@ def test_the_model_is_left_as_it_was():
 
 
 @pytest.mark.parametrize("length", [5, 30, 60])
-def test_the_words_of_a_sentence_do_not_cover_each_other(length):
+def test_the_words_of_a_sentence_do_not_overlap(length):
     words, random = [f"wonderful{i}" for i in range(length)], np.random.default_rng(0)
     ax = plot_sentence(
         words, {"base": random.random(length), "tying": random.random(length)}, {"base": 0.9, "tying": 0.7}
@@ -204,7 +204,7 @@ def test_the_words_of_a_sentence_do_not_cover_each_other(length):
     plt.close(ax.figure)
 
 
-def test_a_model_and_its_decision_have_one_colour():
+def test_a_model_and_its_decision_share_a_colour():
     ax = plot_sentence(["a", "$b"], {"base": [0.1, 0.2], "tying": [0.4, 0.6]}, {"tying": 0.7})
     dotted = [line for line in ax.lines if line.get_linestyle() == ":"]
     tying = next(line for line in ax.lines if list(line.get_ydata()) == [0.4, 0.6])
@@ -215,7 +215,7 @@ def test_a_model_and_its_decision_have_one_colour():
         plot_sentence(["a"], {"base": [0.1]}, {"MLM": 0.7})
 
 
-def test_the_answer_can_be_drawn():
+def test_the_result_has_a_figure():
     ground = GroundingAccumulator()
     ground.update(per_token([[0.9, 0.7], [0.6, 0.5]], [0.8, 0.6]))
     ax = ground.result().plot()

@@ -1,4 +1,4 @@
-"""Attention to where the guide points, word by word."""
+"""Mean attention on the gold position, word by word."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_padding_is_left_out():
     )
 
 
-def test_it_is_the_mean_over_all_words_asked_one_sentence_at_a_time():
+def test_it_equals_the_mean_over_words_of_single_sentences():
     task = LookupTables(end=False)
     torch.manual_seed(0)
     model = EncoderDecoder(PRESETS["lookup_tables"], len(task.source_vocabulary), len(task.target_vocabulary)).eval()

@@ -1,4 +1,4 @@
-"""How each layer and head attends, and which of them are to be believed."""
+"""How each layer and head attends, and which heads matter."""
 
 import math
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_a_head_that_decides_everything_is_first_by_every_criterion():
     assert (result.sentences, result.tokens) == (6, int(batch.target_mask.sum()))
 
 
-def test_a_head_that_nothing_follows_from_has_no_effect_at_all():
+def test_a_head_without_consequences_has_no_effect():
     result = head_ranking(Planted(), [copying(6)])
     for effect in (result.ablated, result.uniform):
         others = torch.ones(2, 2, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(False))
@@ -150,7 +150,7 @@ def test_without_the_head_that_decides_every_word_is_as_likely_as_any_other():
     assert result.ablated.changed[ALIGNS].item() == 1.0  # what is said is then the first of equals, padding
 
 
-def test_without_gold_links_heads_are_held_against_ibm_model_1():
+def test_without_gold_alignments_heads_are_compared_with_ibm_model_1():
     batch = copying(60)
     result = head_ranking(Planted(), [batch], saliency=None)
     assert result.reference == "IBM Model 1"
@@ -159,7 +159,7 @@ def test_without_gold_links_heads_are_held_against_ibm_model_1():
     assert "saliency" not in result.ranks()
 
 
-def test_a_head_that_looks_at_the_influential_word_agrees_with_saliency():
+def test_a_head_that_attends_to_the_influential_word_agrees_with_saliency():
     batch, model = copying(6), Planted()
     result = head_ranking(model, [batch])
     agree, trace = AgreementAccumulator(), model(batch)
@@ -195,7 +195,7 @@ def test_effects_are_those_of_a_pass_with_that_head_changed(kind):
             assert effect.changed[layer, head].item() == pytest.approx(flips / words.sum())
 
 
-def test_links_of_texts_are_between_words_and_not_their_pieces():
+def test_alignments_of_texts_are_between_words_and_not_subwords():
     model = adapter("marian")
     sentences = texts(model)
     with torch.no_grad():
@@ -224,7 +224,7 @@ def test_a_batch_of_many_is_as_many_batches_of_one(kind, of):
     assert (one.sentences, one.tokens) == (other.sentences, other.tokens)
 
 
-def test_what_a_model_says_itself_is_asked_about_again():
+def test_rankings_by_predictions_use_predictions_as_targets():
     model = adapter("bert")
     sentences = texts(model)
     predicted = with_predicted_target(model, sentences.batch)
@@ -274,7 +274,7 @@ def test_two_halves_of_a_stream_merge_into_the_whole():
     same(halves[0].result().table(), whole.result().table())
 
 
-def test_rankings_agree_with_themselves_and_as_scipy_says():
+def test_agreement_of_rankings_equals_scipy():
     from scipy.stats import kendalltau, spearmanr
 
     model = adapter("marian", decoder_layers=3)
@@ -290,13 +290,13 @@ def test_rankings_agree_with_themselves_and_as_scipy_says():
 # How attention is formed
 
 
-def test_attention_by_place_is_all_time():
+def test_attention_by_position_has_a_temporal_share_of_one():
     result = head_formation(Planted(), [copying(30)])
     assert result.shares.of == "nine terms"
     torch.testing.assert_close(result.shares.groups[1, 0], torch.tensor([1.0, 0, 0]).double())
 
 
-def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attention():
+def test_uniform_attention_has_maximum_entropy():
     result = head_formation(Planted(), [copying(8)]).profile
     assert result.entropy[LOOKS_NOWHERE].item() == pytest.approx(1)
     assert result.special[LOOKS_NOWHERE].item() == pytest.approx(result.special_if_uniform)
@@ -306,7 +306,7 @@ def test_a_head_that_looks_at_all_places_alike_has_the_entropy_of_uniform_attent
 
 
 @pytest.mark.parametrize("kind", ["bart", "bert"])
-def test_entropy_offsets_and_special_tokens_as_a_slow_loop_finds_them(kind):
+def test_entropy_offsets_and_special_tokens_equal_an_explicit_loop(kind):
     model = adapter(kind)
     sentences = texts(model)
     result, batch = head_formation(model, [sentences]).profile, sentences.batch
@@ -357,7 +357,7 @@ def test_without_an_inner_product_the_shares_are_those_of_states():
     assert "time, common words" not in result.table()
 
 
-def test_positions_that_may_not_be_attended_to_are_no_choice():
+def test_masked_positions_are_not_counted():
     model, batch = classifier(attention="mlp", specials_attended=False), labelled(copying(6))
     with torch.no_grad():
         for parameter in model.attend.parameters():
@@ -367,7 +367,7 @@ def test_positions_that_may_not_be_attended_to_are_no_choice():
 
 
 @pytest.mark.parametrize("kind", ["mbart", "roberta"])
-def test_forming_is_the_same_in_batches_of_any_size(kind):
+def test_formation_does_not_depend_on_the_batch_size(kind):
     model = adapter(kind)
     gold = TARGETS if kind == "mbart" else [1, 0, 1, 1]
     whole, single = ([*model.reader.batches(SOURCES, gold, size)] for size in (4, 1))
@@ -381,7 +381,7 @@ def test_forming_is_the_same_in_batches_of_any_size(kind):
 
 @pytest.mark.parametrize("kind", [*ENCODER_DECODERS, *CLASSIFIERS])
 @torch.no_grad()
-def test_layers_before_a_changed_head_are_not_asked_again(kind):
+def test_layers_before_a_changed_head_are_not_recomputed(kind):
     model = adapter(kind)
     batch, calls = texts(model).batch, []
     again = CounterfactualAttention.of(model, batch)
@@ -411,7 +411,7 @@ def test_a_pass_that_fails_leaves_all_layers_as_they_were():
 
 
 @pytest.mark.parametrize("kind", ["marian", "bert", "ours"])
-def test_nothing_about_the_model_changes(kind):
+def test_the_model_is_left_unchanged(kind):
     model = translation() if kind == "ours" else adapter(kind)
     data = copying(4) if kind == "ours" else texts(model)
     of = "gold" if kind == "ours" else "own"
@@ -424,7 +424,7 @@ def test_nothing_about_the_model_changes(kind):
         same(one, other)
 
 
-def test_each_answer_is_drawn_as_layers_and_heads():
+def test_each_result_is_drawn_by_layer_and_head():
     model = adapter("marian")
     sentences = texts(model)
     for result, panels in ((head_formation(model, [sentences]), 7), (head_ranking(model, [sentences]), 4)):
@@ -459,6 +459,6 @@ def test_each_answer_is_drawn_as_layers_and_heads():
         (lambda: head_ranking(own_model(PRESETS["ved"]), [copying(2)]), "has no attention"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_a_sentence(ask, sentence):
+def test_invalid_requests_are_refused_with_a_message(ask, sentence):
     with pytest.raises(AttnscopeError, match=sentence):
         ask()

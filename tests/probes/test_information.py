@@ -47,7 +47,7 @@ def columns(pairs):
 
 
 @given(LABELS)
-def test_it_is_that_of_scikit_learn(pairs):
+def test_it_equals_scikit_learn(pairs):
     one, other = columns(pairs)
     assert mutual_information(one, other) == pytest.approx(mutual_info_score(one, other), abs=1e-12)
 
@@ -66,25 +66,25 @@ def test_names_of_labels_do_not_matter():
     assert mutual_information(renamed, other) == pytest.approx(mutual_information(one, other), abs=1e-15)
 
 
-def test_a_label_tells_its_entropy_about_itself():
+def test_information_of_a_label_about_itself_is_its_entropy():
     labels = np.repeat([0, 1, 2], [2, 4, 2])
     assert label_entropy(labels) == pytest.approx(1.5 * math.log(2))
     assert mutual_information(labels, labels) == pytest.approx(label_entropy(labels))
 
 
-def test_of_a_function_it_is_the_entropy_of_the_value():
+def test_information_about_a_function_is_the_entropy_of_its_value():
     words = RANDOM.integers(0, 12, 1000)
     assert mutual_information(words, words // 3) == pytest.approx(label_entropy(words // 3))
 
 
-def test_of_independent_labels_there_is_the_known_bias():
+def test_independent_labels_have_the_known_bias():
     one, other = RANDOM.integers(0, 10, 20_000), RANDOM.integers(0, 8, 20_000)
     bias = 9 * 7 / (2 * 20_000)
     assert mutual_information(one, other) == pytest.approx(bias, rel=0.5)
     assert shuffled_information(one, other, shuffles=50) == pytest.approx(bias, rel=0.1)
 
 
-def test_what_chance_gives_is_its_exact_expectation():
+def test_the_value_by_chance_is_the_exact_expectation():
     one = RANDOM.integers(0, 10, 200)
     other = one // 2
     exact = expected_mutual_information(contingency_matrix(one, other, sparse=True), 200)
@@ -129,14 +129,14 @@ def test_the_clusters_are_as_tight_as_those_of_scikit_learn_by_its_own_draws():
     assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
-def test_one_of_each_kind_looked_up_gives_the_labels_of_all():
+def test_clustering_one_vector_per_kind_labels_all():
     kinds, vectors = blobs()
     np.testing.assert_array_equal(
         cluster_vectors(vectors, k=15, kinds=kinds).labels, cluster_vectors(vectors, k=15).labels
     )
 
 
-def test_kinds_that_are_not_alike_are_looked_up_one_by_one():
+def test_kinds_with_different_vectors_are_clustered_one_by_one():
     kinds, vectors = blobs(noise=5.0)
     np.testing.assert_array_equal(
         cluster_vectors(vectors, k=15, kinds=kinds).labels, cluster_vectors(vectors, k=15).labels
@@ -157,7 +157,7 @@ def test_too_few_vectors_are_refused():
         cluster_vectors(np.full((3, 2), np.nan, dtype=np.float32), k=2)
 
 
-def test_a_cluster_follows_from_the_seed():
+def test_clusters_are_reproducible_from_the_seed():
     _, vectors = blobs(noise=3.0)
     again = [cluster_vectors(vectors, k=12, seed=seed).labels for seed in (1, 1, 2)]
     np.testing.assert_array_equal(again[0], again[1])
@@ -171,7 +171,7 @@ def test_sampled_words_follow_the_unigram_distribution_to_the_three_quarters():
     assert share == pytest.approx(np.array([27, 8, 1]) / 36, abs=0.03)
 
 
-def test_no_word_is_drawn_twice_and_none_that_does_not_occur():
+def test_sampled_words_are_distinct_and_occur():
     counts = RANDOM.integers(0, 5, 100)
     words = sample_words(counts, 30, seed=1)
     assert len(set(words.tolist())) == 30
@@ -220,7 +220,7 @@ def test_words_are_counted_without_special_ones():
 
 
 @pytest.mark.parametrize("most", [50, 10_000])
-def test_the_batch_size_does_not_change_what_is_gathered(most):
+def test_gathered_vectors_do_not_depend_on_the_batch_size(most):
     model, words = classifier(), np.array([3, 5, 6])
     one, other = (gather_occurrences(model, list(cut(SENTENCES, size)), words, most) for size in (1, 16))
     np.testing.assert_array_equal(one.words, other.words)
@@ -239,13 +239,13 @@ def test_only_the_chosen_words_are_gathered_each_with_its_own_vectors():
     np.testing.assert_array_equal(result.states, trace.encoder[where].detach().numpy())
 
 
-def test_what_is_kept_does_not_favour_the_sentences_that_come_first():
+def test_kept_vectors_are_a_uniform_sample_of_the_sentences():
     masks = np.stack([sample_mask(40, 20, seed) for seed in range(1000)])
     assert set(masks.sum(1).tolist()) == {20}
     assert masks.mean(0) == pytest.approx(np.full(40, 0.5), abs=0.07)
 
 
-def test_batches_that_can_be_gone_through_only_once_are_refused():
+def test_batches_from_a_single_use_iterator_are_refused():
     with pytest.raises(BadSetting, match="an iterator"):
         gather_occurrences(classifier(), cut(SENTENCES, 7), np.array([3]))
 
@@ -307,7 +307,7 @@ def test_the_model_is_left_as_it_was():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_the_answer_is_a_table_and_a_picture():
+def test_the_result_has_a_table_and_a_figure():
     result = information(classifier(), list(cut(SENTENCES, 20)), k=10)
     table = result.table()
     assert list(table.index) == ["embedding", "word"]

@@ -46,7 +46,7 @@ def total(scores):
     return scores.values.nansum(0).sum(-1)[:2]
 
 
-def told(gather, *given):
+def table_of_batch(gather, *given):
     """The answer of an accumulator that is given one batch."""
     gather.update(*given)
     return gather.result().table()
@@ -57,7 +57,7 @@ def salient(method, batch, **more):
 
 
 def agreed(batch):
-    return told(
+    return table_of_batch(
         AgreementAccumulator(),
         attention_scores(TRANSLATOR(batch)).values,
         batch_lexical_scores(TRANSLATOR, batch).values,
@@ -81,7 +81,7 @@ def read_off(batch):
 
 def plausible(batch):
     rationale = (batch.source % 2 * batch.source_mask).float()
-    return told(
+    return table_of_batch(
         PlausibilityAccumulator(draws=2),
         replace(batch, rationale=rationale),
         {"α": attention_scores(CLASSIFIER(batch))},
@@ -94,7 +94,9 @@ OF_SENTENCES = {
     "decomposition": lambda batch: decompose(TRANSLATOR, [batch]).table(),
     "decomposition of states": lambda batch: decompose(TRANSLATOR, [batch], of="states").table(),
     "diagnostic": read_off,
-    "gates": lambda batch: told(SaturationAccumulator(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(columns="gate"),
+    "gates": lambda batch: table_of_batch(SaturationAccumulator(0.4, 0.6), TRANSLATOR(batch, gates=True)).drop(
+        columns="gate"
+    ),
     "heads, formed": lambda batch: head_formation(TRANSLATOR, [batch]).table(),
     "heads, ranked": lambda batch: head_ranking(TRANSLATOR, [batch]).table(),
     "lexical": lambda batch: total(batch_lexical_scores(TRANSLATOR, batch)),
@@ -108,10 +110,10 @@ OF_TEXTS = {
     "adversary": lambda batch: search_adversaries(CLASSIFIER, [batch], SHORT).table(),
     "adversary, farthest": lambda batch: exact_adversaries(CLASSIFIER, [batch]).table(),
     "adversary, trained": lambda batch: imitation(CLASSIFIER, OTHER, [batch]).table(),
-    "comprehensiveness": lambda batch: told(ComprehensivenessAccumulator(draws=2), CLASSIFIER, batch),
-    "erasure": lambda batch: told(FlipAccumulator(draws=2), CLASSIFIER, batch),
+    "comprehensiveness": lambda batch: table_of_batch(ComprehensivenessAccumulator(draws=2), CLASSIFIER, batch),
+    "erasure": lambda batch: table_of_batch(FlipAccumulator(draws=2), CLASSIFIER, batch),
     "fragility": lambda batch: fragility(CLASSIFIER, [batch], draws=3).table(),
-    "grounding": lambda batch: told(GroundingAccumulator(), batch_token_probabilities(CLASSIFIER, batch)),
+    "grounding": lambda batch: table_of_batch(GroundingAccumulator(), batch_token_probabilities(CLASSIFIER, batch)),
     "information": collected,
     "plausibility": plausible,
 }
@@ -133,7 +135,7 @@ def backwards(batch):
 
 @pytest.mark.parametrize("changed", [with_other_padding, backwards])
 @pytest.mark.parametrize(("ask", "batch"), [pytest.param(ask, batch, id=name) for name, ask, batch in EVERY])
-def test_neither_padding_nor_the_order_of_sentences_says_anything(ask, batch, changed):
+def test_results_do_not_depend_on_padding_or_the_order_of_sentences(ask, batch, changed):
     with torch.no_grad():
         before, after = (np.asarray(ask(given), dtype=float) for given in (batch, changed(batch)))
     np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-9)

@@ -63,7 +63,7 @@ def as_other_class(batch):
 # Asking
 
 
-def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_was():
+def test_passes_run_in_evaluation_mode_and_restore_it_between_batches():
     model = classifier().train()
     calls = []
     model.register_forward_pre_hook(lambda module, _: calls.append((module.training, torch.is_grad_enabled())))
@@ -78,7 +78,7 @@ def test_a_model_is_asked_in_evaluation_mode_and_between_batches_all_is_as_it_wa
 # CounterfactualAttention and fragility
 
 
-def test_with_its_own_attention_a_model_says_what_it_said():
+def test_passing_the_models_own_attention_keeps_its_output():
     counterfactual = CounterfactualAttention.of_classifier(classifier(), BATCH)
     assert_close(counterfactual.probabilities(counterfactual.own[None])[0], counterfactual.own_probabilities)
     assert_close(counterfactual.verified_probabilities(counterfactual.own), counterfactual.own_probabilities)
@@ -105,7 +105,7 @@ def test_a_shuffle_that_keeps_the_order_changes_nothing_and_any_other_keeps_the_
 
 @fewer
 @given(SEEDS)
-def test_outputs_move_by_a_share_and_names_of_classes_do_not_matter(seed):
+def test_changes_are_between_zero_and_one_and_do_not_depend_on_the_order_of_classes(seed):
     model, batch = classifier(seed=seed), texts(6, seed=seed)
     result, other = fragility(model, [batch], draws=5), fragility(exchanged(model), [as_other_class(batch)], draws=5)
     assert ((result.changes >= 0) & (result.changes <= 1)).all()
@@ -116,7 +116,7 @@ def test_outputs_move_by_a_share_and_names_of_classes_do_not_matter(seed):
     assert result.losses(lambda decisions: 1.0) == (0, 0, 0)
 
 
-def test_a_text_of_one_word_has_nothing_to_shuffle():
+def test_a_text_of_one_word_cannot_be_permuted():
     result = fragility(classifier(words=30), [by_hand([2], [5])], draws=4)
     assert np.allclose(result.changes, 0)
     assert result.highest.tolist() == [1, 1]
@@ -127,7 +127,7 @@ def test_a_text_of_one_word_has_nothing_to_shuffle():
 
 @few
 @given(SEEDS)
-def test_distances_are_distances(seed):
+def test_divergences_satisfy_the_triangle_and_pinsker_inequalities(seed):
     p, q, r = (distributions(seed + i) for i in range(3))
     assert (tvd(p, q) <= tvd(p, r) + tvd(r, q) + 1e-12).all()
     assert (jsd(p, q).sqrt() <= jsd(p, r).sqrt() + jsd(r, q).sqrt() + 1e-7).all()
@@ -139,7 +139,7 @@ def test_distances_are_distances(seed):
 
 @fewer
 @given(SEEDS, st.floats(0.002, 0.3), st.floats(0.002, 0.3))
-def test_where_the_output_may_move_more_attention_goes_no_less_far_and_classes_are_only_names(seed, one, other):
+def test_a_looser_bound_on_the_output_allows_attention_to_move_farther(seed, one, other):
     model, batch = classifier(seed=seed), texts(6, seed=seed)
     near, far = (exact_adversaries_in_batch(model, batch, epsilon) for epsilon in sorted((one, other)))
     assert (near.jsd <= far.jsd + 1e-6).all()
@@ -148,7 +148,7 @@ def test_where_the_output_may_move_more_attention_goes_no_less_far_and_classes_a
     assert_close(exact_adversaries_in_batch(exchanged(model), as_other_class(batch), max(one, other)).jsd, far.jsd)
 
 
-def test_base_and_adversary_are_as_far_from_each_other_as_the_other_way_round():
+def test_the_distance_between_base_and_adversary_is_symmetric():
     one, other = classifier(seed=0), classifier(seed=1)
     here, there = imitation(one, other, [BATCH]), imitation(other, one, [BATCH])
     for name in ("jsd", "tvd", "changed"):
@@ -160,7 +160,7 @@ def test_base_and_adversary_are_as_far_from_each_other_as_the_other_way_round():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_classes_that_a_token_could_speak_for_share_a_probability_of_one(classes):
+def test_token_probabilities_sum_to_one_over_classes(classes):
     model, batch = classifier(classes=classes), texts(6, classes=classes)
     each = [batch_token_probabilities(model, batch, number) for number in range(classes)]
     words = ~each[0].tokens.isnan()
@@ -176,7 +176,7 @@ def test_leakage_is_a_share_that_grows_with_what_counts_as_near(seed, one, other
     assert ((near >= 0) & (near <= far) & (far <= 1)).all()
 
 
-def test_the_only_word_of_a_text_speaks_for_the_decision_as_the_text_does():
+def test_the_only_word_of_a_text_has_the_probability_of_the_text():
     model, batch = classifier(), texts(8, shortest=1, longest=1)
     result, ground = batch_token_probabilities(model, batch), GroundingAccumulator()
     assert_close(result.tokens.nansum(1), result.decision)
@@ -208,7 +208,7 @@ def test_the_optimum_follows_its_words_and_no_mixture_costs_more_than_its_parts(
 
 
 @pytest.mark.parametrize("way", ["attention", "text"])
-def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(way):
+def test_removing_no_word_and_keeping_all_words_give_the_whole_text(way):
     score = random_score(BATCH, 1)
     result = ErasedTexts.of(classifier(), BATCH, score, way)
     rows = torch.arange(len(result.texts))
@@ -217,7 +217,7 @@ def test_where_nothing_is_gone_nothing_changes_and_all_words_alone_are_the_text(
 
 
 @pytest.mark.parametrize("way", ["attention", "text"])
-def test_erasure_sees_the_order_of_a_score_alone_and_its_answers_are_shares(way):
+def test_erasure_depends_on_ranks_only_and_returns_shares(way):
     model, score = classifier(), random_score(BATCH, 1)
     flips, lost = erase_until_flip(model, BATCH, score, way), probability_drops(model, BATCH, score, way)
     again, once_more = (
@@ -232,7 +232,7 @@ def test_erasure_sees_the_order_of_a_score_alone_and_its_answers_are_shares(way)
     assert_close(other.sufficiency, lost.sufficiency)
 
 
-def test_more_words_gone_flip_no_fewer_decisions_and_a_score_wins_as_often_as_it_loses_against_itself():
+def test_flips_increase_with_removed_words_and_a_score_ties_with_itself():
     erase, comprehend = FlipAccumulator(draws=2), ComprehensivenessAccumulator(draws=2)
     for accumulator in (erase, comprehend):
         accumulator.update(classifier(), BATCH, {"again": attention_scores(classifier()(BATCH))})
@@ -245,7 +245,7 @@ def test_more_words_gone_flip_no_fewer_decisions_and_a_score_wins_as_often_as_it
 
 @few
 @given(SEEDS, st.integers(0, 5), st.integers(1, 5))
-def test_places_are_all_different_and_numbers_of_words_only_rise(seed, exact, steps):
+def test_ranks_are_permutations_and_grids_increase(seed, exact, steps):
     random = torch.Generator().manual_seed(seed)
     values, lengths = torch.randint(4, (3, 9), generator=random).double(), torch.randint(2, 40, (5,), generator=random)
     words = torch.rand(3, 9, generator=random) < 0.7

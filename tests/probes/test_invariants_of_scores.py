@@ -76,7 +76,7 @@ def test_tau_of_a_score_with_itself_is_one_and_only_the_order_of_the_scores_coun
 
 @few
 @given(SEEDS)
-def test_where_the_words_stand_does_not_matter_nor_what_is_outside_of_the_mask(seed):
+def test_agreement_does_not_depend_on_the_order_of_words_or_on_padding(seed):
     u, v, mask = scored(seed)
     order = shuffled(seed)
     noise = v + torch.where(mask, 0.0, 100.0)
@@ -89,7 +89,7 @@ def test_where_the_words_stand_does_not_matter_nor_what_is_outside_of_the_mask(s
 
 @few
 @given(SEEDS, st.integers(1, 40))
-def test_a_wider_top_holds_the_narrower_one_and_chance_grows_with_it(seed, one_in):
+def test_a_larger_top_contains_the_smaller_one_and_has_a_higher_chance(seed, one_in):
     _, v, mask = scored(seed, places=50)
     wide, narrow = in_top(v, mask, one_in), in_top(v, mask, one_in + 1)
     assert (wide | ~narrow).all()
@@ -116,7 +116,7 @@ def test_the_order_of_the_sentences_does_not_matter_and_tau_does_not_mind_which_
 
 @few
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0, 1), st.floats(0, 1))
-def test_more_agreement_is_never_reached_earlier(reached, one, other):
+def test_higher_agreement_is_not_reached_earlier(reached, one, other):
     steps = tuple(range(len(reached)))
     curve = LearningCurve(steps, tuple(reached), tuple(0.1 * step for step in steps))
     low, high = (curve.contextualise(level) for level in sorted((one, other)))
@@ -136,7 +136,7 @@ def quality(links, gold):
 
 @few
 @given(LINKS, LINKS.filter(bool), LINKS)
-def test_error_rates_lie_between_0_and_1_and_do_not_mind_the_direction(found, sure, possible):
+def test_error_rates_lie_between_0_and_1_and_are_symmetric(found, sure, possible):
     gold, turned = (
         GoldAlignment.of(sure, possible),
         GoldAlignment.of(transpose_alignment(sure), transpose_alignment(possible)),
@@ -150,7 +150,7 @@ def test_error_rates_lie_between_0_and_1_and_do_not_mind_the_direction(found, su
 
 @few
 @given(LINKS, LINKS.filter(bool), LINKS)
-def test_a_right_link_more_is_never_worse_and_a_wrong_one_never_better(found, sure, possible):
+def test_adding_a_right_link_is_never_worse_and_a_wrong_one_never_better(found, sure, possible):
     gold = GoldAlignment.of(sure, possible)
     before = quality(found, gold).error_rate
     assert all(quality(found | {link}, gold).error_rate <= before + 1e-12 for link in gold.sure)
@@ -186,7 +186,7 @@ def renumbered(model: EncoderDecoder, batch, seed):
 
 
 @pytest.mark.parametrize("method", [influence, gradient_norm, leave_one_out, integrated])
-def test_numbers_of_words_are_only_names(method):
+def test_results_do_not_depend_on_token_ids(method):
     model = encoder_decoder(inputs="learned")
     other, batch = renumbered(model, BATCH, seed=5)
     assert_close(method(other, batch).values, method(model, BATCH).values, equal_nan=True)
@@ -195,7 +195,7 @@ def test_numbers_of_words_are_only_names(method):
 
 
 @pytest.mark.parametrize("method", [influence, leave_one_out, integrated])
-def test_of_a_sum_of_outputs_it_is_the_sum_and_of_a_constant_nothing(method):
+def test_saliency_is_linear_in_the_output(method):
     model, batch = Classifier(), labelled(BATCH)
     outputs = gold_log_probability, lambda trace: trace.logits[..., 0] ** 2
     both, one, other, flat = (
@@ -210,7 +210,7 @@ def test_of_a_sum_of_outputs_it_is_the_sum_and_of_a_constant_nothing(method):
     assert not flat.any()
 
 
-def test_the_length_of_a_gradient_has_no_sign_and_grows_with_the_output():
+def test_the_gradient_norm_ignores_signs_and_scales_with_the_output():
     model, batch = Classifier(), labelled(BATCH)
     one, minus = (gradient_norm(model, batch, of=lambda t, by=by: by * t.logits[..., 1]).values for by in (1, -3))
     assert (one[~one.isnan()] >= 0).all()
@@ -222,7 +222,7 @@ def test_the_length_of_a_gradient_has_no_sign_and_grows_with_the_output():
 
 @few
 @given(SEEDS)
-def test_plausibility_sees_the_order_of_scores_alone_and_not_where_words_stand(seed):
+def test_plausibility_depends_on_ranks_only_and_not_on_word_order(seed):
     values, other, words = scored(seed)
     marked, order = (other > 2) & words, shuffled(seed)
     for measure in (average_precision, precision_recall_auc):
@@ -237,7 +237,7 @@ def test_plausibility_sees_the_order_of_scores_alone_and_not_where_words_stand(s
 
 @few
 @given(SEEDS)
-def test_f1_does_not_mind_which_of_two_rationales_is_the_chosen_one_and_mass_is_shared_out(seed):
+def test_f1_is_symmetric_and_mass_sums_to_one(seed):
     values, other, words = scored(seed)
     one, two = (values > 2) & words, (other > 2) & words
     one[:, 0] = two[:, 1] = True

@@ -38,7 +38,7 @@ def orthogonal(size, seed):
     return torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(seed)).double()).Q
 
 
-def taken_apart(traces):
+def decomposed(traces):
     fit = ComponentAccumulator()
     for trace in traces:
         fit.update(trace)
@@ -77,9 +77,9 @@ def assert_alike(one, other):
 
 @fewer
 @given(SEEDS, st.integers(1, 8))
-def test_what_is_left_over_is_nothing_on_average_over_a_word_and_over_a_time_step(seed, sentences):
+def test_deltas_average_to_zero_per_word_and_per_time_step(seed, sentences):
     trace = Tiny(seed=seed)(random_batch(sentences, seed=seed))
-    fitted, _ = taken_apart([trace])
+    fitted, _ = decomposed([trace])
     encoder = fitted.encoder, trace.last.keys, trace.source, trace.source_mask
     decoder = fitted.decoder, trace.last.queries, trace.decoder_input, trace.target_mask
     for side, vectors, words, mask in (encoder, decoder):
@@ -93,12 +93,12 @@ def test_what_is_left_over_is_nothing_on_average_over_a_word_and_over_a_time_ste
 
 @fewer
 @given(SEEDS)
-def test_axes_of_the_vectors_do_not_matter_nor_their_common_scale(seed):
+def test_decomposition_is_invariant_to_rotation_and_scale(seed):
     traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
     turn = orthogonal(traces[0].last.keys.shape[-1], seed)
-    _, plain = taken_apart(traces)
-    _, turned = taken_apart([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
-    _, scaled = taken_apart([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
+    _, plain = decomposed(traces)
+    _, turned = decomposed([with_vectors(one, one.last.queries @ turn, one.last.keys @ turn) for one in traces])
+    _, scaled = decomposed([with_vectors(one, one.last.queries / 3, 3 * one.last.keys) for one in traces])
     assert_alike(turned, plain)
     assert_close(scaled.attention.shares.absolute, plain.attention.shares.absolute)
     assert_close(scaled.encoder.geometry.lengths, 3 * plain.encoder.geometry.lengths)
@@ -107,12 +107,12 @@ def test_axes_of_the_vectors_do_not_matter_nor_their_common_scale(seed):
 
 @fewer
 @given(SEEDS)
-def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_matter(seed):
+def test_decomposition_is_invariant_to_token_ids_and_the_order_of_sentences(seed):
     traces = [Tiny(seed=seed)(batch) for batch in BATCHES]
     order = np.random.default_rng(seed).permutation(np.arange(3, WORDS))
     names = torch.tensor([0, 1, 2, *order])
-    fitted, plain = taken_apart(traces)
-    renamed, other = taken_apart(
+    fitted, plain = decomposed(traces)
+    renamed, other = decomposed(
         [replace(one, source=names[one.source], decoder_input=names[one.decoder_input]) for one in reversed(traces)]
     )
     assert_alike(other, plain)
@@ -123,7 +123,7 @@ def test_numbers_of_words_are_only_names_and_the_order_of_sentences_does_not_mat
     assert {output: int(names[word]) for output, word in one.dictionary().items()} == two.dictionary()
 
 
-def test_answers_lie_where_they_must():
+def test_results_of_the_decomposition_are_in_range():
     result = decompose(Tiny(), BATCHES, BATCHES[:1])
     for measured in result.measures.values():
         between, principal = measured.attention, (*measured.encoder.principal, *measured.decoder.principal)
@@ -140,7 +140,7 @@ def test_answers_lie_where_they_must():
 
 @fewer
 @given(SEEDS)
-def test_principal_axes_turn_with_their_vectors(seed):
+def test_principal_axes_rotate_with_their_vectors(seed):
     vectors = torch.randn(20, 5, generator=torch.Generator().manual_seed(seed)).double() * torch.tensor([9, 5, 3, 2, 1])
     plain, turned = principal_axes(vectors), principal_axes(vectors @ orthogonal(5, seed) + 4)
     assert_close(turned.explained, plain.explained)
@@ -154,7 +154,7 @@ def translator():
     return encoder_decoder(heads=2, attention="query_key_value", inputs="learned")
 
 
-def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are_only_names():
+def test_statistics_of_heads_are_in_range_and_do_not_depend_on_token_ids():
     model, names = translator(), torch.tensor([0, 1, 2, 6, 3, 5, 4])
     result, rank = head_formation(model, BATCHES), HeadRankingAccumulator(model)
     for batch in BATCHES:
@@ -175,7 +175,7 @@ def test_shares_entropies_and_effects_of_heads_lie_where_they_must_and_words_are
     pd.testing.assert_frame_equal(renamed.table(), table)
 
 
-def test_to_take_in_another_pass_leaves_that_pass_as_it_was():
+def test_merging_leaves_the_merged_accumulator_unchanged():
     model = translator()
     one, other = (
         HeadRankingAccumulator(model, lambda some: [GoldAlignment.of([(0, 0)])] * len(some)) for _ in range(2)
@@ -212,7 +212,7 @@ def test_a_gate_is_closed_open_or_undecided_and_the_other_way_round_when_reverse
 
 @few
 @given(SEEDS, st.floats(-0.5, 0.5))
-def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_order_of_its_steps(seed, by):
+def test_concentration_is_invariant_to_shifts_and_the_order_of_steps(seed, by):
     random = torch.Generator().manual_seed(seed)
     states, mask = torch.rand(3, 7, 4, generator=random).double() / 2 - 0.25, torch.ones(3, 7).bool()
     result, moved = activations(states, mask, None), activations((states + by).flip(0, 1), mask, None)
@@ -226,7 +226,7 @@ def test_a_unit_that_moves_as_a_whole_is_as_concentrated_as_before_whatever_the_
 
 
 @pytest.mark.parametrize("model", [encoder_decoder(), encoder_decoder(cell="lstm", heads=2), Added()])
-def test_the_words_that_could_be_said_share_a_probability_of_one_at_every_position(model):
+def test_lexical_probabilities_sum_to_one_at_every_position(model):
     trace = model(BATCHES[0])
     targets = [torch.full_like(trace.target, word) for word in range(WORDS)]
     scores = [lexical_scores(model, replace(trace, target=target)) for target in targets]
@@ -234,7 +234,7 @@ def test_the_words_that_could_be_said_share_a_probability_of_one_at_every_positi
     assert_close(total, torch.ones_like(total).masked_fill(scores[0].values.isnan(), torch.nan), equal_nan=True)
 
 
-def test_of_the_only_word_of_a_sentence_it_is_what_the_model_says():
+def test_the_lexical_probe_of_a_single_word_is_the_prediction():
     model = Added()
     batch = replace(BATCHES[0], source=BATCHES[0].source[:, :1], source_mask=BATCHES[0].source_mask[:, :1])
     trace = model(batch)

@@ -41,7 +41,7 @@ def columns(pairs):
 
 @few
 @given(LABELS, SEEDS)
-def test_labels_that_are_put_together_never_tell_more_and_a_constant_tells_nothing(pairs, seed):
+def test_merging_labels_never_increases_information_and_a_constant_has_none(pairs, seed):
     one, other = columns(pairs)
     shared, order = mutual_information(one, other), np.random.default_rng(seed).permutation(len(one))
     assert mutual_information(one // 2, other) <= shared + 1e-12
@@ -54,7 +54,7 @@ def test_labels_that_are_put_together_never_tell_more_and_a_constant_tells_nothi
 
 @few
 @given(LABELS)
-def test_two_labels_together_are_as_uncertain_as_both_apart_less_what_they_share(pairs):
+def test_joint_entropy_is_the_sum_of_entropies_less_the_mutual_information(pairs):
     one, other = columns(pairs)
     assert label_entropy(10 * one + other) == pytest.approx(
         label_entropy(one) + label_entropy(other) - mutual_information(one, other), abs=1e-12
@@ -73,7 +73,7 @@ def test_equal_vectors_are_in_one_cluster_and_no_more_clusters_are_used_than_the
 
 @few
 @given(SEEDS, st.integers(1, 6))
-def test_counts_of_two_batches_add_up_and_no_more_words_are_drawn_than_there_are(seed, number):
+def test_counts_of_two_batches_add_up_and_no_more_words_are_sampled_than_occur(seed, number):
     batches = [random_batch(4, seed=seed + i) for i in range(2)]
     both, apart = word_counts(batches), [word_counts([batch]) for batch in batches]
     width = len(both)
@@ -117,7 +117,7 @@ def test_names_of_classes_and_numbers_of_units_do_not_matter(seed):
 
 @few
 @given(SEEDS, st.sampled_from(["sequence", "token"]), st.floats(0.1, 0.9))
-def test_every_step_is_learned_from_or_held_out_and_never_both(seed, by, held_out):
+def test_every_step_is_either_for_training_or_held_out(seed, by, held_out):
     samples = samples_of(seed)
     for split in splits(samples, by, held_out, repeats=3, seed=seed):
         assert sorted([*split.train, *split.test]) == list(range(len(samples)))
@@ -136,7 +136,7 @@ def test_shapley_values_of_two_classifiers_together_are_the_sum_of_each(seed):
 
 @few
 @given(SEEDS, st.integers(1, 3))
-def test_a_longer_memory_tells_no_steps_apart_less(seed, span):
+def test_labels_of_longer_spans_refine_those_of_shorter_ones(seed, span):
     batch = random_batch(4, seed=seed)
     short, long = (
         last_tokens(batch.source, batch.source_mask, 7, many)[batch.source_mask] for many in (span, span + 1)
@@ -167,7 +167,7 @@ def test_a_higher_threshold_leaves_fewer_edges_and_every_edge_ends_in_both_layer
 
 @few
 @given(SEEDS, st.floats(0.1, 1), st.floats(0.1, 1))
-def test_strength_follows_its_unit_and_does_not_mind_signs(seed, one, other):
+def test_strength_is_invariant_to_the_order_of_units_and_to_signs(seed, one, other):
     random = np.random.default_rng(seed)
     incoming, outgoing, order = random.normal(size=(6, 4)), random.normal(size=(5, 6)), random.permutation(6)
     result = strengths({"in": incoming}, {"out": outgoing})
@@ -180,7 +180,7 @@ def test_strength_follows_its_unit_and_does_not_mind_signs(seed, one, other):
 
 @few
 @given(SEEDS)
-def test_polarities_turn_their_sign_with_a_gate_and_dimensions_have_no_order(seed):
+def test_polarities_change_sign_with_a_gate_and_ignore_the_order_of_dimensions(seed):
     random = np.random.default_rng(seed)
     update, reset, words = random.normal(size=(3, 8, 6))
     result, minus = polarity(update, reset), polarity(-2 * update, reset)
@@ -217,7 +217,7 @@ def test_encoder_and_decoder_of_a_donor_together_are_the_donor():
 
 @few
 @given(st.sets(st.integers(0, 7), min_size=1), st.sets(st.integers(0, 7), min_size=1), st.sampled_from(["gru", "lstm"]))
-def test_to_cut_out_twice_is_to_cut_out_once_and_cuts_add_up(one, other, cell):
+def test_pruning_is_idempotent_and_prunings_combine(one, other, cell):
     model = encoder_decoder(inputs="learned", attention="mlp", cell=cell)
 
     def kept(of, units):

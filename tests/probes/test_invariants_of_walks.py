@@ -39,7 +39,7 @@ def orthogonal(size, seed):
 
 @few
 @given(SEEDS)
-def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(seed):
+def test_matching_is_invariant_to_rotation_and_scale_and_a_trajectory_matches_itself(seed):
     random, turn = torch.Generator().manual_seed(seed), orthogonal(5, seed)
     encoder, decoder = torch.randn(2, 7, 5, generator=random).double()
     result, turned = TemporalTrajectories(encoder, decoder, 6), TemporalTrajectories(encoder @ turn, decoder @ turn, 6)
@@ -61,7 +61,7 @@ def test_axes_and_scale_of_two_walks_do_not_matter_and_a_walk_matches_itself(see
 
 @few
 @given(SEEDS, st.integers(2, 6))
-def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or_order(seed, count):
+def test_distance_from_a_simplex_is_invariant_to_rotation_scale_shift_and_order(seed, count):
     random, turn = np.random.default_rng(seed), orthogonal(6, seed).numpy()
     words = random.normal(size=(count, 6))
     result = max_deviation_from_simplex(words)
@@ -72,7 +72,7 @@ def test_how_far_words_are_from_a_simplex_does_not_depend_on_axes_scale_place_or
 
 @few
 @given(SEEDS)
-def test_what_a_group_explains_is_a_share_and_fewer_groups_explain_no_more(seed):
+def test_variance_between_groups_is_a_share_and_merging_groups_never_increases_it(seed):
     random, turn = np.random.default_rng(seed), orthogonal(3, seed).numpy()
     one, two, three = (random.normal(size=(size, 3)) for size in (4, 5, 6))
     result = variance_between_groups({"one": one, "two": two, "three": three})
@@ -82,7 +82,7 @@ def test_what_a_group_explains_is_a_share_and_fewer_groups_explain_no_more(seed)
     assert variance_between_groups(turned) == pytest.approx(result)
 
 
-def taken_apart(batch, turn=None):
+def decomposed(batch, turn=None):
     trace = Tiny(heads=1)(batch)
     layer = trace.last
     fit = ComponentAccumulator()
@@ -95,7 +95,7 @@ def taken_apart(batch, turn=None):
 
 
 def answers(sentences):
-    """What is asked about words in time, as one row of numbers."""
+    """The measures of words in time, as one row of numbers."""
     after = states_by_preceding_word(sentences, WORD, {"other": OTHER, "itself": WORD})
     back, lean = (
         scores_around_word(sentences, WORD, range(-1, 2)),
@@ -106,15 +106,15 @@ def answers(sentences):
 
 
 def test_words_in_time_do_not_depend_on_axes_nor_on_the_order_of_sentences():
-    plain = answers([taken_apart(batch) for batch in BATCHES])
-    turned = answers([taken_apart(batch, orthogonal(8, seed=1)) for batch in reversed(BATCHES)])
+    plain = answers([decomposed(batch) for batch in BATCHES])
+    turned = answers([decomposed(batch, orthogonal(8, seed=1)) for batch in reversed(BATCHES)])
     np.testing.assert_allclose(turned, plain)
     assert 0 <= plain[0] <= 1
     assert 0 <= plain[3] <= 1
 
 
-def test_a_word_that_stands_under_padding_was_never_read():
-    sentences = [taken_apart(batch) for batch in BATCHES]
+def test_words_under_padding_are_ignored():
+    sentences = [decomposed(batch) for batch in BATCHES]
     filled = [one._replace(source=one.source.where(one.source_mask, WORD)) for one in sentences]
     assert not all(one.source_mask.all() for one in sentences)
     np.testing.assert_allclose(answers(filled), answers(sentences))
@@ -122,7 +122,7 @@ def test_a_word_that_stands_under_padding_was_never_read():
 
 @few
 @given(SEEDS)
-def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
+def test_attention_on_gold_is_a_share_and_uniform_for_uniform_attention(seed):
     random = torch.Generator().manual_seed(seed)
     weights = torch.randn(3, 4, 5, generator=random).softmax(-1)
     guide, everywhere = torch.randint(5, (3, 4), generator=random), torch.ones(3, 4).bool()
@@ -133,7 +133,7 @@ def test_guided_attention_is_a_share_and_of_even_attention_an_even_one(seed):
     assert_close(attention_on_gold(torch.full_like(weights, 0.2), guide, everywhere), torch.full((12,), 0.2))
 
 
-def test_guidance_is_followed_alike_in_any_order_and_not_at_all_without_a_guide():
+def test_attention_on_gold_ignores_the_order_of_sentences_and_needs_gold_attention():
     model = encoder_decoder().train()
     batches = [replace(batch, gold_attention=batch.gold_attention.clamp(max=1)) for batch in BATCHES]
     assert mean_attention_on_gold(model, reversed(batches)) == pytest.approx(mean_attention_on_gold(model, batches))

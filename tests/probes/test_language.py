@@ -64,7 +64,7 @@ def test_statistics_by_blocks_are_those_of_whole_matrices(kind, block):
     assert result.table().index.names == ["layer", "head"]
 
 
-def test_a_hybrid_says_which_of_its_blocks_attend():
+def test_a_hybrid_model_reports_which_blocks_attend():
     result = head_statistics(language_model("qwen3_next"), TEXTS)
     assert (result.layers, result.blocks) == ((3,), 4)
     assert result.table().index.get_level_values("layer").unique().tolist() == [3]
@@ -315,7 +315,7 @@ class Scored(PredictsNextToken, torch.nn.Module):
             observer(AttentionRows(0, start, scores[:, :, start : start + 7], weights[:, :, start : start + 7], None))
 
 
-def test_shares_of_distance_and_token_are_those_that_were_put_in():
+def test_shares_of_distance_and_token_recover_known_ones():
     length, window = 60, 12
     ids = torch.randint(0, 20, (40, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids, dtype=torch.bool)

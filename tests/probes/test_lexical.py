@@ -1,4 +1,4 @@
-"""β through the second door equals what the model says through the first, with all its weight on one position."""
+"""The lexical probe by `readout` equals a forward pass with all attention on one position."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def real(probe):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("heads", [1, 2])
-def test_it_is_what_the_model_says_with_all_its_attention_on_one_position(attention, heads):
+def test_it_is_the_prediction_with_all_attention_on_one_position(attention, heads):
     model = encoder_decoder(attention=attention, heads=heads)
     probe = lexical_scores(model, model(BATCH))
     for place in range(BATCH.source.shape[1]):
@@ -47,7 +47,7 @@ def test_it_is_what_the_model_says_with_all_its_attention_on_one_position(attent
 
 
 @pytest.mark.parametrize("head", [0, 1])
-def test_head_by_head_the_others_stay_where_they_are(head):
+def test_the_probe_of_one_head_keeps_the_attention_of_the_others(head):
     model = encoder_decoder(attention="query_key_value", heads=2)
     own = model(BATCH).attention
     probe = lexical_scores(model, model(BATCH), head=head)
@@ -87,7 +87,7 @@ def test_padding_is_nan_and_nothing_else_is():
 
 
 @pytest.mark.parametrize("cells", [1, 100, 10_000])
-def test_how_much_is_held_at_a_time_changes_memory_and_nothing_else(cells):
+def test_chunking_changes_memory_and_not_results(cells):
     model = encoder_decoder()
     rows = []
     readout = model.readout
@@ -108,7 +108,7 @@ def test_a_batch_equals_its_sentences_one_by_one_and_padding_changes_nothing(mod
     torch.testing.assert_close(real(batch_lexical_scores(model, wider(BATCH))), real(whole))
 
 
-def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was():
+def test_the_model_runs_in_evaluation_mode_and_is_left_unchanged():
     model, batch = Classifier().train(), labelled(BATCH)
     model.output.eval()
     first, again = batch_lexical_scores(model, batch), batch_lexical_scores(model, batch)
@@ -120,20 +120,20 @@ def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was():
     assert not first.values.requires_grad
 
 
-def test_under_uniform_attention_it_reads_the_states_that_uniform_attention_made():
+def test_under_uniform_attention_the_probe_reads_the_states_of_that_pass():
     model = encoder_decoder(context="input")
     probe = batch_lexical_scores(model, BATCH, attention=uniform)
     torch.testing.assert_close(real(probe), real(lexical_scores(model, model(BATCH, attention=uniform))))
     assert not torch.allclose(real(probe), real(batch_lexical_scores(model, BATCH)))
 
 
-def test_where_the_probability_is_one_the_log_odds_still_tell_positions_apart():
+def test_log_odds_distinguish_positions_where_the_probability_is_one():
     odds = log_odds(torch.tensor([[50.0, 0.0], [60.0, 0.0]]), torch.tensor([0, 0]))
     assert odds.tolist() == [50, 60]
     assert odds.sigmoid().tolist() == [1, 1]
 
 
-def test_its_table_names_words_and_its_picture_has_a_cell_for_each_pair():
+def test_its_table_names_words_and_its_figure_has_a_cell_for_each_pair():
     probe = batch_lexical_scores(encoder_decoder(), BATCH)
     source, target = (int(mask[0].sum()) for mask in (BATCH.source_mask, BATCH.target_mask))
     names = [f"w{i}" for i in range(BATCH.source.shape[1])]
@@ -145,7 +145,7 @@ def test_its_table_names_words_and_its_picture_has_a_cell_for_each_pair():
     assert probe.plot(ax, source=names).get_title() == "lexical probe γ"
 
 
-def test_a_head_that_is_not_there_and_a_model_without_readout_are_refused_in_words():
+def test_an_unknown_head_and_a_model_without_readout_are_refused():
     model = encoder_decoder()
     with pytest.raises(AttnscopeError, match="no head 1; heads are numbered from 0 to 0"):
         lexical_scores(model, model(BATCH), head=1)

@@ -1,4 +1,4 @@
-"""The optimal attention against the paper's counter-example, scipy, and what the model says when it is given it."""
+"""The optimal attention against the paper's counter-example, scipy, and the loss of the model under it."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_its_loss_is_that_of_scipy(seed):
 
 
 @pytest.mark.parametrize("scale", [0.01, 1, 20, 100])
-def test_the_gap_closes_whatever_the_size_of_the_logits_and_bounds_how_far_the_loss_is_from_the_least(scale):
+def test_the_duality_gap_closes_at_any_scale_and_bounds_the_excess_loss(scale):
     torch.manual_seed(0)
     mask = torch.arange(9) < torch.randint(1, 10, (6, 1))
     places, fixed = scale * torch.randn(6, 9, 30), scale * torch.randn(6, 4, 30)
@@ -99,7 +99,7 @@ def test_equal_words_share_the_weight():
 
 
 @pytest.mark.parametrize("model", [Added(), *(encoder_decoder(attention=name) for name in ATTENTIONS)])
-def test_given_as_attention_it_has_the_loss_it_claims_and_no_other_has_less(model):
+def test_optimal_attention_has_the_reported_loss_and_no_other_has_less(model):
     trace = model(BATCH)
     result = solve_optimal_attention(model, trace)
     mask = BATCH.target_mask
@@ -130,7 +130,7 @@ def test_several_heads_are_optimised_together():
     assert (result.loss[mask] <= result.own_loss[mask] + 1e-6).all()
 
 
-def test_the_proxy_has_no_decoder_and_yet_an_optimal_attention():
+def test_the_proxy_without_a_decoder_has_an_optimal_attention():
     model = Proxy()
     result = solve_optimal_attention(model, model(BATCH))
     assert (result.gap[BATCH.target_mask] <= 1e-6).all()
@@ -173,7 +173,7 @@ def test_the_model_is_left_as_it_was():
     assert not result.weights.requires_grad
 
 
-def test_it_has_a_table_and_a_picture():
+def test_it_has_a_table_and_a_figure():
     model = Added()
     result = solve_optimal_attention(model, model(BATCH))
     table = result.table()

@@ -1,4 +1,4 @@
-"""Agreement with what people marked: against scikit-learn, ERASER's own definitions as slow loops, and by hand."""
+"""Agreement with human rationales: against scikit-learn, ERASER's definitions as explicit loops, and by hand."""
 
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -139,7 +139,7 @@ def slow_iou_f1(chosen, marked):
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(*[st.lists(st.booleans(), min_size=10, max_size=10)] * 2), min_size=1, max_size=4))
-def test_f1_of_runs_is_that_of_erasers_loops(examples):
+def test_f1_of_runs_equals_the_definition_of_eraser(examples):
     chosen, marked = (torch.tensor([pair[side] for pair in examples]) for side in (0, 1))
     result = iou_f1(chosen, marked)
     for i, (mine, theirs) in enumerate(examples):
@@ -159,7 +159,7 @@ def test_a_score_that_is_the_rationale_is_perfect():
     assert table["token_f1_chance"].tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 4])
 
 
-def test_random_scores_get_what_chance_says():
+def test_random_scores_have_the_expected_chance_level():
     marks = (torch.rand(60, 30, generator=torch.Generator().manual_seed(0)) < 0.3).int().tolist()
     batch = texts(marks)
     means = pd.DataFrame(
@@ -169,7 +169,7 @@ def test_random_scores_get_what_chance_says():
         assert means[measure] == pytest.approx(means[f"{measure}_chance"], abs=0.02)
 
 
-def test_a_constant_score_gets_what_chance_says():
+def test_a_constant_score_has_the_chance_level():
     """Ties are broken at random: it is not the first words of a text that are chosen."""
     batch = texts([[1] * 10 + [0] * 20] * 200)
     batch = replace(
@@ -192,7 +192,7 @@ def test_the_mass_on_marked_words_is_of_words_alone_and_needs_a_score_without_ne
     assert rationale_mass(values, marked & words, words).tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
 
 
-def test_a_share_of_each_text_may_be_chosen_in_place_of_as_many_words_as_are_marked():
+def test_a_fixed_share_of_words_may_be_chosen_in_place_of_as_many_as_are_marked():
     batch = texts([[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
     result = text_plausibility(batch, batch.rationale, share=0.4)
     assert result.token_f1.tolist() == pytest.approx([2 * 2 / (4 + 2)])
@@ -206,7 +206,7 @@ def test_texts_without_a_marked_word_are_left_out_and_counted():
     assert (accumulator.result().texts, accumulator.result().left_out) == (2, 1)
 
 
-def test_neither_the_batch_nor_padding_changes_anything():
+def test_results_do_not_depend_on_batches_or_padding():
     marks = [[1, 0, 0, 1, 0, 1, 1], [0, 1, 0], [0, 1, 1, 0, 0]]
     batch = texts(marks)
     whole, wide = text_plausibility(batch, random_score(batch, 1)), batch.widened(15, 1)
@@ -236,7 +236,7 @@ def test_two_halves_merged_are_the_whole_and_scores_stand_beside_each_other():
     plt.close(ax.figure)
 
 
-def test_what_cannot_be_asked_is_refused_with_a_sentence():
+def test_invalid_requests_are_refused_with_a_message():
     batch = texts([[1, 0]])
     with pytest.raises(AttnscopeError, match="no rationales; add a field `rationale`"):
         text_plausibility(replace(batch, rationale=None), random_score(batch, 0))

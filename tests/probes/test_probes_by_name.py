@@ -78,7 +78,7 @@ def language_model():
     return loaded("llama"), prompts * 5
 
 
-def adapter_of_ones_own():
+def bare_adapter():
     """Only a Trace: a bare subclass of Adapter around a classifier."""
     from attnscope.models.adapters import Adapter
 
@@ -102,7 +102,7 @@ KINDS = {
     "Hugging Face encoder-decoder": hugging_face_encoder_decoder,
     "Hugging Face classifier": hugging_face_classifier,
     "language model": language_model,
-    "bare adapter": adapter_of_ones_own,
+    "bare adapter": bare_adapter,
 }
 
 
@@ -136,7 +136,7 @@ def answer(name, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBES)
-def test_every_probe_answers_on_every_kind_of_model_or_says_in_a_sentence_why_not(name, kind):
+def test_every_probe_runs_on_every_kind_of_model_or_names_the_reason(name, kind):
     result = answer(name, kind)
     if isinstance(result, AttnscopeError):
         assert len(str(result)) > 30
@@ -167,26 +167,26 @@ def test_docs_probes_shows_what_runs_on_which_kind_of_model():
     assert PAGE.read_text(encoding="utf-8") == result
 
 
-def test_a_probe_by_name_gives_what_its_function_gives():
+def test_a_probe_by_name_equals_its_function():
     model, data = encoder_decoder()
     assert run_probe("gates", model, data).table().equals(PROBES["gates"].function(model, data).table())
 
 
-def test_a_probe_whose_answer_cannot_be_shown_is_named(monkeypatch):
+def test_a_probe_whose_result_has_no_table_is_named(monkeypatch):
     monkeypatch.setitem(PROBES, "movement", Probe("movement", "?", lambda model, data: torch.zeros(3)))
     message = r"a probe returns an object with .table\(\) and .plot\(ax\); 'movement' returned a Tensor"
     with pytest.raises(BadSetting, match=message):
         run_probe("movement", *encoder_decoder())
 
 
-def test_an_unknown_probe_says_which_are_known_and_how_one_becomes_so():
+def test_an_unknown_probe_lists_the_known_ones_and_how_to_register():
     with pytest.raises(BadSetting, match=r"no probe 'movement'; choose one of decompose, .* adds it to PROBES"):
         run_probe("movement", *encoder_decoder())
 
 
 def test_a_missing_capability_is_named_in_one_sentence():
     with pytest.raises(MissingCapability, match="the probe 'grounding' needs a model that can be read out"):
-        run_probe("grounding", *adapter_of_ones_own())
+        run_probe("grounding", *bare_adapter())
 
 
 def test_missing_data_are_named_in_one_sentence():

@@ -44,7 +44,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_probe_takes_a_task_a_batch_batches_or_a_function_and_shows_its_answer(name):
+def test_every_probe_accepts_a_task_a_batch_batches_or_a_function(name):
     model, probe = translator(), ANSWERS[name]
     batches = list(TASK.batches("test", 32))
     whole = probe(model, TASK)

@@ -98,7 +98,7 @@ def test_of_the_proxy_influence_and_norm_have_a_closed_form():
 
 
 def copying_proxy():
-    """Each word says itself."""
+    """Each word predicts itself."""
     model = Proxy(units=WORDS)
     with torch.no_grad():
         model.source_inputs.weight.copy_(torch.eye(WORDS))
@@ -107,7 +107,7 @@ def copying_proxy():
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "gradient_norm"])
-def test_it_is_positive_where_the_word_raises_the_gold_output_and_negative_where_it_lowers_it(method):
+def test_influence_has_the_sign_of_the_change_of_the_gold_output(method):
     batch = replace(
         BATCH, source=torch.tensor([[3, 4, 5]]), source_mask=torch.ones(1, 3, dtype=torch.bool),
         target=torch.tensor([[4]]), target_mask=torch.ones(1, 1, dtype=torch.bool), gold_attention=None,
@@ -119,7 +119,7 @@ def test_it_is_positive_where_the_word_raises_the_gold_output_and_negative_where
 
 
 @pytest.mark.parametrize("name", ["gru", "classifier", "shared embeddings"])
-def test_leave_one_out_is_the_sentence_written_without_the_word(name):
+def test_leave_one_out_equals_the_sentence_without_the_word(name):
     model = MODELS[name]().eval()
     batch = batch_for(model)
     result = leave_one_out(model, batch)
@@ -148,7 +148,7 @@ def test_a_zeroed_embedding_is_the_word_replaced_by_one_whose_embedding_is_zero(
         torch.testing.assert_close(result.values[..., place][both], change[both])
 
 
-def test_a_word_that_is_its_whole_sentence_cannot_be_dropped():
+def test_the_only_word_of_a_sentence_has_no_leave_one_out_value():
     mask = torch.tensor([[True, False], [True, True]])
     batch = replace(
         BATCH, source=torch.tensor([[3, PAD], [4, 5]]), source_mask=mask, target=BATCH.target[:2],
@@ -201,7 +201,7 @@ def state_of(model):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_model_is_asked_in_evaluation_mode_and_left_as_it_was(method):
+def test_the_model_runs_in_evaluation_mode_and_is_left_unchanged(method):
     model, batch = Classifier().train(), labelled(BATCH)
     model.output.eval()
     before = state_of(model)
@@ -235,7 +235,7 @@ def test_embeddings_of_the_target_pass_untouched_where_both_sides_share_a_table(
     torch.testing.assert_close(outputs, logits.gather(-1, BATCH.target[..., None])[..., 0].detach())
 
 
-def test_a_model_whose_embeddings_cannot_be_reached_is_refused_in_words():
+def test_a_model_without_accessible_embeddings_is_refused():
     model = encoder_decoder()
     copied = replace(BATCH, source=BATCH.source.clone())
     with (
@@ -247,7 +247,7 @@ def test_a_model_whose_embeddings_cannot_be_reached_is_refused_in_words():
         needs(Tiny(), EmbedsSource, by="saliency")
 
 
-def test_a_way_to_leave_out_that_is_not_there_is_refused():
+def test_an_unknown_kind_of_leave_one_out_is_refused():
     with pytest.raises(BadSetting, match="no way to leave a word out 'mask'; choose one of drop, zero"):
         leave_one_out(encoder_decoder(), BATCH, how="mask")
 
@@ -261,7 +261,7 @@ def test_recurrent_models_are_differentiated_in_evaluation_mode_on_a_gpu_too(met
     torch.testing.assert_close(there.values.cpu(), here.values, equal_nan=True, atol=1e-6, rtol=1e-5)
 
 
-def test_it_has_a_table_and_a_picture():
+def test_it_has_a_table_and_a_figure():
     result = influence(encoder_decoder(), BATCH)
     assert result.table(1).shape == (int(BATCH.target_mask[1].sum()), int(BATCH.source_mask[1].sum()))
     _, (ax,) = plots.panels()

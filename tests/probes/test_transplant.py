@@ -1,4 +1,4 @@
-"""What is put in stays as it was, to the bit; what is cut out stays away."""
+"""Component transplant and pruning: transplanted parts stay unchanged, removed units stay removed."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def test_substituting_twice_back_restores_the_model_to_the_bit(component):
         assert len(same(weights(model), own)) == len(own)
 
 
-def test_encoder_and_decoder_share_nothing_and_leave_nothing_out():
+def test_encoder_and_decoder_partition_the_parameters():
     model = network()
     encoder, decoder = (set(parameters_of(model, side)) for side in ("encoder", "decoder"))
     assert encoder | decoder == set(weights(model))
@@ -88,7 +88,7 @@ def test_only_what_is_trained_counts_when_gradients_are_clipped():
     assert norm == pytest.approx(other.output.weight.grad.norm().item())
 
 
-def test_after_the_block_nothing_is_held():
+def test_parameters_are_trainable_again_after_the_block():
     model = network()
     with freezing(model, {"output.weight": torch.ones_like(model.output.weight, dtype=torch.bool)}):
         pass
@@ -110,7 +110,7 @@ def test_pruning_keeps_the_strongest_neurons_of_each_side():
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_a_removed_encoder_neuron_is_silent_and_nothing_reads_a_removed_one_of_the_decoder(cell):
+def test_removed_encoder_neurons_are_zero_and_removed_decoder_neurons_are_not_read(cell):
     model = network(cell=cell)
     neurons = {"encoder": (1, 2, 3), "decoder": (4, 5)}
     small = keep_neurons(model, neurons).model
@@ -140,7 +140,7 @@ def test_pruned_zeros_stay_zero_through_retraining_and_come_back_when_left_free(
     assert any(free[name][where].any() for name, where in operated.frozen.items())
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     with pytest.raises(BadSetting, match="there is no component 'brain'; choose one of encoder"):
         transplant_component(network(), network(), "brain")
     with pytest.raises(BadSetting, match="differ in architecture: "):

@@ -26,7 +26,7 @@ MATRIX = np.array([[0.30, -0.40, 0.00, 0.00],
                    [0.00, 0.00, -0.90, 0.00]])  # fmt: skip
 
 
-def test_a_known_graph():
+def test_statistics_of_a_known_graph():
     graph = weight_graph(MATRIX, 0.2)
     assert (graph.edges, graph.positive, graph.negative) == (4, 2, 2)
     assert graph.degrees("next").tolist() == [2, 1, 1]
@@ -36,7 +36,7 @@ def test_a_known_graph():
     assert graph.table()["highest_degree_previous"].item() == 2
 
 
-def test_without_an_edge_nothing_holds_together():
+def test_a_graph_without_edges_has_no_component():
     graph = weight_graph(MATRIX, 1.0)
     assert (graph.edges, graph.largest_component, graph.connected()) == (0, 0, 0)
     assert np.isnan(graph.table()["edges_of_strongest_next"].item())
@@ -72,7 +72,7 @@ def test_the_pooled_threshold_is_a_quantile():
     assert (np.abs(sizes) > result).mean() == 0.01
 
 
-def test_inverse_polarities_are_told_from_like_ones():
+def test_inverse_polarities_are_distinguished_from_equal_ones():
     random = np.random.default_rng(0)
     update = random.normal(size=(30, 1)) + random.normal(0, 0.01, (30, 20))
     inverse, alike = polarity(update, -update), polarity(update, 2 * update)
@@ -124,7 +124,7 @@ def test_layers_and_directions_are_in_the_names():
         unit_strengths(model, "encoder")
 
 
-def test_a_copy_is_given_so_that_the_model_cannot_be_changed_through_it():
+def test_matrices_are_copies_of_the_parameters():
     model = encoder_decoder()
     gate_matrices(model)["encoder.Whz"][:] = 7
     assert (model.encoder.ahead[0].rnn.weight_hh_l0 < 7).all()
@@ -152,7 +152,7 @@ def test_embeddings_are_words_by_dimensions():
         embedding_table(model, "encoder", ["w"])
 
 
-def test_pictures_are_drawn():
+def test_figures_are_drawn():
     graphs = weight_graphs({"baseline": {"W": MATRIX}, "guided": {"W": MATRIX}}, 0.2)
     words = [f"w{i}" for i in range(WORDS)]
     answers = (
@@ -164,7 +164,7 @@ def test_pictures_are_drawn():
         assert answer.plot(ax) is ax
 
 
-def test_bad_input_is_refused_in_words():
+def test_invalid_input_is_refused():
     with pytest.raises(BadSetting, match="do not have the same matrices"):
         weight_graphs({"a": {"W": MATRIX}, "b": {"V": MATRIX}})
     with pytest.raises(BadSetting, match="must not be negative"):

@@ -57,7 +57,7 @@ def test_a_threshold_links_whatever_reaches_it():
     assert links[0] == {(1, 0), (0, 1), (1, 1), (2, 2)}
 
 
-def test_two_directions_meet_in_the_links_of_both():
+def test_the_intersection_has_the_links_of_both_directions():
     forward = argmax_alignment(SCORES, SOURCE_MASK, TARGET_MASK)
     backward = argmax_alignment(SCORES.mT, TARGET_MASK, SOURCE_MASK)  # each source word to its highest target word
     both = intersect_alignments(forward, [transpose_alignment(links) for links in backward])
@@ -67,7 +67,7 @@ def test_two_directions_meet_in_the_links_of_both():
         intersect_alignments([set()], [set(), set()])
 
 
-def test_pieces_become_words():
+def test_alignments_of_subwords_become_alignments_of_words():
     assert subword_to_word_alignment({(0, 1), (1, 2), (3, 0)}, [0, 0, 1, 2], [0, 0, 1]) == {(0, 0), (0, 1), (2, 0)}
 
 
@@ -98,7 +98,7 @@ def test_all_sure_links_and_any_possible_ones_make_no_error():
     assert quality([(0, 0), (5, 5)], sure=[(0, 0)], possible=[(5, 5), (6, 6)]).error_rate == 0
 
 
-def test_of_nothing_there_is_no_rate():
+def test_an_empty_alignment_has_no_precision():
     result = quality([], sure=[(0, 0)])
     assert math.isnan(result.precision)
     assert result.recall == 0
@@ -124,7 +124,7 @@ def test_sure_links_must_be_possible():
         GoldAlignment(sure=frozenset({(0, 0)}), possible=frozenset())
 
 
-def test_it_has_a_table_and_a_picture():
+def test_it_has_a_table_and_a_figure():
     result = quality([(0, 0)], sure=[(0, 0), (1, 1)])
     assert result.table()["recall"].tolist() == [0.5]
     _, (ax,) = plots.panels()
@@ -152,11 +152,11 @@ positions = st.integers(0, 60)
 
 
 @given(st.frozensets(st.tuples(positions, positions), max_size=20), st.sampled_from([0, 1]))
-def test_what_is_written_is_read_again(links, base):
+def test_the_pharaoh_format_is_read_back(links, base):
     assert alignment_from_pharaoh(to_pharaoh(links, base=base), base=base) == links
 
 
-def test_the_index_base_is_said_and_kept():
+def test_the_index_base_is_stated_and_kept():
     assert to_pharaoh({(0, 0), (1, 2)}, base=0) == "0-0 1-2"
     assert to_pharaoh({(0, 0), (1, 2)}, base=1) == "1-1 2-3"
     with pytest.raises(TypeError, match="base"):

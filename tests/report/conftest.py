@@ -1,4 +1,4 @@
-"""Results of a study that was never run."""
+"""Synthetic results of a study."""
 
 import pytest
 

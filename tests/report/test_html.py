@@ -1,4 +1,4 @@
-"""The report is one page that needs nothing else and shows what a reader must know."""
+"""The report is one self-contained page."""
 
 import base64
 import io
@@ -66,7 +66,7 @@ def words(page):
     return " ".join(page.text.split())
 
 
-def test_the_page_asks_nothing_of_the_network_and_runs_no_script(read, result, tmp_path):
+def test_the_page_loads_nothing_and_runs_no_script(read, result, tmp_path):
     page = read(result)
     assert page.tags("script") == page.tags("link") == []
     assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.tags("img"))
@@ -76,7 +76,7 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script(read, result, t
     assert "@import" not in css
 
 
-def test_a_script_among_the_words_is_shown_and_not_run(read, result):
+def test_a_script_in_a_text_is_escaped(read, result):
     page = read(result)
     assert page.tags("script") == []
     assert "<script>alert(1)</script>" in page.text
@@ -115,13 +115,13 @@ def test_a_quick_profile_is_labelled_at_each_verdict_and_a_full_one_is_not(read,
     assert "quick profile" not in words(read(make(profile="paper"))).lower()
 
 
-def test_what_a_finding_does_not_show_is_said(read, result):
+def test_notes_on_what_a_finding_does_not_show_are_listed(read, result):
     text = words(read(result))
     assert "What this does not show a cause." in text
     assert "Shares are of absolute values." in text
 
 
-def test_settings_are_folded_and_complete(read, result):
+def test_settings_are_complete_in_a_collapsed_section(read, result):
     page = read(result)
     assert len(page.tags("details")) == 1
     assert "open" not in page.tags("details")[0]
@@ -129,7 +129,7 @@ def test_settings_are_folded_and_complete(read, result):
     assert "lengths [15, 20]" in words(page)
 
 
-def test_a_figure_is_described_for_those_who_cannot_see_it(read, result):
+def test_a_figure_has_a_text_alternative(read, result):
     (image,) = read(result).tags("img")
     assert image["alt"] == (
         "Figure for fig5a: Most of the alignment is temporal. alignment against offset. The numbers are in the table."
@@ -153,7 +153,7 @@ def test_a_figure_with_many_points_is_a_compressed_image_of_two_pixels_per_pixel
     assert Image.open(io.BytesIO(data)).width in (2 * width, 2 * width + 1)
 
 
-def test_figures_may_lie_beside_the_page(make, tmp_path):
+def test_figures_may_be_separate_files(make, tmp_path):
     draw_each = {"fig5a": draw, "sec4.1": dense}
     results = [make("fig5a"), make("sec4.1")]
     path = write_report(results, lambda one: draw_each[one.finding](one), tmp_path / "report.html", embed=False)

@@ -1,4 +1,4 @@
-"""A reproduction report says on what, how long, how often and with which parameters a study was run."""
+"""A reproduction report lists the machines, times, runs and parameters of a study."""
 
 from attnscope.report.text import reproduction_report
 from attnscope.studies.result import row
@@ -49,7 +49,7 @@ def test_a_study_without_validation_scores_says_so(make):
     assert "No finding of this study stores a score on validation data" in reproduction_report([make(table=[])], "", "")
 
 
-def test_a_gpu_beside_a_torch_for_cpus_is_said_not_to_be_what_trained(make):
+def test_a_cpu_build_of_torch_beside_a_gpu_is_reported_as_inconsistent(make):
     gpu, cpu_build = "a processor, NVIDIA H200", {"torch": "2.13.0+cpu"}
     wrong = make(finding="old", machine=gpu, versions=cpu_build, by_seed=None)
     right = make(finding="new", machine=gpu, versions={"torch": "2.11.0"}, by_seed=None)

@@ -1,4 +1,4 @@
-"""The site is a folder of pages that lead to each other, need no network, and say nothing that their sources do not."""
+"""The site is a folder of linked pages that load nothing and agree with their sources."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_the_site_has_the_layout_of_the_folder_of_results(site):
     }  # fmt: skip
 
 
-def test_every_link_leads_somewhere_and_every_page_leads_to_the_gallery_and_the_documentation(site, out):
+def test_every_link_has_a_target_and_every_page_links_to_the_gallery_and_the_documentation(site, out):
     for name, page in site.items():
         targets = [link["href"] for link in page.tags("a")] + [image["src"] for image in page.tags("img")]
         homes = {(out / "index.html").resolve(), (out.parent / "index.html").resolve()}
@@ -84,7 +84,7 @@ def test_every_link_leads_somewhere_and_every_page_leads_to_the_gallery_and_the_
                 assert not parts.fragment or parts.fragment in anchors, (name, target)
 
 
-def test_no_page_asks_anything_of_the_network_or_runs_a_script(site):
+def test_no_page_loads_anything_or_runs_a_script(site):
     for page in site.values():
         assert page.tags("script") == page.tags("link") == []
         assert all(not urlsplit(image["src"]).netloc for image in page.tags("img"))

@@ -23,7 +23,7 @@ def test_each_claim_is_a_line_with_icon_word_and_evidence(result):
     assert "claimed: at least 0.99" in text
 
 
-def test_brackets_in_a_claim_are_shown_as_they_are(result):
+def test_brackets_in_a_claim_are_escaped(result):
     assert "in every seed [/bold]" in printed(result, width=200)
 
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader expects them."""
+"""The format of numbers and times."""
 
 import pytest
 
@@ -20,15 +20,15 @@ def test_negative_numbers_have_a_minus_sign():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59.4, "59.4 s"), (60, "1 min 0 s"), (3599.7, "1 h 0 min"), (90061, "25 h 1 min")]
 )
-def test_times_are_read_at_a_glance(seconds, text):
+def test_durations_are_rounded_to_readable_units(seconds, text):
     assert wording.duration(seconds) == text
 
 
-def test_no_seeds_can_be_put_into_words():
+def test_zero_seeds_can_be_described():
     assert wording.seeds([]) == "0 ()"
 
 
-def test_notes_about_limits_are_told_from_other_notes(make):
+def test_notes_about_limits_are_separated_from_other_notes(make):
     result = make(notes=["What this does not show: a cause.", "what this does not show, a reason", "Other."])
     assert wording.limits(result) == ["a cause.", "a reason"]
     assert wording.remarks(result) == ["Other."]

@@ -1,4 +1,4 @@
-"""Cases of data: files and tables that are no texts for this model, and valid ones beside them."""
+"""Cases of data: files and tables that are invalid for this model, and valid ones beside them."""
 
 import gzip
 import json

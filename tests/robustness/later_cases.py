@@ -1,4 +1,4 @@
-"""Cases of what is looked at after training: the explorer, calibration, curves, audits; and of language models."""
+"""Cases of the explorer, calibration, curves, audits and language models."""
 
 from collections.abc import Callable, Iterator
 

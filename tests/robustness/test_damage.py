@@ -1,4 +1,4 @@
-"""A stored file that is not what was written is noticed and set aside, and its content computed again, bit-equal."""
+"""A damaged stored file is detected and set aside, and its content is computed again, bit-equal."""
 
 import json
 import shutil
@@ -80,7 +80,7 @@ def without_seconds(content):
 # Any checked file ----------------------------------------------------------------------------------------------------
 
 
-def test_every_single_flipped_bit_is_noticed(tmp_path):
+def test_every_flipped_bit_is_detected(tmp_path):
     path = tmp_path / "x"
     write_checked(path, b'{"a": 1}')
     assert read_checked(path) == b'{"a": 1}'
@@ -92,11 +92,11 @@ def test_every_single_flipped_bit_is_noticed(tmp_path):
         path.with_name("x.damaged-1").unlink()
 
 
-def test_a_file_that_is_not_there_is_not_damaged(tmp_path):
+def test_a_missing_file_is_not_damaged(tmp_path):
     assert read_checked(tmp_path / "x") is None
 
 
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):
+def test_an_unreadable_file_gives_one_error_message(tmp_path):
     with pytest.raises(AttnscopeError, match=r"cannot read .*: Is a directory"):
         read_checked(tmp_path)
 
@@ -220,7 +220,7 @@ def flip_signs(folder: Path) -> None:
 
 
 @every_harm
-def test_a_damaged_run_is_not_opened_by_its_folder_and_trained_again(tmp_path, trained, harm):
+def test_a_damaged_run_is_not_loaded_by_its_folder_and_is_trained_again(tmp_path, trained, harm):
     run = train(SMALL, Store(tmp_path))
     logits = load(run.folder).module(next(SMALL.task.batches("test"))).logits
     spoil(run.folder / "weights.safetensors", harm)
@@ -261,7 +261,7 @@ def test_a_run_outside_of_a_store_is_checked_as_well(tmp_path, linked):
 
 
 @pytest.mark.parametrize("command", [("audit",), ("probe",), ("explain", "a text")])
-def test_commands_refuse_a_damaged_run_in_one_sentence_each(tmp_path, command):
+def test_every_command_refuses_a_damaged_run(tmp_path, command):
     folder = train(SMALL, Store(tmp_path / "runs")).folder
     flip_signs(folder)
     name, *more = command

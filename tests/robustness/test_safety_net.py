@@ -1,4 +1,4 @@
-"""What no check foresees: one sentence, the traceback in a log file, exit code 70, and nothing finished is lost."""
+"""Unexpected errors: one message, the traceback in a log file, exit code 70, and no finished work lost."""
 
 import re
 import warnings
@@ -30,7 +30,7 @@ def fails_with(error):
     return function
 
 
-def test_an_unexpected_exception_is_one_sentence_and_a_log_file(logs, monkeypatch, capsys):
+def test_an_unexpected_exception_gives_one_message_and_a_log_file(logs, monkeypatch, capsys):
     monkeypatch.setattr("attnscope.errors.choose", fails_with(ZeroDivisionError("of a\nkind")))
     assert run("train", "keyword", "classifier") == 70
     shown = capsys.readouterr().err
@@ -67,7 +67,7 @@ def test_a_warning_is_one_line(logs, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("attnscope: warning: odd data\n")
 
 
-def test_finished_parts_of_an_audit_outlive_a_bug(logs, monkeypatch, capsys):
+def test_finished_parts_of_an_audit_survive_an_internal_error(logs, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(runner, "compile_report", fails_with(TypeError("None < 0.5")))
         store = ["--store", logs / "runs"]

@@ -1,4 +1,4 @@
-"""No code of a model folder is run, not even when somebody at a terminal would agree, and reports hold no markup."""
+"""No code of a model folder is run, not even if a user at a terminal agrees, and reports escape markup."""
 
 import json
 import os

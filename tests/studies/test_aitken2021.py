@@ -37,7 +37,7 @@ def reproduced(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced):
+def test_every_finding_writes_a_well_formed_result_and_a_figure(reproduced):
     store, _ = reproduced
     for finding in study("aitken2021").findings:
         result = Result.read(store / "results" / "aitken2021" / f"{finding.name}.json")

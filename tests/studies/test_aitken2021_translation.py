@@ -1,4 +1,4 @@
-"""Translation in aitken2021: with a small corpus, without one, and with the real one."""
+"""Translation in aitken2021: with a small corpus, without a corpus, and with the real one."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def analysis(tmp_path_factory):
     return NetworkAnalysis(train(experiment, Store(tmp_path_factory.mktemp("store"))))
 
 
-def carried_out(name, tmp_path):
+def reproduced_finding(name, tmp_path):
     (result,) = reproduce(study("aitken2021"), [study("aitken2021").finding(name)], "tiny", 2, tmp_path, LocalEngine(0))
     return Result.read(tmp_path / "results" / "aitken2021" / f"{result.finding}.json")
 
@@ -66,7 +66,7 @@ def about_translation(result):
 @pytest.mark.parametrize("name", FINDINGS)
 def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
     write_corpus(data)
-    result = carried_out(name, tmp_path)
+    result = reproduced_finding(name, tmp_path)
     labels = {row["model"] for row in result.table}
     assert labels >= ({"AED", "AO"} if name == "fig4" else set(map(str, TRANSLATION)))
     assert all(row["n"] == 2 for row in result.table)
@@ -77,8 +77,8 @@ def test_translation_is_measured_claimed_and_drawn(name, data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FINDINGS)
-def test_without_the_corpus_that_is_said_its_claims_are_undecided_and_all_else_is_as_before(name, data, tmp_path):
-    result = carried_out(name, tmp_path)
+def test_without_the_corpus_its_claims_are_undecided_and_others_are_unchanged(name, data, tmp_path):
+    result = reproduced_finding(name, tmp_path)
     (note,) = [note for note in result.notes if note.startswith("Runs failed")]
     assert note.count("seeds 0, 1") == 2
     assert ": there is no corpus" in note
@@ -100,7 +100,7 @@ def test_networks_of_translation_have_the_sizes_of_the_paper(data):
     assert list(of_figure_5(PAPER))[-2:] == list(TRANSLATION)
 
 
-def test_readouts_that_solve_for_a_word_face_it(analysis):
+def test_readouts_that_predict_a_word_align_with_it(analysis):
     """Each readout set so that its dot product is 1 with one word and 0 with all others."""
     inputs = list(token_ids(analysis.run.task.source_vocabulary).values())
     components = analysis.encoder.input[0, inputs]  # fewer words than units, so that it can be solved
@@ -114,7 +114,7 @@ def test_readouts_that_solve_for_a_word_face_it(analysis):
     assert count_aligned(analysis, ARTICLES, inputs) == 3
 
 
-def test_a_sentence_is_translated_in_the_networks_own_words(analysis):
+def test_sentences_are_translated_by_greedy_decoding(analysis):
     trace = translate(analysis, "the cat in a zebra")
     read = [analysis.source_tokens[word] for word in trace.source[0].tolist()]
     assert read == ["the", "cat", "in", "a", UNKNOWN_WORD, "<end>"]

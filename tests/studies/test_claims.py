@@ -1,4 +1,4 @@
-"""A verdict follows the tests over seeds, and says so."""
+"""Verdicts of claims follow statistical tests over seeds."""
 
 import math
 
@@ -118,7 +118,7 @@ def test_one_seed_against_many_decides_nothing():
     assert more_than("x", [9.0], [1.0, 1.1]).why == "one seed gives no interval"
 
 
-def test_what_is_not_a_number_is_left_out_and_said_so():
+def test_nan_values_are_left_out_and_counted():
     with_nan = at_least("x", [*VALUES, math.nan, math.inf], 0.77)
     assert with_nan.holds is True
     assert "2 left out: not a number" in with_nan.evidence
@@ -131,12 +131,30 @@ def test_no_number_at_all_decides_nothing(values):
     assert more_than("x", values, [1.0, 1.0, 1.0]).why == "no seed gave a number"
 
 
-def test_without_spread_the_interval_is_the_point():
-    same = [0.1, 0.1, 0.1]  # whose floating-point sum is not 3 times 0.1
-    assert at_least("x", same, 0.09).holds is True
-    assert at_most("x", same, 0.11).holds is True
-    assert at_least("x", same, 0.11).holds is False
-    assert more_than("x", same, [0.05, 0.05]).holds is True
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 20])
+def test_equal_seeds_are_judged_by_the_sign_test(n):
+    same = [0.1] * n  # whose floating-point sum is not n times 0.1
+    p = stats.binomtest(n, n, alternative="greater").pvalue
+    above, below = at_least("x", same, 0.09), at_least("x", same, 0.11)
+    assert (above.p, below.p) == ((p, 1.0), (1.0, p))
+    assert at_most("x", same, 0.11).p == (p, 1.0)
+    assert (above.holds, below.holds) == ((True, False) if n >= 6 else (None, None))
+    assert f"(n = {n}, all equal)" in above.evidence
+    assert more_than("x", same, [0.05] * (n + 1)).p == (p, 1.0)
+
+
+def test_seeds_that_differ_by_rounding_are_equal():
+    differences = more_than("x", [0.3 + 0.1 * i for i in range(5)], [0.1 + 0.1 * i for i in range(5)])
+    assert (differences.estimate["sd"], differences.p) == (0.0, (1 / 32, 1.0))
+
+
+def test_equal_seeds_that_decide_nothing_say_why():
+    assert at_least("x", [1.0] * 5, 0.9).why == "all 5 seeds are equal, of which the sign test gives p = 0.031 only"
+
+
+def test_five_equal_seeds_are_equivalent_at_five_percent():
+    assert equivalent("x", [1.0] * 5, 1.0, margin=0.1).verdict == "equivalent"
+    assert equivalent("x", [1.0] * 4, 1.0, margin=0.1).verdict == "undecided"
 
 
 def test_a_tie_in_every_seed_decides_nothing():
@@ -150,12 +168,20 @@ def test_a_tie_in_every_seed_decides_nothing():
 
 
 @pytest.mark.parametrize(("true", "n"), [(0, 5), (3, 5), (5, 5), (19, 20), (1, 3)])
-def test_a_proportion_has_the_interval_and_the_test_of_wilson(true, n):
+def test_a_proportion_has_the_exact_binomial_test_and_its_interval(true, n):
     flags = [True] * true + [False] * (n - true)
-    low, high = stats.binomtest(true, n).proportion_ci(method="wilson")
-    claim = proportion("x", flags)
-    assert (claim.estimate["low"], claim.estimate["high"]) == pytest.approx((low, high), abs=1e-12)
-    assert (claim.p[0] <= 0.025, claim.p[1] <= 0.025) == (low >= 0.5, high <= 0.5)
+    low, high = stats.binomtest(true, n).proportion_ci(method="exact")
+    for threshold in (0.5, 0.9):
+        claim = proportion("x", flags, threshold)
+        p = [stats.binomtest(true, n, threshold, alternative=side).pvalue for side in ("greater", "less")]
+        assert claim.p == pytest.approx(p, abs=1e-12)
+        assert (claim.estimate["low"], claim.estimate["high"]) == pytest.approx((low, high), abs=1e-12)
+        assert (claim.p[0] <= 0.025, claim.p[1] <= 0.025) == (low >= threshold, high <= threshold)
+
+
+def test_five_networks_decide_no_proportion_and_six_do():
+    assert [proportion("x", [True] * n).verdict for n in (5, 6)] == ["undecided", "holds"]
+    assert [proportion("x", [False] * n).verdict for n in (5, 6)] == ["undecided", "fails"]
 
 
 def test_a_proportion_is_decided_with_mixed_outcomes():
@@ -163,7 +189,7 @@ def test_a_proportion_is_decided_with_mixed_outcomes():
     assert proportion("x", [True] * 2 + [False] * 18).verdict == "fails"
     mixed = proportion("x", [True] * 4 + [False])
     assert mixed.verdict == "undecided"
-    assert mixed.evidence == "in 4 of 5 seeds (95 % interval 38% to 96%); claimed: in more than half"
+    assert mixed.evidence == "in 4 of 5 seeds (95 % interval 28% to 99%); claimed: in more than half"
     assert mixed.why == "the interval contains 50%"
 
 

@@ -39,7 +39,7 @@ def published(label, name):
     return {"published": 2.5} if label == Pair("sst", "mlm") else {}
 
 
-def test_labels_know_their_parts():
+def test_labels_have_named_parts():
     assert MEASURED.each("corpus") == ["sst", "imdb"]
     assert MEASURED.each("corpus", "model") == LABELS
     assert list(MEASURED.where(corpus="imdb", model="mlm")) == [Pair("imdb", "mlm")]
@@ -85,7 +85,7 @@ def test_claims_about_labels_are_those_about_their_values():
     assert MEASURED.proportion("a", first, "f1").verdict == "undecided"  # 0 and 2
 
 
-def test_what_was_not_measured_is_told_with_what_was():
+def test_an_unknown_measurement_lists_the_measured_ones():
     with pytest.raises(UnknownMeasurement, match="'f2' was not measured of 'base on sst'; what was measured is f1"):
         MEASURED.values(LABELS[0], "f2")
     with pytest.raises(
@@ -94,7 +94,7 @@ def test_what_was_not_measured_is_told_with_what_was():
         MEASURED.flags("tied", "f1")
 
 
-def test_bars_are_means_with_a_line_where_the_paper_is_or_with_a_dot_for_every_seed():
+def test_bars_are_means_with_a_line_for_the_published_value_or_a_dot_per_seed():
     actual = panel(MEASURED, "f1", lambda label: label.corpus, lambda label: label.model, published)
     assert actual["sst"] == {"base": bar_values([0.0, 2.0]), "mlm": bar_values([1.0, 3.0], {"published": 2.5})}
     table = {"base": {"f1": [0.0, 2.0]}, "mlm": {"f1": [1.0, 3.0]}}
@@ -139,3 +139,12 @@ def test_every_finding_says_which_file_it_is_written_in(name):
     for finding in study(name).findings:
         assert finding.file.startswith(f"studies/{name}/")
         assert f'"{finding.section}"' in (package / finding.file).read_text(encoding="utf-8"), finding.name
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_intervals_of_shares_stay_between_zero_and_one(name):
+    quantities = {key: text for each in study(name).findings if isinstance(each.table, dict)
+                  for key, text in each.table.items()}  # fmt: skip
+    shares = [key for key, text in quantities.items() if "share of " in text]
+    measured = Measurements({"one": [dict.fromkeys(shares, 0.5)]}, study(name).ranges)
+    assert not {key for key in shares if measured.values("one", key).within != UNIT}

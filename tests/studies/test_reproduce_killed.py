@@ -1,4 +1,4 @@
-"""A reproduction that is killed again and again ends like one that was left alone."""
+"""A reproduction that is killed repeatedly gives the same results as one that is not."""
 
 import multiprocessing
 import random

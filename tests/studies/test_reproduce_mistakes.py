@@ -1,4 +1,4 @@
-"""A person's own study with a mistake in it: what is said names the finding, and the others are written."""
+"""User-defined studies with a mistake: the error names the finding, and the others are written."""
 
 import os
 import subprocess
@@ -111,7 +111,7 @@ def test_every_finding_that_cannot_be_judged_is_named(outcome):
     assert f"{STUDY.name}/second could not be judged: " in message
 
 
-def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome):
+def test_a_measure_that_returns_no_dictionary_is_reported_as_a_failed_run(outcome):
     (result,) = outcome(replace(RIGHT, measure=measure_a_number))
     (note,) = result.notes
     assert note.startswith("Runs failed: small, seed 0: ")
@@ -119,7 +119,7 @@ def test_a_measure_that_gives_no_dictionary_is_told_what_it_should_give(outcome)
     assert note.endswith("but gave 0.5")
 
 
-def test_a_finding_that_cannot_tell_its_seeds_is_named_when_the_others_are_written(outcome, tmp_path):
+def test_an_error_in_seeds_is_reported_after_the_other_findings_are_written(outcome, tmp_path):
     wrong = replace(RIGHT, name="wrong", seeds=lambda profile: int(profile.sedes))
     with pytest.raises(
         FindingError, match=f"the seeds of {STUDY.name}/wrong could not be made: .*has no attribute 'sedes'"
@@ -138,7 +138,7 @@ NO_EXPERIMENTS = [
 
 @pytest.mark.parametrize(("subjects", "why"), NO_EXPERIMENTS)
 @pytest.mark.parametrize("part", ["experiments", "follow_up"])
-def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_written(
+def test_experiments_that_cannot_be_trained_are_reported_after_the_other_findings_are_written(
     outcome, tmp_path, part, subjects, why
 ):
     wrong = replace(RIGHT, name="wrong", **{part: lambda *_: subjects})
@@ -148,7 +148,7 @@ def test_a_finding_that_wants_nothing_trainable_is_named_when_the_others_are_wri
 
 
 @pytest.mark.parametrize("part", ["experiments", "follow_up"])
-def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_written(outcome, tmp_path, part):
+def test_an_error_in_experiments_is_reported_after_the_other_findings_are_written(outcome, tmp_path, part):
     wrong = replace(RIGHT, name="wrong", **{part: lambda profile, *measured: {}[profile.name]})
     message = rf"^the {part} of {STUDY.name}/wrong could not be made: KeyError: 'quick' \({STUDY.name}.py, line \d+\)$"
     with pytest.raises(FindingError, match=message) as raised:
@@ -157,7 +157,7 @@ def test_a_finding_that_cannot_say_what_to_train_is_named_when_the_others_are_wr
     assert written(tmp_path) == ["right"]
 
 
-def test_a_finding_that_cannot_say_what_to_train_is_told_of_before_anything_is_trained(tmp_path):
+def test_an_error_in_experiments_is_reported_before_training(tmp_path):
     reports = []
     wrong = replace(RIGHT, name="wrong", experiments=lambda profile: None)
     with pytest.raises(FindingError):
@@ -178,13 +178,13 @@ def test_findings_with_two_kinds_of_mistakes_are_all_named(outcome):
     assert "the claims of test_reproduce_mistakes/second could not be judged: 'mooved' was not measured" in message
 
 
-def test_a_follow_up_may_ask_again_under_a_label_that_was_measured(outcome):
+def test_a_follow_up_may_reuse_a_label(outcome):
     follow_up = {"small": experiments(None)["small"], "more": lambda seed: experiments(None)["small"]}
     (result,) = outcome(replace(RIGHT, follow_up=lambda profile, measured: follow_up))
     assert [row["model"] for row in result.table] == ["small", "more"]
 
 
-def test_the_command_line_names_a_finding_that_cannot_say_what_to_train(tmp_path, monkeypatch, capsys):
+def test_the_command_line_names_a_finding_whose_experiments_raise(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(studies, "STUDIES", list(studies.STUDIES))
     wrong = replace(RIGHT, name="wrong", experiments=lambda profile: {}["tiny"])
     monkeypatch.setattr(sys.modules[__name__], "STUDY", replace(STUDY, findings=(wrong, RIGHT)))

@@ -1,4 +1,4 @@
-"""A result file can be read again, and a wrong one says which file and which field."""
+"""Result files are read back, and errors in them name the file and the field."""
 
 import hashlib
 import json
@@ -214,7 +214,7 @@ def with_seeds(result) -> Result:
     return replace(result, by_seed=[{**record, "seed": 0}, {**record, "seed": 1}])
 
 
-def test_any_other_digit_anywhere_is_found(with_seeds, tmp_path):
+def test_every_changed_digit_is_detected(with_seeds, tmp_path):
     """One digit after the other is replaced, those of the digest, of texts and of names included."""
     path = with_seeds.write(tmp_path)
     text = path.read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def test_any_other_digit_anywhere_is_found(with_seeds, tmp_path):
     assert verify(tmp_path) == []
 
 
-def test_a_digit_that_makes_no_other_number_is_found(result, tmp_path):
+def test_a_changed_digit_of_an_equal_number_is_detected(result, tmp_path):
     """Both spellings are the same double."""
     assert float("0.30000000000000004") == float("0.30000000000000005")
     path = replace(result, settings={"rate": 0.1 + 0.2}).write(tmp_path)
@@ -270,7 +270,7 @@ def test_verify_names_each_file_with_its_problem(result, plain, tmp_path):
     assert "should be a dictionary, but is []" in message[2]
 
 
-def test_a_store_with_a_study_of_ones_own_is_verified_and_reported(result, tmp_path, monkeypatch):
+def test_a_store_with_a_user_defined_study_is_verified_and_reported(result, tmp_path, monkeypatch):
     """Its module is not there: everything but the figure is, with a warning."""
     no_figure = "looking/looked has no figure here: run this in the folder of looking.py"
     monkeypatch.chdir(tmp_path)

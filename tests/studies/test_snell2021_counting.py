@@ -1,4 +1,4 @@
-"""The counted findings of snell2021: each at a tiny size on made-up corpora, and its own functions on known tables."""
+"""The findings of snell2021 that count words: at a tiny size on synthetic corpora, and functions on known tables."""
 
 from dataclasses import replace
 
@@ -122,7 +122,7 @@ def numbers(result, **labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
-def test_every_finding_leaves_a_table_claims_and_a_picture(results, finding):
+def test_every_finding_writes_a_table_claims_and_a_figure(results, finding):
     result = results[finding.name]
     failed = [note for note in result.notes if "Runs failed" in note]
     assert all(note.startswith("Runs failed: imdb, seed") for note in failed)  # which is not here
@@ -132,7 +132,7 @@ def test_every_finding_leaves_a_table_claims_and_a_picture(results, finding):
 
 
 @pytest.mark.slow
-def test_corpora_that_are_not_here_are_not_claimed_about(results):
+def test_missing_corpora_have_no_claims(results):
     words = verdicts(results["table9"])
     assert words["imdb: as many training sentences as in table 9"] == "undecided"
     assert words["sst: median training lengths within 10 % of those published"] == "fails"
@@ -168,7 +168,7 @@ def test_counts_align_made_up_sentences_and_an_untrained_network_does_not(result
 
 
 @pytest.mark.slow
-def test_a_small_network_is_not_asked_for_the_published_numbers(results):
+def test_a_small_network_is_not_compared_with_published_numbers(results):
     words = verdicts(results["a1"])
     assert words["counter-example: the best attention is (0, ½, ½)"] == "holds"
     assert words["Multi30k: BLEU is comparable to 38.2 (at least 35.2)"] == "undecided"
@@ -178,7 +178,7 @@ def test_a_small_network_is_not_asked_for_the_published_numbers(results):
 # Table 9 ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_corpus_that_is_not_here_stays_among_the_cases(data):
+def test_a_missing_corpus_stays_among_the_cases(data):
     cases = table9.experiments(replace(PROFILES["quick"], counting=TINY))
     assert {label for label, case in cases.items() if isinstance(case.settings, MissingData)} == {"imdb"}
     assert cases["sst"].settings.fingerprint == CORPORA["sst"].resolved().fingerprint
@@ -238,13 +238,13 @@ def test_a_wide_proxy_has_the_derivative_of_the_counts_and_through_the_softmax_a
     assert eq15.relative_error(eq15.through_softmax(model.translations(), logits), expected / 5) < 0.05
 
 
-def test_through_the_softmax_as_a_small_change_goes():
+def test_the_derivative_through_the_softmax_equals_a_finite_difference():
     logits, change = torch.randn(3, 4).double(), torch.randn(3, 4).double()
     expected = ((logits + 1e-7 * change).softmax(-1) - logits.softmax(-1)) / 1e-7
     torch.testing.assert_close(eq15.through_softmax(logits.softmax(-1), change), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_pairs_keep_their_words_under_other_numbers():
+def test_renumbered_pairs_keep_their_words():
     pairs = [(np.array([9, 4, 9]), np.array([7])), (np.array([4]), np.array([2, 7]))]
     actual, sources, targets = eq15.renumber(pairs)
     assert (sources, targets) == (2, 2)
@@ -252,7 +252,7 @@ def test_pairs_keep_their_words_under_other_numbers():
     assert [y.tolist() for _, y in actual] == [[1], [0, 1]]
 
 
-def test_the_power_of_d_is_found():
+def test_the_exponent_of_d_is_recovered():
     assert eq15.slope((16, 64, 256), [1.0, 0.5, 0.25]) == pytest.approx(-0.5)
 
 
@@ -321,7 +321,7 @@ def test_the_counter_example_is_solved():
 # Aligners -----------------------------------------------------------------------------------------------------------
 
 
-def test_words_are_cut_as_the_task_cuts_them_and_links_are_between_words():
+def test_words_are_split_as_by_the_task_and_links_are_between_words():
     side = aligners.Side.of(["Mr.", "Speaker", "can't"], Preparation())
     assert side.pieces == ["mr", ".", "speaker", "ca", "n't"]
     assert side.words == [0, 0, 1, 2, 2]
@@ -340,7 +340,7 @@ def test_gold_sentences_must_be_words(data, tmp_path, monkeypatch):
         aligners.load_gold(Preparation(), 1)
 
 
-def test_every_word_has_a_number_of_its_own_when_all_are_known(data):
+def test_every_word_has_its_own_id_when_all_are_known(data):
     task = replace(MULTI30K_FRENCH, vocabulary=Words(min_count=1))
     pairs = aligners.load_gold(task.preparation, 12)
     _, words = aligners.encode_pairs(task, pairs)

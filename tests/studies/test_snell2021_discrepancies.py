@@ -56,7 +56,7 @@ def test_each_arm_changes_one_setting(texts):
 
 
 @pytest.mark.slow
-def test_the_arms_leave_a_well_formed_result(texts, tmp_path):
+def test_the_arms_write_a_well_formed_result(texts, tmp_path):
     finding = DISCREPANCIES[0]
     with well_formed.tiny(snell2021, (finding,), SIZES) as study:
         (result,) = well_formed.results_of(study, tmp_path).values()
@@ -103,7 +103,7 @@ def test_a_beam_of_one_is_greedy_and_a_wide_one_finds_the_best(translator):
     assert wide == list(best)[: len(wide)]
 
 
-def test_descent_approaches_the_optimum():
+def test_gradient_descent_approaches_the_optimum():
     torch.manual_seed(0)
     mask = torch.tensor([[True, True, True, False]])
     problem = one_head(3 * torch.randn(1, 4, 5), torch.randn(1, 2, 5), torch.tensor([[0, 3]]), mask)

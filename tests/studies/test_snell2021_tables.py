@@ -1,4 +1,4 @@
-"""The real-text tables at a tiny size on made-up corpora; what they read off the runs, sentence by sentence."""
+"""The tables of real text at a tiny size on synthetic corpora, and their measures, sentence by sentence."""
 
 import json
 from dataclasses import replace
@@ -140,7 +140,7 @@ def subject(request, corpora, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_table_leaves_a_well_formed_result_and_a_picture(reproduced, study):
+def test_every_table_writes_a_well_formed_result_and_a_figure(reproduced, study):
     for name, result in reproduced[1].items():
         assert problems(result.to_json()) == []
         assert not [note for note in result.notes if "Runs failed" in note], result.notes
@@ -150,7 +150,7 @@ def test_every_table_leaves_a_well_formed_result_and_a_picture(reproduced, study
 
 
 @pytest.mark.slow
-def test_all_tables_of_a_corpus_are_read_off_one_measurement(reproduced):
+def test_all_tables_of_a_corpus_share_one_measurement(reproduced):
     assert len(list((reproduced[0] / "measurements").iterdir())) == 2 * 2  # corpora times seeds
     # The second seed is compared with a third.
     assert len(list((reproduced[0] / "runs").iterdir())) == (3 + 2 * 3) + (3 + 2 * 2)
@@ -162,7 +162,7 @@ def test_translation_tables_show_how_bleu_was_counted(reproduced):
     assert any("ξ* (BLEU) nrefs:1" in quantity for quantity in quantities), quantities
 
 
-def test_a_smaller_network_than_the_papers_is_not_held_to_its_bleu():
+def test_a_smaller_network_is_not_compared_with_the_published_bleu():
     measured = Measurements({"multi30k_en_de": [{"as_published": False}]})
     claim = bleu_of_multi30k(BLEU, measured)
     assert claim.evidence == "not tested"
@@ -188,7 +188,7 @@ def test_every_finding_copes_with_a_corpus_that_failed(finding):
 # What is trained -----------------------------------------------------------------------------------------------------
 
 
-def test_parts_differ_in_what_they_are_named_for(corpora):
+def test_the_runs_of_a_case_differ_in_one_setting_each(corpora):
     runs = case("toy_reviews", TINY).runs
     assert {part: experiment.seed for part, experiment in runs.items()} == FIRST_SEEDS
     standard = runs["standard"]
@@ -226,7 +226,7 @@ def test_multi30k_is_trained_for_twenty_epochs(corpus):
 # What is measured ----------------------------------------------------------------------------------------------------
 
 
-def test_agreement_is_the_mean_over_sentences_asked_one_by_one(subject):
+def test_agreement_equals_the_mean_over_single_sentences(subject):
     actual = measure(subject)
     run, uniform = subject.runs["standard"], subject.runs["uniform"]
     model = run.model(actual["finished"], "teacher_forced")
@@ -283,7 +283,7 @@ def test_a_score_agrees_with_itself_and_not_with_its_opposite(subject):
 
 
 @pytest.mark.parametrize("subject", ["toy_reviews"], indirect=True)
-def test_logistic_regression_points_at_the_word_that_decides(subject):
+def test_logistic_regression_ranks_the_deciding_word_first(subject):
     batches = sample(subject, "validation")
     telling = [subject.runs["standard"].task.source_vocabulary.tokens.index(word) for word in ("good", "bad")]
     for batch, scores in zip(batches, fixed_scores(subject, STEPS, batches)["logistic"], strict=True):
@@ -342,7 +342,7 @@ def answers():
     )
 
 
-def test_what_is_measured_during_training_is_read_at_its_best_and_at_its_last(answers):
+def test_curves_during_training_are_reported_at_their_best_and_last_step(answers):
     actual = all_numbers({"validation": answers})
     assert actual["validation.top.attention_uniform"] == 0.3
     assert actual["validation.top.best_step"] == 10
@@ -355,7 +355,7 @@ def test_what_is_measured_during_training_is_read_at_its_best_and_at_its_last(an
     assert actual["validation.kendall.chance_attention_uniform"] == 0.0
 
 
-def test_an_agreement_is_put_in_context_by_the_other_seeds_curve(answers):
+def test_xi_follows_from_the_curve_of_the_other_seed(answers):
     """More than 0.3 is first reached at 0.5, where the other seed is right 90 % of the time; 0.6 is never reached."""
     actual = all_numbers({"validation": answers})
     assert actual["validation.top.xi_attention_uniform"] == 0.9
@@ -386,7 +386,7 @@ def test_a_table_counts_in_percent_and_names_the_seeds_with_an_asterisk(answers)
     assert {row["quantity"] for row in KENDALL.table(measured)} >= {"τ(α, β^uf)", "τ(α, β)"}
 
 
-def test_a_picture_has_a_bar_for_every_cell(answers):
+def test_the_figure_has_a_bar_per_cell(answers):
     measured = Measurements({corpus: [dict(all_numbers({"validation": answers}))] * 2 for corpus in ("imdb", "sst")})
     above, below = draw(FIVE.figure(measured)).axes
     assert len(above.patches) == 2 * (len(FOUR) + 1)

@@ -1,4 +1,4 @@
-"""Ranks, multiplicity and headline claims, over made-up results and over those that are shipped."""
+"""Ranks, multiplicity and headline claims, over synthetic results and over those that are shipped."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SURE, UNSURE, WRONG = [0.90, 0.91, 0.92, 0.90, 0.91], [0.5, 0.9, 0.7, 0.4, 0.8], [0.10, 0.11, 0.12, 0.10, 0.11]
 
 
-def made_up(finding, *claims, study="aitken2021", table=()):
+def result_of(finding, *claims, study="aitken2021", table=()):
     return Result(
         finding, study, "title", "section", "paper", [0, 1, 2, 3, 4], {}, list(table), claims, [], 1.0, "cpu", {}, None
     )
@@ -46,21 +46,21 @@ def headline(pattern="*", share=1.0, finding="fig2-aed", **changes):
 def test_claims_are_headline_sanity_or_supporting(headlines):
     headlines(headline("*dominates*"))
     texts = ("AED: μ·μ dominates", "AED: learns the task: word accuracy at least 0.98", "AED: 3 PCs hold")
-    result = made_up("fig2-aed", *(at_least(text, SURE, 0.5) for text in texts))
+    result = result_of("fig2-aed", *(at_least(text, SURE, 0.5) for text in texts))
     assert [rank(result, claim) for claim in result.claims] == ["headline", "sanity", "supporting"]
 
 
 def test_above_chance_and_above_the_untrained_network_are_sanity_checks(headlines):
     headlines()
     texts = ("imdb: A(α, β) is above chance", "sst: ξ(α, β) is not trivial: more than the untrained network's")
-    result = made_up("table2", *(at_least(text, SURE, 0.5) for text in texts), study="snell2021")
+    result = result_of("table2", *(at_least(text, SURE, 0.5) for text in texts), study="snell2021")
     assert {rank(result, claim) for claim in result.claims} == {"sanity"}
 
 
 def test_a_repeated_sentence_counts_once_and_is_undecided_where_its_verdicts_differ(headlines):
     headlines()
     same, other = at_least("same", SURE, 0.5), at_least("differs", SURE, 0.5)
-    results = [made_up("fig3", same, other), made_up("fig4", same, at_least("differs", WRONG, 0.5))]
+    results = [result_of("fig3", same, other), result_of("fig4", same, at_least("differs", WRONG, 0.5))]
     assert verdicts(results, "supporting") == {
         ("aitken2021", "same"): "holds",
         ("aitken2021", "differs"): "undecided",
@@ -70,7 +70,7 @@ def test_a_repeated_sentence_counts_once_and_is_undecided_where_its_verdicts_dif
 def test_claims_about_substitutes_are_marked_and_not_counted(headlines):
     headlines()
     texts = ("yelp: two seeds agree", "sst: two seeds agree", "iwslt14_de_en: two seeds agree")
-    result = made_up("a9-sms", *(at_least(text, SURE, 0.5) for text in texts), study="snell2021")
+    result = result_of("a9-sms", *(at_least(text, SURE, 0.5) for text in texts), study="snell2021")
     assert list(verdicts([result], "supporting")) == [("snell2021", "sst: two seeds agree")]
     assert substitute(result, texts[2]) == "4,600 of 160,240 training pairs"
     assert substitute(result, "yelp_rationales: another corpus") == ""
@@ -82,7 +82,7 @@ def test_supporting_claims_are_corrected_by_benjamini_and_hochberg(headlines):
     claims = [at_least(f"claim {i}", random.normal(0.2, 0.3, 5), 0.0) for i in range(40)]
     p = [summary.two_sided(*claim.p) for claim in claims]
     decided = stats.false_discovery_control(p) <= 0.05
-    actual = verdicts([made_up("fig3", *claims)], "supporting")
+    actual = verdicts([result_of("fig3", *claims)], "supporting")
     assert [word in ("holds", "fails") for word in actual.values()] == decided.tolist()
     assert 0 < decided.sum() < sum(claim.verdict != "undecided" for claim in claims), "some are lost by the correction"
 
@@ -91,7 +91,7 @@ def test_sanity_checks_and_what_is_not_random_are_not_corrected(headlines):
     headlines()
     weak = [at_least(f"{i} learns the task", [0.50, 0.61, 0.72, 0.58, 0.66], 0.5) for i in range(30)]
     assert {claim.verdict for claim in weak} == {"holds"}
-    results = [made_up("fig3", *weak, exact("sizes are equal", [True]))]
+    results = [result_of("fig3", *weak, exact("sizes are equal", [True]))]
     assert set(verdicts(results, "sanity").values()) == {"holds"}
     assert set(verdicts(results, "supporting").values()) == {"holds"}
     assert count(results)["sanity"].by_chance == pytest.approx(0.05 * 30)
@@ -101,14 +101,14 @@ def test_chance_decides_five_percent_of_corrected_decisions_and_of_uncorrected_t
     headlines()
     sure, unsure = at_least("sure", SURE, 0.5), at_least("unsure", UNSURE, 0.6)
     old = [replace(claim, text=f"{claim.text}, first schema", test=None, p=None) for claim in (sure, unsure)]
-    result = made_up("fig3", sure, unsure, *old, not_testable(replace(sure, text="about tasks"), "it is about tasks"))
+    result = result_of("fig3", sure, unsure, *old, not_testable(replace(sure, text="about tasks"), "it is about tasks"))
     assert count([result])["supporting"].by_chance == pytest.approx(0.05 * 3), "all but 'unsure' and 'about tasks'"
 
 
 def test_chance_decides_headlines_in_five_percent_of_papers_and_more_by_the_earlier_rule(headlines):
     new, old = at_least("new", SURE, 0.5), [at_least(f"old {i}", SURE, 0.5) for i in range(3)]
     headlines(headline("new"), headline("new"), headline("old *"))
-    result = made_up("fig2-aed", new, *(replace(claim, test=None, p=None) for claim in old))
+    result = result_of("fig2-aed", new, *(replace(claim, test=None, p=None) for claim in old))
     assert count([result])["headline"].by_chance == pytest.approx(0.05 + (3 + 1) * 0.025)
 
 
@@ -128,7 +128,7 @@ def test_a_headline_holds_if_all_its_claims_do_and_fails_if_one_fails(headlines)
     headlines(headline())
     good, bad, open_ = at_least("a", SURE, 0.5), at_least("b", WRONG, 0.5), at_least("c", UNSURE, 0.6)
     for claims, word in (((good, good), "holds"), ((good, bad), "fails"), ((good, open_), "undecided")):
-        (actual,) = judge_headlines([made_up("fig2-aed", *claims)])
+        (actual,) = judge_headlines([result_of("fig2-aed", *claims)])
         assert actual.verdict == word
 
 
@@ -136,13 +136,13 @@ def test_a_headline_may_need_only_a_share_of_its_claims(headlines):
     headlines(headline(share=0.5))
     good, bad = at_least("a", SURE, 0.5), at_least("b", WRONG, 0.5)
     for claims, word in (((good, good, bad, bad), "holds"), ((good, bad, bad, bad), "fails")):
-        (actual,) = judge_headlines([made_up("fig2-aed", *claims)])
+        (actual,) = judge_headlines([result_of("fig2-aed", *claims)])
         assert actual.verdict == word
 
 
 def test_holm_takes_the_whole_list_of_a_paper(headlines):
     weak = at_least("a", [0.50, 0.61, 0.72, 0.58, 0.66], 0.5)
-    result = made_up("fig2-aed", weak)
+    result = result_of("fig2-aed", weak)
     headlines(headline())
     assert [each.verdict for each in judge_headlines([result])] == ["holds"]
     headlines(*[headline()] * 10)
@@ -152,15 +152,15 @@ def test_holm_takes_the_whole_list_of_a_paper(headlines):
 def test_a_headline_whose_claims_cannot_be_tested_is_not_testable(headlines):
     headlines(headline())
     claim = not_testable(at_least("a", SURE, 0.5), "it is about tasks")
-    assert judge_headlines([made_up("fig2-aed", claim)])[0].verdict == "not testable"
+    assert judge_headlines([result_of("fig2-aed", claim)])[0].verdict == "not testable"
 
 
 def test_without_p_values_a_headline_is_judged_by_the_earlier_rule(headlines):
     headlines(headline())
     old = replace(at_least("a", SURE, 0.5), test=None, p=None)
-    (actual,) = judge_headlines([made_up("fig2-aed", old, old)])
+    (actual,) = judge_headlines([result_of("fig2-aed", old, old)])
     assert (actual.verdict, actual.p, actual.held) == ("holds", None, 2)
-    assert judge_headlines([made_up("fig2-aed")])[0].verdict == "undecided", "no claim, no verdict"
+    assert judge_headlines([result_of("fig2-aed")])[0].verdict == "undecided", "no claim, no verdict"
 
 
 def test_a_null_effect_is_a_headline_in_at_most_one_paper_of_twenty(headlines):
@@ -170,7 +170,7 @@ def test_a_null_effect_is_a_headline_in_at_most_one_paper_of_twenty(headlines):
     wrong = 0
     for _ in range(200):
         claims = [more_than(f"claim {i}", random.normal(size=5), random.normal(size=5)) for i in range(10)]
-        wrong += any(each.verdict != "undecided" for each in judge_headlines([made_up("fig2-aed", *claims)]))
+        wrong += any(each.verdict != "undecided" for each in judge_headlines([result_of("fig2-aed", *claims)]))
     assert wrong <= stats.binom.ppf(0.999, 200, 0.05)
 
 
@@ -192,7 +192,7 @@ def test_the_interval_of_a_row_of_the_first_schema_stays_in_the_range_of_its_qua
 def test_the_forest_plot_has_one_line_for_each_headline_with_a_published_number(headlines):
     headlines(headline(number=("fig2-aed", "AED | share")), headline(number=None))
     table = [row(model="AED", quantity="share", values=SURE, published=0.77, published_text="> 0.77")]
-    verdicts_ = judge_headlines([made_up("fig2-aed", at_least("a", SURE, 0.5), table=table)])
+    verdicts_ = judge_headlines([result_of("fig2-aed", at_least("a", SURE, 0.5), table=table)])
     (ax,) = draw_headlines(verdicts_).axes
     assert len(ax.get_yticks()) == 1
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["holds", "fails", "undecided"]

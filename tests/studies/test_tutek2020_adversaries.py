@@ -119,7 +119,7 @@ def numbers_of(*words):
 
 
 @pytest.mark.slow
-def test_every_finding_leaves_a_well_formed_result_and_a_picture(reproduced, study):
+def test_every_finding_writes_a_well_formed_result_and_a_figure(reproduced, study):
     for name, result in reproduced[1].items():
         well_formed.check(study.finding(name), result)
 
@@ -149,11 +149,11 @@ def test_every_finding_copes_with_runs_that_failed(data, finding):
 # What is trained -----------------------------------------------------------------------------------------------------
 
 
-def test_words_that_tell_the_class_are_those_that_make_it(data):
+def test_indicative_words_are_those_that_determine_the_class(data):
     assert indicative_words(TEXTS["sst"].resolved(), 0.25) == numbers_of("good", "bad")
 
 
-def test_telling_words_are_the_heaviest_up_to_a_share_and_at_least_one():
+def test_indicative_words_are_the_largest_weights_up_to_a_share():
     weights, running = np.array([9.0, 5.0, 1.0, 4.0]), np.array([0, 30, 60, 10])
     assert largest_weights(weights, running, 0.4) == (1, 3)
     assert largest_weights(weights, running, 0.39) == (1,)
@@ -162,7 +162,7 @@ def test_telling_words_are_the_heaviest_up_to_a_share_and_at_least_one():
         largest_weights(weights, running, 1.5)
 
 
-def test_deceptive_is_base_but_for_a_loss_on_attention_to_indicative_words(data):
+def test_the_deceptive_model_differs_from_base_in_its_loss_only(data):
     cases, label = deceptive.experiments(TINY), ModelLabel("sst", "additive", BASE)
     base, hiding = (cases[label._replace(model=model)].runs["model"] for model in (BASE, DECEPTIVE))
     assert replace(hiding, objective=CrossEntropy()) == base
@@ -170,7 +170,7 @@ def test_deceptive_is_base_but_for_a_loss_on_attention_to_indicative_words(data)
     assert cases[label] == jain_wallace.experiments(TINY)[label]
 
 
-def test_an_adversary_starts_elsewhere_but_knows_the_same_words(subject, model):
+def test_an_adversary_has_another_initialisation_and_the_same_vocabulary(subject, model):
     fresh, own = untrained_copy(subject.runs["model"]), dict(model.named_parameters())
     alike = {name for name, values in fresh.named_parameters() if torch.equal(values, own[name])}
     assert "source_inputs.table" in alike
@@ -214,7 +214,7 @@ def test_leave_one_out_is_kendalls_tau_with_texts_that_lack_a_word(numbers, mode
     assert numbers["leave_one_out_sd"] == pytest.approx(np.std(taus, ddof=1), abs=1e-6)
 
 
-def test_a_gpu_with_an_index_gets_the_batches_of_a_gpu(monkeypatch):
+def test_a_gpu_with_an_index_uses_the_batch_size_of_gpus(monkeypatch):
     monkeypatch.setattr(Batch, "to", lambda batch, device: batch)
     monkeypatch.setattr(faithfulness, "BATCH_SIZE", {"cpu": 2, "cuda": 3})
     for device, size in {"cpu": 2, "cuda": 3, "cuda:1": 3, "mps": 3}.items():
@@ -294,7 +294,7 @@ def test_curves_that_share_no_jsd_are_not_compared():
     assert np.isnan(at_equal_jsd(line(1.0, [0.1, 0.2]), line(1.0, [0.3, 0.4]))).all()
 
 
-def adversaries(slopes, jsds=(0.1, 0.5), seeds=3):
+def adversaries(slopes, jsds=(0.1, 0.5), seeds=6):
     """TVD rises with JSD, for each model by another slope."""
     return Measurements(
         {
@@ -332,7 +332,7 @@ def test_without_all_adversaries_nothing_is_claimed():
     assert words_of(claims, "higher for tying") == ["fails"]
 
 
-def test_a_picture_of_figure_1_has_a_line_for_every_model():
+def test_figure_1_has_a_line_per_model():
     (ax,) = FIG1.draw(fig1.figure(adversaries({BASE: 0.5, MLM: 0.9, TYING: 0.2}))).axes
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [BASE, MLM, TYING]
     assert len(ax.lines) == 3
@@ -352,14 +352,14 @@ CAUGHT = {name: -0.1 if test.chance == 0 else 0.1 for name, test in TESTS.items(
 
 
 def measured_as(models):
-    """Three seeds of each model, a little apart; by model, what differs from base."""
+    """Six seeds of each model, a little apart; by model, what differs from base."""
     rest = dict.fromkeys((*jain_wallace.QUANTITIES, *deceptive.QUANTITIES, *TESTS), 0.5)
     ranges = {"by_highest": {"change": [0.1, 0.2, float("nan"), 0.4], "texts": [5, 5, 0, 2]}}
     return Measurements(
         {
             ModelLabel("sst", "additive", model): [
                 {name: value + 0.001 * seed for name, value in (rest | HONEST | changes).items()} | ranges
-                for seed in range(3)
+                for seed in range(6)
             ]
             for model, changes in models.items()
         }
@@ -397,16 +397,16 @@ def test_remedied_models_must_agree_more_and_leave_less_room_than_base():
     assert words_of(claims, "mlm") == ["undecided"] * 3  # as much in every seed
 
 
-def test_a_picture_of_the_tests_says_how_often_each_flags():
+def test_the_figure_of_the_tests_shows_how_often_each_flags():
     data = deceptive.figure(measured_as({BASE: {}, DECEPTIVE: CAUGHT | {"uniform": 0.9}}))
     titles = [ax.get_title() for ax in DECEPTION.draw(data).axes]
     assert titles[0] == "attention on\nindicative words"
-    assert titles[1] == "gradients:\nflagged in 3 of 3"
-    assert "uniform attention:\nflagged in 0 of 3" in titles
+    assert titles[1] == "gradients:\nflagged in 6 of 6"
+    assert "uniform attention:\nflagged in 0 of 6" in titles
     assert len(titles) == len(TESTS) + 1
 
 
-def test_a_picture_of_jain_and_wallace_leaves_a_gap_where_no_text_is():
+def test_the_jain_wallace_figure_has_a_gap_where_there_is_no_text():
     data = jain_wallace.figure(measured_as({BASE: {}, "residual": {}, TYING: {}, MLM: {}}))
     taus, jsds, changes = JAIN_WALLACE.draw(data).axes
     assert (len(taus.patches), len(jsds.patches)) == (3 * 4, 2 * 4)

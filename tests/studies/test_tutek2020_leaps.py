@@ -48,7 +48,7 @@ def test_uniform_attention_over_padding_leaves_a_text_its_share_of_positions():
 
 
 @pytest.mark.slow
-def test_the_arms_leave_a_well_formed_result(texts, tmp_path):
+def test_the_arms_write_a_well_formed_result(texts, tmp_path):
     with well_formed.tiny(tutek2020, (LEAPING,), TINY) as study:
         (result,) = well_formed.results_of(study, tmp_path).values()
     well_formed.check(LEAPING, result)

@@ -1,4 +1,4 @@
-"""What every result of a study must be, whatever it says."""
+"""Properties of the result of every study."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A task of one's own that is wrong is refused by a sentence that says what is off; one that is right is not."""
+"""User-defined tasks: invalid ones are refused with a message that names the mistake, valid ones pass."""
 
 from dataclasses import dataclass, field, replace
 
@@ -82,7 +82,7 @@ def refusal(task, **settings):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_by_name_is_in_order(name):
+def test_every_registered_task_passes_the_check(name):
     check_task(TASKS[name]())
 
 
@@ -97,7 +97,7 @@ def test_every_task_by_name_is_in_order(name):
         OneToOne(min_length=1, max_length=1, test_size=1),
     ],
 )
-def test_a_task_in_order_is_told_nothing(task):
+def test_a_valid_task_raises_nothing(task):
     check_task(task, seed=3, size=7)
 
 
@@ -175,7 +175,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_a_batch_is_said(mistake):
+def test_a_mistake_in_a_batch_is_reported(mistake):
     change, sentence = MISTAKES[mistake]
     assert refusal(Echo(change=change)) == sentence
 
@@ -198,7 +198,7 @@ def test_a_vocabulary_without_special_words_is_refused():
     )
 
 
-def test_a_training_batch_that_is_drawn_from_elsewhere_is_refused():
+def test_a_training_batch_that_is_not_reproducible_is_refused():
     shared = np.random.default_rng(0)
     task = Echo(change=lambda batch: echoed(shared, len(batch)))
     assert refusal(task, seed=4) == "the training batch of seed 4 and step 0 is another one when it is sampled again"
@@ -219,7 +219,7 @@ class Read(Task):
         return iter(self.splits(split))
 
 
-def test_what_is_no_batch_is_refused():
+def test_objects_other_than_batches_are_refused():
     assert (
         refusal(Read(None, training=lambda size: ([3, 1], [3, 1]))) == "training batch 0 is no Batch, but of type tuple"
     )
@@ -234,20 +234,20 @@ def test_a_split_without_a_batch_is_refused():
     assert refusal(Read(lambda split: [])) == "the test split has no batch"
 
 
-def test_a_split_that_is_another_one_each_time_is_refused():
+def test_a_split_that_is_not_reproducible_is_refused():
     shared = np.random.default_rng(0)
     task = Read(lambda split: [echoed(shared if split == "validation" else np.random.default_rng(0), 5)])
     assert refusal(task) == "the first validation batch is another one when it is read again"
 
 
-def test_a_mistake_in_a_split_only_is_said():
+def test_a_mistake_in_one_split_is_reported():
     batch = echoed(np.random.default_rng(0), 4)
     wrong = tampered(batch, target=put(batch.target, 0, 0, 99))
     task = Read(lambda split: [batch, wrong] if split == "validation" else [batch])
     assert refusal(task).startswith("in validation batch 1, target has the id 99")
 
 
-def test_a_large_test_set_is_not_drawn_for_it():
+def test_the_check_does_not_generate_a_large_test_set():
     sizes = []
     task = Echo(test_size=10_000, change=lambda batch: sizes.append(len(batch)) or batch)
     check_task(task, size=128)
@@ -256,7 +256,7 @@ def test_a_large_test_set_is_not_drawn_for_it():
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_a_run_of_a_wrong_task_is_refused_before_it_is_begun(tmp_path, seeds):
+def test_a_run_of_an_invalid_task_is_refused_before_training(tmp_path, seeds):
     class Lost(Echo):
         def sample(self, random, size):
             return MISTAKES["a guide at padding"][0](super().sample(random, size))

@@ -18,7 +18,7 @@ def words(batch):
 
 
 @pytest.mark.parametrize("distribution", EVERY)
-def test_the_target_says_the_source_again_and_both_end(distribution):
+def test_the_target_repeats_the_source_and_both_end(distribution):
     batch = Copying(distribution=distribution, num_words=EVERY[distribution], length=6).training_batch(0, 0, 50)
     assert torch.equal(batch.source, batch.target)
     assert (batch.source[:, -1] == END).all()
@@ -100,6 +100,6 @@ def test_without_a_name_evaluation_is_on_the_training_distribution():
         ({"permutation_seed": -1}, "permutation_seed must be a seed"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+def test_invalid_settings_are_refused_with_a_message(settings_, message):
     with pytest.raises(BadSetting, match=message):
         Copying(**settings_)

@@ -9,7 +9,7 @@ SCAN_ACTION = {"RUN": "I_RUN", "WALK": "I_WALK", "JUMP": "I_JUMP", "LTURN": "I_T
 
 
 @pytest.mark.corpus
-def test_the_grammar_gives_scans_own_phrases_and_answers(corpus):
+def test_the_grammar_generates_the_phrases_of_scan(corpus):
     ours = {" ".join(c.words): " ".join(SCAN_ACTION[a] for a in c.actions) for c in all_commands(left_twice=True)}
     words = {"run", "walk", "jump", "left", "and", "twice"}
     theirs = {
@@ -45,7 +45,7 @@ def test_a_sentence_is_translated_command_by_command():
         assert " ".join(task.target_vocabulary.decode(target[: target.index(END)])) == expected
 
 
-def test_the_guide_points_at_the_word_that_called_for_the_action():
+def test_gold_attention_is_on_the_word_that_requires_the_action():
     task = ExtendedSCAN(test_size=100)
     batch = next(task.batches(size=100))
     for row in range(100):
@@ -65,7 +65,7 @@ def test_a_range_too_narrow_to_end_in_is_refused():
         ExtendedSCAN(min_length=15, max_length=16)
 
 
-def test_all_commands_are_drawn_equally_often_before_the_end_of_a_sentence():
+def test_all_commands_are_sampled_equally_often_before_the_end_of_a_sentence():
     """The first command of a sentence is never passed over, so it is uniform over the 90."""
     task = ExtendedSCAN()
     first = [sample[0] for sample in task._sample(np.random.default_rng(0), 20_000)]

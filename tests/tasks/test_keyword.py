@@ -40,7 +40,7 @@ def test_the_source_is_forty_words_and_an_end_or_forty_words():
     assert (batch.source >= len(SPECIALS)).all()
 
 
-def test_the_guide_points_at_the_keyword_where_there_is_one():
+def test_gold_attention_is_on_the_keyword_where_there_is_one():
     batch = Keyword().training_batch(0, 7, 200)
     guide = batch.gold_attention[:, 0]
     there = (batch.source == KEYWORD).any(1)
@@ -61,6 +61,6 @@ def test_the_keyword_stands_anywhere_and_the_other_words_are_uniform():
 @pytest.mark.parametrize(
     ("settings_", "message"), [({"num_words": 1}, "num_words must be at least 2"), ({"length": 0}, "at least one word")]
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+def test_invalid_settings_are_refused_with_a_message(settings_, message):
     with pytest.raises(BadSetting, match=message):
         Keyword(**settings_)

@@ -34,7 +34,7 @@ def test_sorting_gives_the_letters_in_order():
 
 
 @pytest.mark.parametrize("name", LETTERS)
-def test_the_guide_points_at_the_letter_that_is_answered(name):
+def test_gold_attention_is_on_the_letter_that_is_translated(name):
     task = LETTERS[name](num_words=4, min_length=2, max_length=7)
     batch = next(task.batches(size=50))
     looked_at = batch.source.gather(1, batch.gold_attention.clamp(min=0))
@@ -89,7 +89,7 @@ def test_test_and_validation_sets_differ():
         ({"test_size": -1}, "test_size must be positive"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+def test_invalid_settings_are_refused_with_a_message(settings_, message):
     with pytest.raises(BadSetting, match=message):
         OneToOne(**settings_)
 

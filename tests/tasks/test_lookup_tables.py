@@ -1,4 +1,4 @@
-"""Tables are bijections, answers follow from them, and no question that is measured on was trained on."""
+"""Tables are bijections, answers follow from them, and no test sentence is in the training split."""
 
 from collections import Counter
 from itertools import product
@@ -150,7 +150,7 @@ def test_another_seed_or_epoch_has_another_order():
     assert sorted(words[0]) == sorted(words[1]) == sorted(words[2])
 
 
-def test_a_draw_is_a_random_sample_of_a_split_and_none_comes_twice():
+def test_a_sample_of_a_split_is_random_without_repetition():
     sample, again, other = (SMALL.sample_batch("all", 20, seed) for seed in (0, 0, 1))
     assert torch.equal(sample.source, again.source)
     assert not torch.equal(sample.source, other.source)
@@ -169,7 +169,7 @@ def test_a_batch_without_a_sentence_is_refused(size):
             ask(size)
 
 
-def test_splits_have_a_name_that_every_task_knows():
+def test_splits_have_the_common_names_too():
     task = LookupTables()
     assert torch.equal(next(task.batches()).source, next(task.batches("heldout_compositions")).source)
     assert task.part("training") is task.part("train")

@@ -1,4 +1,4 @@
-"""SCAN is read as published, split by split, with the guides where there are some."""
+"""SCAN is read as published, split by split, with gold attention where there is some."""
 
 import gzip
 import json
@@ -73,7 +73,7 @@ def test_without_guides_a_batch_has_none(write):
     assert next(spelled(Scan(), "test"))[:2] == ("look opposite left <end>", "I_TURN_LEFT I_TURN_LEFT I_LOOK <end>")
 
 
-def test_validation_is_drawn_from_commands_that_stand_once(write):
+def test_validation_is_sampled_from_commands_that_occur_once(write):
     """Otherwise the one command that shows what 'jump' means could be missing from training."""
     write("addprim_jump", ROWS)
     validation = set()
@@ -87,7 +87,7 @@ def test_validation_is_drawn_from_commands_that_stand_once(write):
     assert validation == {"walk left <end>", "run after walk <end>"}
 
 
-def test_a_published_validation_set_is_taken(write):
+def test_a_published_validation_set_is_used(write):
     write("hard_attention_length", [*ROWS, {**ROWS[0], "split": "validation"}])
     task = Scan("length", gold_attention=True)
     assert len(task.part("training")) == 4

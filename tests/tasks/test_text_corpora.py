@@ -66,13 +66,13 @@ def test_published_splits_have_their_published_sizes(task, name):
 
 @pytest.mark.corpus
 @of_corpora(each(sorted(DRAWN.keys() - {"tatoeba_en_de"})))  # read as the other pair
-def test_drawn_splits_hold_every_sentence(task, name):
+def test_random_splits_cover_every_sentence(task, name):
     assert sum(sizes(replace(task, vocabulary=Words()))) == DRAWN[name]  # whatever the vocabulary: words are faster
 
 
 @pytest.mark.corpus
 @of_corpora(each(DRAWN))
-def test_no_source_is_in_two_drawn_splits(corpus, name):
+def test_no_source_is_in_two_random_splits(corpus, name):
     task = CORPORA[name]
     rows = corpus(task.file)
     sources = [row[task.source if isinstance(task, Translation) else "text"] for row in rows]
@@ -111,7 +111,7 @@ def test_a_translation_has_8000_subwords_for_both_sides_and_reads_back(task, nam
 
 @pytest.mark.corpus
 @of_corpora(["20newsgroups"])
-def test_headers_of_newsgroups_are_gone_unless_asked_for(task, name):
+def test_headers_of_newsgroups_are_removed_by_default(task, name):
     assert "organization" in replace(task, preparation=Preparation()).source_vocabulary.tokens[:300]
     assert "organization" not in task.source_vocabulary.tokens[:300]
     with_headers = statistics(replace(task, preparation=replace(task.preparation, strip_headers=False)))

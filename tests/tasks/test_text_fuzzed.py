@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused with a sentence; and what is read can be learnt from."""
+"""Any file is read or refused with a message, and what is read can be trained on."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def learnt_from(task):
 @pytest.mark.parametrize("kind", [Classification, Translation])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=files)
-def test_any_file_is_read_or_refused_with_a_sentence(kind, rows, tmp_path):
+def test_any_file_is_read_or_refused_with_a_message(kind, rows, tmp_path):
     path = tmp_path / f"{uuid4().hex}.jsonl"
     path.write_bytes(b"\n".join(rows))
     try:

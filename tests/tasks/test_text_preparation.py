@@ -21,7 +21,7 @@ from attnscope.tasks.text.preparation import by_words
         ("", ""),
     ],
 )
-def test_raw_text_is_cut_at_spaces_and_around_punctuation(text, words):
+def test_raw_text_is_split_at_spaces_and_around_punctuation(text, words):
     assert by_words(text) == words.split()
 
 
@@ -34,7 +34,7 @@ def test_published_tokens_are_split_at_single_spaces_only():
     assert Preparation("spaces", lower=False).words("a\u00a0b  c\tD") == ["a\u00a0b", "c\tD"]
 
 
-def test_given_tokens_are_not_cut_again_but_lower_cased():
+def test_given_tokens_are_lower_cased_but_not_split():
     assert Preparation().words(["Don't", "U.S."]) == ["don't", "u.s."]
     assert Preparation(lower=False).words(["Don't", "U.S."]) == ["Don't", "U.S."]
 
@@ -70,6 +70,6 @@ def test_tags_are_spaces_and_comparisons_are_no_tags():
         ({"max_length": 0}, "max_length must be positive or None"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         Preparation(**settings)

@@ -1,4 +1,4 @@
-"""What people marked stays on the words that they marked."""
+"""Human rationales stay on the words that were marked."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_marks_are_on_the_words_that_were_marked_and_on_no_special_word(file, sp
     [Preparation("whitespace", lower=False, max_length=4, too_long="truncate"),
      Preparation("whitespace", lower=False, max_length=4), Preparation("trimmed", lower=False)],
 )  # fmt: skip
-def test_they_stay_there_when_texts_are_cut_dropped_or_trimmed_and_words_are_unknown(file, preparation):
+def test_rationales_stay_aligned_when_texts_are_truncated_or_dropped(file, preparation):
     task = classification(file, preparation=preparation, vocabulary=Words(min_count=8))
     all_words = [pair for batch in task.batches("training", 5) for pairs in marked_words(task, batch) for pair in pairs]
     known_words = [(word, mark) for word, mark in all_words if word not in (UNKNOWN_WORD, *SPECIALS)]
@@ -128,7 +128,7 @@ def test_settings_with_a_rationale_come_back_from_json(file):
         ({"text": ("title", "text")}, "a rationale marks one field of text, not title, text together"),
     ],
 )
-def test_settings_that_would_move_words_are_refused_with_a_sentence(settings, message):
+def test_settings_that_would_misalign_rationales_are_refused(settings, message):
     with pytest.raises(BadSetting, match=message):
         classification("a.jsonl", **settings)
 
@@ -170,7 +170,7 @@ def test_movie_reviews_are_marked_as_published(corpus):
 
 
 @pytest.mark.corpus
-def test_a_cut_review_keeps_the_marks_of_what_is_left(corpus):
+def test_a_truncated_review_keeps_the_marks_of_the_rest(corpus):
     whole = CORPORA["eraser_movies"]
     cut = replace(whole, preparation=replace(whole.preparation, max_length=100, too_long="truncate"))
     for one, other in zip(whole.part("test").rationale, cut.part("test").rationale, strict=True):

@@ -100,7 +100,7 @@ def test_a_malformed_file_is_named_with_its_line_and_what_was_expected(tmp_path,
         read_rows(tmp_path / name)
 
 
-def test_a_folder_without_a_corpus_says_what_is_looked_for(tmp_path):
+def test_a_folder_without_a_corpus_lists_the_expected_files(tmp_path):
     with pytest.raises(Malformed, match=r"holds no corpus: no file there ends in .jsonl, .json, .csv, .tsv"):
         read_rows(tmp_path)
 

@@ -18,7 +18,7 @@ def sources_in(parts, sources):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyzABC"), max_size=200), st.integers(0, 99))
-def test_drawn_parts_cover_every_row_once_and_share_no_source(more, seed):
+def test_random_parts_cover_every_row_once_and_share_no_source(more, seed):
     sources = [*"ABCDEFGHIJ", *more, *"klmnop"]
     parts = split_rows(["all"] * len(sources), sources, Splits(seed=seed, validation_share=0.2, test_share=0.3), "x")
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(sources)))
@@ -51,7 +51,7 @@ def test_published_splits_are_kept_whatever_they_share():
     }  # fmt: skip
 
 
-def test_only_what_has_no_name_is_drawn():
+def test_only_rows_without_a_split_are_assigned_at_random():
     published = ["train"] * 90 + ["test"] * 10
     parts = split_rows(published, [str(i) for i in range(100)], Splits(("train",), (), ("test",)), "x")
     assert parts["test"].tolist() == list(range(90, 100))
@@ -68,7 +68,7 @@ def test_validation_may_be_a_sample_of_the_test_set_as_in_the_paper():
     assert len(parts["test"]) == 100
 
 
-def test_a_sample_of_the_test_set_is_drawn_at_random():
+def test_a_sample_of_the_test_set_is_random():
     options = Splits(("train",), ("test",), ("test",), max_test=200)
     rows = split_rows(["train"] + ["test"] * 1000, [str(i) for i in range(1001)], options, "x")["test"]
     halves = Counter(bool(row > 500) for row in rows)  # a corpus is often sorted by class
@@ -83,7 +83,7 @@ def test_a_sample_of_the_test_set_is_drawn_at_random():
         (ALL, "the validation split of data.csv is empty"),
     ],
 )
-def test_a_split_that_is_not_there_is_named_with_those_that_are(options, message):
+def test_an_unknown_split_is_named_with_the_known_ones(options, message):
     with pytest.raises(BadSetting, match=message):
         split_rows(["all"] * 3, ["a", "b", "c"], options, "data.csv")
 
@@ -99,6 +99,6 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(options, message
         ({"training": ("a", "b"), "test": ("b",)}, "b cannot be trained on and measured on"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+def test_invalid_settings_are_refused_with_a_message(settings_, message):
     with pytest.raises(BadSetting, match=message):
         Splits(**settings_)

@@ -150,7 +150,7 @@ def test_padding_is_masked(review_file):
     assert (batch.source[batch.source_mask] != PAD).all()
 
 
-def test_a_draw_is_a_random_sample_and_not_the_shortest(review_file):
+def test_a_sample_is_random_and_not_the_shortest_sentences(review_file):
     task = classification(review_file)
     sample = task.sample_batch("training", 20)
     assert len(set(sentences(task, sample))) > 1
@@ -168,7 +168,7 @@ def test_no_source_of_a_translation_is_in_two_parts(pair_file):
     assert max(targets.values()) == 2
 
 
-def test_long_sentences_are_dropped_or_cut_and_both_is_said(review_file):
+def test_long_sentences_are_dropped_or_truncated_and_counted(review_file):
     for how in ("drop", "truncate"):
         task = classification(review_file, preparation=Preparation(max_length=5, too_long=how))
         table = statistics(task)
@@ -192,7 +192,7 @@ def test_sentences_without_a_word_are_left_out_and_counted(tmp_path):
     assert table["sentences"].sum() == 60
 
 
-def test_statistics_count_what_is_there(tmp_path):
+def test_statistics_count_sentences_and_words(tmp_path):
     rows = [
         {"text": "a a b", "label": "x", "split": "train"},
         {"text": "a b c d e", "label": "y", "split": "train"},
@@ -245,7 +245,7 @@ def test_a_file_is_read_for_its_checksum_once_unless_it_changes(tmp_path, monkey
     assert read == [path, path]
 
 
-def test_the_settings_do_not_know_where_the_corpora_are(tmp_path, monkeypatch):
+def test_settings_do_not_contain_paths(tmp_path, monkeypatch):
     resolved = []
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
@@ -255,7 +255,7 @@ def test_the_settings_do_not_know_where_the_corpora_are(tmp_path, monkeypatch):
     assert resolved[0] == resolved[1]
 
 
-def test_nothing_is_read_before_it_is_asked_for():
+def test_data_are_read_lazily():
     assert Classification("nowhere/at/all.jsonl") == Classification("nowhere/at/all.jsonl")
 
 
@@ -299,7 +299,7 @@ def test_a_split_that_loses_all_its_sentences_is_refused_with_a_sentence(tmp_pat
         ({"vocabulary": Subwords(), "preparation": Preparation(unknown_integers=True)}, "needs a vocabulary of Words"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings_, message):
+def test_invalid_settings_are_refused_with_a_message(settings_, message):
     with pytest.raises(BadSetting, match=message):
         Classification(**{"file": "a.jsonl"} | settings_)
 

@@ -56,7 +56,7 @@ def test_missing_words_are_as_widely_spread_as_published_ones(tmp_path):
     assert start.matrix[~start.pretrained][len(SPECIALS) :].std().item() == pytest.approx(spread, rel=0.03)
 
 
-def test_coverage_is_told_of_the_vocabulary_and_of_running_words(tmp_path):
+def test_coverage_is_reported_for_the_vocabulary_and_for_running_words(tmp_path):
     rows = [{"text": f"the the the dog n{i}", "label": i % 2, "split": "test" if i > 3 else "train"} for i in range(6)]
     file = write_jsonl(tmp_path / "a.jsonl", rows)
     task = Classification(file, splits=Splits(("train",), ("test",), ("test",)))

@@ -68,14 +68,14 @@ def test_the_special_words_of_subwords_are_those_of_every_vocabulary(phrases, ki
     assert len(coder.vocabulary) == 40
 
 
-def test_subwords_are_read_back_as_the_sentence_that_they_were(phrases):
+def test_subwords_decode_to_the_original_sentence(phrases):
     coder = Subwords(size=40).coder([phrase.split() for phrase in phrases])
     numbers = coder.encode([phrase.split() for phrase in phrases])
     assert [coder.text([*row.tolist(), END, 0]) for row in numbers] == phrases
     assert all((row > UNKNOWN).all() for row in numbers)
 
 
-def test_a_character_never_seen_is_the_unknown_piece(phrases):
+def test_an_unseen_character_is_the_unknown_subword(phrases):
     coder = Subwords(size=40).coder([phrase.split() for phrase in phrases])
     assert UNKNOWN in coder.encode([["kä"]])[0]
 
@@ -100,7 +100,7 @@ def test_training_subwords_twice_gives_the_same_bytes(phrases):
     assert train_sentencepiece(phrases, Subwords(size=40)) == train_sentencepiece(phrases, Subwords(size=40))
 
 
-def test_a_spoilt_file_in_the_cache_is_replaced(phrases, cache):
+def test_a_damaged_file_in_the_cache_is_replaced(phrases, cache):
     first = sentencepiece_model(phrases, Subwords(size=40))
     (path,) = cache.rglob("*.model")
     path.write_bytes(b"spoilt")
@@ -115,7 +115,7 @@ def test_a_long_text_is_learned_from_as_well(phrases):
     assert len(Subwords(size=30).coder([long.split()]).vocabulary) == 30
 
 
-def test_too_many_subwords_for_so_little_text_is_one_sentence(phrases):
+def test_too_many_subwords_for_the_text_give_one_error_message(phrases):
     with pytest.raises(AttnscopeError, match=r"cannot train 5000 subwords on 300 sentences: .* try a smaller size"):
         Subwords(size=5000).coder([phrase.split() for phrase in phrases])
 
@@ -149,6 +149,6 @@ def test_a_missing_library_is_asked_for_by_the_name_of_the_extra(monkeypatch, tm
         (lambda: Subwords(size=3), "size must be more than"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(make, message):
+def test_invalid_settings_are_refused_with_a_message(make, message):
     with pytest.raises(BadSetting, match=message):
         make()

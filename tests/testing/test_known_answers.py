@@ -133,7 +133,7 @@ def test_shapley_contributions_equal_means_over_all_orders(kind):
 
 
 @pytest.mark.parametrize("encoder", ["bilstm", "transformer"])
-def test_nothing_or_all_of_the_output_is_from_other_words_where_the_share_says_so(encoder):
+def test_certificates_follow_the_share_of_mixing_of_the_encoder(encoder):
     assert known_answer(f"{encoder}-0", 0).certificate.share == pytest.approx((1.0, 1.0))
     assert known_answer(f"{encoder}-100", 0).certificate.share == pytest.approx((0.0, 0.0), abs=1e-6)
     shares = [min(known_answer(f"{encoder}-{percent}", 0).certificate.share) for percent in (25, 50, 75)]
@@ -184,7 +184,7 @@ def test_bounds_of_a_certificate_hold_in_every_class():
     assert Certificate((0.3, 1.0), (0.1, 0.9)).label == "grey"
 
 
-def test_a_displaced_model_decides_as_the_one_that_it_was_made_from():
+def test_a_displaced_model_has_the_logits_of_the_original():
     known = known_answer("displaced", seed=0)
     batch = next(known.batches(50, seed=0))
     before = known.model(batch).logits
@@ -232,6 +232,6 @@ def test_texts_have_their_balance_and_markers_and_depend_on_the_seed():
     assert all(len(set(s)) == len(s) for s in sentences(50, seed=0))
 
 
-def test_an_unknown_kind_is_one_sentence():
+def test_an_unknown_kind_gives_one_error_message():
     with pytest.raises(BadSetting, match="kind of model"):
         known_answer("honest", seed=0)

@@ -44,7 +44,7 @@ class Oracle(Generates, nn.Module):
         return pad([self.changed(self.answers[row.tobytes()]) for row in rows], fill=END)[0]
 
 
-def test_who_says_the_reference_has_a_bleu_of_100(task):
+def test_the_reference_has_a_bleu_of_100(task):
     result = bleu(Oracle(task).train(), task, batch_size=3)
     assert result.score == pytest.approx(100)
     assert result.sentences == len(task.part("validation"))
@@ -52,14 +52,14 @@ def test_who_says_the_reference_has_a_bleu_of_100(task):
     assert "case:mixed" in result.signature
 
 
-def test_who_says_nothing_has_none_and_who_stops_early_has_less(task):
+def test_an_empty_translation_has_a_bleu_of_zero_and_a_short_one_less(task):
     nothing = bleu(Oracle(task, lambda words: words[-1:]), task)
     early = bleu(Oracle(task, lambda words: np.append(words[:-3], END)), task)
     assert nothing.score == 0
     assert 0 < early.score < 100
 
 
-def test_some_sentences_are_those_of_a_draw_shortest_first(task):
+def test_a_subset_is_a_random_sample_sorted_by_length(task):
     oracle = Oracle(task)
     assert bleu(oracle, task, "training", max_sentences=9, batch_size=4).sentences == 9
     assert oracle.lengths == sorted(task.sample_batch("training", 9).source_mask.sum(1).tolist())

@@ -104,7 +104,7 @@ def test_schedules(schedule, expected):
     assert [settings.rate(step) for step in range(3)] == pytest.approx(expected, abs=1e-3)
 
 
-def test_warming_up_reaches_the_full_rate():
+def test_warm_up_reaches_the_full_learning_rate():
     settings = TrainingSettings(learning_rate=1.0, warmup=3)
     assert [settings.rate(step) for step in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
 
@@ -147,7 +147,7 @@ def test_training_stops_when_the_loss_does_not_fall_and_keeps_the_best():
 
 
 @pytest.mark.filterwarnings("ignore:.*Inf.*")
-def test_a_loss_that_is_no_number_stops_training_with_a_sentence():
+def test_a_nan_loss_stops_training_with_a_message():
     model = new_model()
     with torch.no_grad():
         model.output.weight[0, 0] = torch.nan
@@ -166,7 +166,7 @@ def test_a_loss_that_is_no_number_stops_training_with_a_sentence():
         ({"keep_weights": "all"}, "choose one of last, best"),
     ],
 )
-def test_impossible_settings_are_refused_with_a_sentence(settings, message):
+def test_invalid_settings_are_refused_with_a_message(settings, message):
     with pytest.raises(BadSetting, match=message):
         TrainingSettings(**settings)
 

@@ -97,7 +97,7 @@ class ReadsValues(Objective):
 @pytest.mark.parametrize(
     ("objective", "error"), [(OnCPU(), RuntimeError), (ReadsValues(), DataDependentOutputException)]
 )
-def test_the_check_finds_what_it_is_for(objective, error):
+def test_the_check_detects_device_transfers_and_synchronisation(objective, error):
     task, settings, training, _ = CASES["learned positions"]
     with pytest.raises(error):
         ensemble_loss((task, settings, training, objective))

@@ -1,4 +1,4 @@
-"""Objectives that keep a state close to its word, and one that hides what is used. (tutek2020 §3.1)"""
+"""Objectives that keep a state close to its word, and one that hides the words that are used (tutek2020 §3.1)."""
 
 import math
 from dataclasses import replace
@@ -40,7 +40,7 @@ def test_tying_is_the_mean_squared_distance_over_real_words(batch):
     torch.testing.assert_close(Tying(10.0, per_dimension=True)(model, batch, trace), 10 * apart.square().mean())
 
 
-def test_a_state_that_is_its_word_costs_nothing_and_has_a_slope(batch):
+def test_a_state_equal_to_its_word_has_zero_loss_and_finite_gradients(batch):
     model = network()
     trace = model(batch)
     same = replace(trace, encoder=trace.embedded)
@@ -61,7 +61,7 @@ def test_conicity_is_one_for_equal_states(batch):
     torch.testing.assert_close(Conicity(1.0)(model, one, model(one)), own)
 
 
-def test_hiding_prices_attention_to_the_named_words(batch):
+def test_the_hiding_loss_penalises_attention_to_the_named_words(batch):
     model = network()
     trace = model(batch)
     word = int(batch.source[1, 2])
@@ -70,7 +70,7 @@ def test_hiding_prices_attention_to_the_named_words(batch):
     assert torch.isfinite(Hiding(1.0, tuple(range(40)))(model, batch, trace))
 
 
-def test_masked_words_are_guessed_by_a_frozen_table(batch):
+def test_masked_words_are_predicted_by_a_frozen_table(batch):
     model = network()
     price = MaskedWords(2.0)(model, batch, model(batch))
     price.backward()
@@ -82,8 +82,8 @@ def test_masked_words_are_guessed_by_a_frozen_table(batch):
     assert torch.isfinite(blind(model, batch, model(batch)))
 
 
-def test_nothing_but_the_hidden_words_is_looked_at():
-    """A share as small as this chooses no word: no price, and no NaN."""
+def test_without_masked_words_the_loss_is_zero():
+    """A share as small as this chooses no word: the loss is zero, not NaN."""
     model, batch = network(), TASK.training_batch(0, 0, 2)
     assert MaskedWords(1.0, p=1e-9)(model, batch, model(batch)).item() == 0
 
@@ -107,7 +107,7 @@ def test_masked_words_can_be_learnt_where_context_tells_them():
 
 
 @pytest.mark.slow
-def test_tying_brings_states_to_their_words_and_the_task_is_still_learnt():
+def test_tying_moves_states_towards_their_words_and_the_task_is_still_learnt():
     settings = TrainingSettings(steps=400, batch_size=32, learning_rate=1e-2, evaluate_every=400)
     free, tied = network(), network()
     fit(free, TASK, CrossEntropy(), settings)
@@ -150,7 +150,7 @@ def test_words_that_are_not_trained_stay_as_they_were():
     assert torch.equal(model.source_inputs.table, before)
 
 
-def test_what_cannot_be_compared_is_refused_with_a_sentence(batch):
+def test_models_that_tying_and_masking_do_not_fit_are_refused(batch):
     wide = network(ClassifierSettings(input_size=12, units=7, hidden=8))
     for objective in (Tying(1.0), MaskedWords(1.0)):
         with pytest.raises(BadSetting, match="states have 14 dimensions and words 12"):

@@ -1,4 +1,4 @@
-"""Guidance is the cross entropy between attention and its guide, and a guided network learns to compose."""
+"""Guidance is the cross entropy between attention and gold attention, and a guided network learns to compose."""
 
 from dataclasses import replace
 from math import log
@@ -48,29 +48,31 @@ def example(weights=WEIGHTS, guide=((0, 1), (1, NOWHERE))):
     return batch, trace
 
 
-def price(objective, batch, trace):
+def loss_of(objective, batch, trace):
     return objective(torch.nn.Identity(), batch, trace).item()
 
 
-def test_the_price_is_minus_the_log_of_the_weight_at_the_guide():
+def test_the_loss_is_minus_the_log_of_the_weight_at_the_gold_position():
     """The mean over two heads of each of three words: (0, 0) at 0, (0, 1) at 1, and (1, 0) at 1."""
     words = [-(log(0.5) + log(0.25)) / 2, -(log(0.8) + log(0.4)) / 2, -(log(0.1) + log(0.7)) / 2]
     batch, trace = example()
-    assert price(Guidance(total=True), batch, trace) == pytest.approx(sum(words))
-    assert price(Guidance(), batch, trace) == pytest.approx(sum(words) / 3)
-    assert price(Guidance(0.25), batch, trace) == pytest.approx(sum(words) / 12)
+    assert loss_of(Guidance(total=True), batch, trace) == pytest.approx(sum(words))
+    assert loss_of(Guidance(), batch, trace) == pytest.approx(sum(words) / 3)
+    assert loss_of(Guidance(0.25), batch, trace) == pytest.approx(sum(words) / 12)
 
 
-def test_a_word_whose_guide_is_nowhere_takes_no_part():
+def test_words_without_gold_attention_are_ignored():
     batch, trace = example(guide=((0, NOWHERE), (NOWHERE, NOWHERE)))
     expected = -(log(0.5) + log(0.25)) / 2
-    assert price(Guidance(total=True), batch, trace) == pytest.approx(expected)
-    assert price(Guidance(), batch, trace) == pytest.approx(expected / 3)  # a mean over the same words as CrossEntropy
+    assert loss_of(Guidance(total=True), batch, trace) == pytest.approx(expected)
+    assert loss_of(Guidance(), batch, trace) == pytest.approx(
+        expected / 3
+    )  # a mean over the same words as CrossEntropy
     batch, trace = example(guide=((NOWHERE, NOWHERE), (NOWHERE, NOWHERE)))
-    assert price(Guidance(), batch, trace) == 0
+    assert loss_of(Guidance(), batch, trace) == 0
 
 
-def test_attention_of_zero_has_a_finite_price_and_gradient():
+def test_attention_of_zero_has_a_finite_loss_and_gradient():
     batch, trace = example(guide=((0, 1), (2, NOWHERE)))  # where the second sentence has a weight of exactly zero
     loss = Guidance(total=True)(torch.nn.Identity(), batch, trace)
     loss.backward()
@@ -79,11 +81,11 @@ def test_attention_of_zero_has_a_finite_price_and_gradient():
     assert trace.layers[0].weights.grad.isfinite().all()
 
 
-def test_it_adds_to_any_other_objective():
+def test_guidance_can_be_added_to_any_objective():
     batch, trace = example()
     both = CrossEntropy(total=True) + Guidance(0.5, total=True)
-    parts = [price(objective, batch, trace) for objective in (CrossEntropy(total=True), Guidance(total=True))]
-    assert price(both, batch, trace) == pytest.approx(parts[0] + 0.5 * parts[1])
+    parts = [loss_of(objective, batch, trace) for objective in (CrossEntropy(total=True), Guidance(total=True))]
+    assert loss_of(both, batch, trace) == pytest.approx(parts[0] + 0.5 * parts[1])
     assert rebuild(describe(both)) == both
 
 
@@ -96,7 +98,7 @@ def test_it_guides_every_attention_with_any_number_of_heads(attention):
     expected = 0.0
     for b, t in batch.target_mask.nonzero().tolist():
         expected -= sum(trace.attention[b, k, t, batch.gold_attention[b, t]].log().item() for k in range(2)) / 2
-    assert price(Guidance(total=True), batch, trace) == pytest.approx(expected, rel=1e-5)
+    assert loss_of(Guidance(total=True), batch, trace) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_cannot_be_guided_is_refused():
@@ -127,7 +129,7 @@ def test_a_share_of_the_words_is_guided(share):
     assert each.tolist() == pytest.approx([share] * 3, abs=0.08)
 
 
-def test_the_words_of_a_smaller_share_are_among_those_of_a_larger_one():
+def test_guided_words_of_a_smaller_share_are_a_subset_of_those_of_a_larger_one():
     batch = all_words()
     few, many = (Guidance(share=share).guided_mask(batch) for share in (0.2, 0.6))
     assert (many | ~few).all()
@@ -167,8 +169,8 @@ def test_many_seeds_are_guided_together_as_they_are_alone():
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
-class Says(GivesTrace, torch.nn.Module):
-    """A model that says what it is told to."""
+class FixedPredictions(GivesTrace, torch.nn.Module):
+    """A model with given predictions."""
 
     def __init__(self, words):
         super().__init__()
@@ -188,7 +190,7 @@ class Says(GivesTrace, torch.nn.Module):
         )
 
 
-def test_the_last_word_before_the_end_decides_on_final_accuracy():
+def test_final_accuracy_is_that_of_the_last_word_before_the_end():
     target = torch.tensor([[3, 4, END, 0], [5, 6, 7, END], [3, END, 0, 0], [END, 0, 0, 0], [4, 5, 6, 7]])
     batch = Batch(target, target > 0, target, target > 0)
     predictions = [
@@ -198,11 +200,13 @@ def test_the_last_word_before_the_end_decides_on_final_accuracy():
         [END, 0, 0, 0],
         [3, 3, 3, 7],
     ]  # right, wrong, right, right, right
-    result = evaluate(Says(predictions), [batch])
+    result = evaluate(FixedPredictions(predictions), [batch])
     assert result["final_accuracy"] == pytest.approx(4 / 5)
     assert result["sentence_accuracy"] == pytest.approx(1 / 5)
     assert result["word_accuracy"] == pytest.approx((1 + 3 + 1 + 1 + 1) / 14)
-    one_by_one = [evaluate(Says([row]), [part]) for row, part in zip(predictions, singles(batch), strict=True)]
+    one_by_one = [
+        evaluate(FixedPredictions([row]), [part]) for row, part in zip(predictions, singles(batch), strict=True)
+    ]
     assert sum(row["final_accuracy"] for row in one_by_one) == 4
 
 
@@ -214,12 +218,12 @@ def singles(batch):
 
 def test_a_class_is_its_own_last_word():
     batch = next(Keyword(num_words=4, length=3, test_size=6).batches())
-    result = evaluate(Says(batch.target.tolist()), [batch])
+    result = evaluate(FixedPredictions(batch.target.tolist()), [batch])
     assert result["final_accuracy"] == result["sentence_accuracy"] == 1
 
 
 def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
-    """Pairs of tables that it never saw together, with attention where the guide says."""
+    """Pairs of tables that it never saw together, with gold attention."""
     task = LookupTables(
         bits=2, tables=6, heldout_tables=1, heldout_compositions=4, heldout_inputs=1, validation=5, end=False
     )
@@ -241,9 +245,9 @@ def test_a_small_guided_network_learns_to_compose_tables_of_two_bits():
 def test_one_head_can_be_guided_and_a_shifted_guide_stays_inside_the_source():
     """The second head; then all heads, one place further, which after the last of two words is the first."""
     batch, trace = example()
-    assert price(Guidance(total=True, head=1), batch, trace) == pytest.approx(-log(0.25) - log(0.4) - log(0.7))
+    assert loss_of(Guidance(total=True, head=1), batch, trace) == pytest.approx(-log(0.25) - log(0.4) - log(0.7))
     words = [-(log(0.25) + log(0.5)) / 2, -(log(0.1) + log(0.4)) / 2, -(log(0.9) + log(0.3)) / 2]
-    assert price(Guidance(total=True, shift=1), batch, trace) == pytest.approx(sum(words))
+    assert loss_of(Guidance(total=True, shift=1), batch, trace) == pytest.approx(sum(words))
     padded = batch.widened(batch.source.shape[1], batch.target.shape[1], len(batch) + 1)  # an empty sentence more
     assert torch.equal(Guidance(shift=1).places(padded)[:-1], Guidance(shift=1).places(batch))
     with pytest.raises(BadSetting, match="there is no head 2 to guide: the last layer has 2"):

@@ -1,4 +1,4 @@
-"""Many seeds as one model learn what each would learn alone."""
+"""Many seeds trained as one batched model learn what each learns alone."""
 
 import json
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_each_seed_learns_what_it_learns_alone(case, tmp_path):
     assert not torch.allclose(losses(side_by_side[0]), losses(side_by_side[1]))
 
 
-def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
+def test_a_seed_that_reached_the_accuracy_stops_and_stays_unchanged(tmp_path):
     """Its neighbours go on; the weights that it leaves are those it had when it stopped."""
     task, model, settings = CASES["copying"]
     case = (task, model, replace(settings, steps=60, evaluate_every=2, checkpoints=(), max_grad_norm=None))
@@ -93,7 +93,7 @@ def test_a_seed_that_has_learnt_enough_stops_and_stays_as_it_is(tmp_path):
             torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
+def test_an_interrupted_group_resumes_alone_or_together(tmp_path):
     """Two of three were saved at step 5, one at step 3; they end as if nothing had happened."""
     case = CASES["dropout"]
     expected = [losses(run_to_end(new_run(case, seed))) for seed in SEEDS]
@@ -109,7 +109,7 @@ def test_an_interrupted_group_goes_on_alone_or_together(tmp_path):
         torch.testing.assert_close(losses(run), expected_losses, rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_group_saves_a_single_run_can_go_on_from(tmp_path):
+def test_a_single_run_can_resume_from_the_files_of_a_group(tmp_path):
     case = CASES["copying"]
     expected = losses(run_to_end(new_run(case, 0)))
     runs = [new_run(case, seed, tmp_path) for seed in SEEDS]
@@ -131,7 +131,7 @@ class Interrupting(TrainingRun):
             raise KeyboardInterrupt
 
 
-def test_heads_that_start_elsewhere_can_be_replicas(tmp_path):
+def test_heads_with_other_initialisations_can_be_replicas(tmp_path):
     task, model, settings = CASES["eight heads"]
     runs = []
     for heads in (range(8), range(8, 16)):

@@ -66,7 +66,7 @@ def _decided(headlines: Sequence[HeadlineVerdict]) -> str:
     lost = sum(each.uncorrected in DECIDED and each.verdict not in DECIDED for each in headlines)
     return (
         f"Of {len(headlines)} headlines {len(decided)} are decided, {corrected} of them by corrected tests and the "
-        f"others by the earlier rule. {lost} more are decided before Holm's correction, but not after it."
+        f"others by the earlier rule. Without Holm's correction {lost} more would be."
     )
 
 

@@ -2,7 +2,8 @@
 
 A claim keeps the numbers of each seed and what they are compared with (`ClaimTest`), so that its verdict can be
 recomputed. Means of bounded quantities have intervals inside their range: the t-interval of the logit of the mean,
-which for correlations is Fisher's z. Proportions of seeds have Wilson's interval.
+which for correlations is Fisher's z. Proportions of seeds are judged by the exact binomial test, with Clopper and
+Pearson's interval, and seeds that are all equal, which give no variance, by the sign test: both need six seeds.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit, logit, ndtr, stdtr, stdtrit
+from scipy.special import bdtr, bdtrc, betaincinv, expit, logit, stdtr, stdtrit
 
 CONFIDENCE = 0.95
 LEVEL = (1 - CONFIDENCE) / 2  # of each of the two one-sided tests of a claim: that it holds, that it fails
 MAJORITY = 0.5  # a claim about single networks holds if it is true of more than this share of them
+ROUNDING = 1e-12  # a standard deviation that is a smaller share of the largest value is rounding
 VERDICTS = ("holds", "fails", "equivalent", "undecided", "not testable")
 Kind = Literal["at least", "at most", "more than", "equal", "proportion", "exact", "none"]
 Number = float | int
@@ -305,6 +307,7 @@ class Estimate:
 
     def __str__(self) -> str:
         interval = f", 95 % interval {short(self.low)} to {short(self.high)}" if self.n > 1 else ""
+        interval = ", all equal" if self.error == 0 else interval
         omission = f", {self.num_nan} left out: not a number" if self.num_nan else ""
         return f"{with_spread(self.mean, self.sd)} (n = {self.n}{interval}){omission}"
 
@@ -323,7 +326,7 @@ class Estimate:
         return self.bounds()[1]
 
     def bounds(self) -> Range:
-        """Return the ends of the 95 % interval, inside the range if there is one."""
+        """Return the ends of the 95 % interval, inside the range if there is one; the mean if all seeds are equal."""
         reach = float(stdtrit(self.degrees, 1 - LEVEL)) * self.error
         low, high = self.within or (-math.inf, math.inf)
         if self._transformed:
@@ -335,15 +338,20 @@ class Estimate:
     def sides(self, threshold: float) -> tuple[float, float]:
         """Return one-sided p-values: that the mean is above the threshold, and that it is below.
 
-        Where all seeds are equal they are 0 and 1, and both 1 if the seeds are exactly at the threshold: a tie in every
-        seed shows neither side.
+        Where all n seeds are equal they are those of the sign test: 2 ** -n and 1, or both 1 if the seeds are at the
+        threshold, which shows neither side.
         """
         if self.n < 2 or math.isnan(self.error):
             return 1.0, 1.0
         if self.error == 0:
-            return float(not self.mean > threshold), float(not self.mean < threshold)
+            return self._sign_test if self.mean > threshold else 1.0, self._sign_test if self.mean < threshold else 1.0
         distance = (self._scale(self.mean) - self._scale(threshold)) / (self.error * self._slope)
         return float(stdtr(self.degrees, -distance)), float(stdtr(self.degrees, distance))
+
+    @property
+    def _sign_test(self) -> float:
+        """The p-value of equal seeds on one side of a threshold; of two unpaired groups, that of the smaller one."""
+        return math.pow(0.5, self.degrees + 1)
 
     @property
     def _transformed(self) -> bool:
@@ -381,36 +389,41 @@ class Estimate:
             return "one seed gives no interval"
         if self.error == 0 and self.mean == test.threshold:
             return f"every seed is exactly at {short(test.threshold)}, which shows neither side"
+        if self.error == 0:
+            return f"all {self.n} seeds are equal, of which the sign test gives p = {short(self._sign_test, 2)} only"
         edges = (test.threshold - test.margin, test.threshold + test.margin) if test.margin else (test.threshold,)
         return f"the interval from {short(self.low)} to {short(self.high)} contains {' or '.join(map(short, edges))}"
 
 
 @dataclass(frozen=True)
 class Proportion(Estimate):
-    """The share of networks of which a claim is true, with Wilson's interval and score test."""
+    """The share of networks of which a claim is true, with Clopper and Pearson's interval and the binomial test."""
 
     @classmethod
     def of_flags(cls, flags: Values) -> Proportion:
         n = len(flags)
         return cls(sum(flags) / n if n else math.nan, math.nan, n, math.nan, math.inf)
 
+    @property
+    def count(self) -> int:
+        return round(self.mean * self.n) if self.n else 0
+
     def __str__(self) -> str:
-        seeds = f"in {round(self.mean * self.n) if self.n else 0} of {self.n} seed{'' if self.n == 1 else 's'}"
+        seeds = f"in {self.count} of {self.n} seed{'' if self.n == 1 else 's'}"
         return seeds + (f" (95 % interval {self.low:.0%} to {self.high:.0%})" if self.n else "")
 
     def bounds(self) -> Range:
         if self.n == 0:
             return math.nan, math.nan
-        z = float(stdtrit(math.inf, 1 - LEVEL))
-        centre, weight = self.mean + z**2 / (2 * self.n), 1 + z**2 / self.n
-        reach = z * math.sqrt(self.mean * (1 - self.mean) / self.n + (z / (2 * self.n)) ** 2)
-        return max((centre - reach) / weight, 0.0), min((centre + reach) / weight, 1.0)
+        true, false = self.count, self.n - self.count
+        low = betaincinv(true, false + 1, LEVEL) if true else 0.0
+        return float(low), float(betaincinv(true + 1, false, 1 - LEVEL) if false else 1.0)
 
     def sides(self, threshold: float) -> tuple[float, float]:
         if self.n == 0:
             return 1.0, 1.0
-        z = (self.mean - threshold) / math.sqrt(threshold * (1 - threshold) / self.n)
-        return float(ndtr(-z)), float(ndtr(z))
+        above = bdtrc(self.count - 1, self.n, threshold) if self.count else 1.0
+        return float(above), float(bdtr(self.count, self.n, threshold))
 
     def indecision(self, test: ClaimTest) -> str:
         return f"the interval contains {test.threshold:.0%}" if self.n else "there was no seed"
@@ -435,7 +448,7 @@ def welch(values: Values, others: Values, within: Range | None = None) -> Estima
         return Estimate(gap, math.nan, fewest, math.nan, 1.0, within, num_nan)
     a, b = ours.error**2, theirs.error**2
     error = math.sqrt(a + b)
-    degrees = (a + b) ** 2 / (a**2 / (ours.n - 1) + b**2 / (theirs.n - 1)) if error > 0 else 1.0
+    degrees = (a + b) ** 2 / (a**2 / (ours.n - 1) + b**2 / (theirs.n - 1)) if error > 0 else fewest - 1
     return Estimate(gap, math.hypot(ours.sd, theirs.sd), ours.n + theirs.n, error, degrees, within, num_nan)
 
 
@@ -453,9 +466,11 @@ def finite(values: Values) -> list[float]:
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample standard deviation, exactly 0 for equal values, where floating-point sums are not."""
-    mean = statistics.mean(values) if values else math.nan
-    return mean, statistics.stdev(values) if len(values) > 1 else math.nan
+    """Return mean and sample standard deviation, exactly 0 for values that are equal up to rounding."""
+    if len(values) < 2:
+        return statistics.mean(values) if values else math.nan, math.nan
+    sd = statistics.stdev(values)
+    return statistics.mean(values), 0.0 if sd <= ROUNDING * max(map(abs, values)) else sd
 
 
 def spread(values: Values) -> float:

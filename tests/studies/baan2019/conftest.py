@@ -1,4 +1,4 @@
-"""What the files here share: each has a `study` of its own, at a tiny size, that is reproduced once."""
+"""Fixtures of this folder: each file has a `study` of its own, at a tiny size, that is reproduced once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The findings of baan2019 §3, §4 and appendix A at a tiny size; what they record, and what their claims mean."""
+"""The findings of baan2019 §3, §4 and appendix A at a tiny size: measurements and claims."""
 
 import os
 from dataclasses import replace
@@ -63,7 +63,7 @@ def reproduced(study, store):
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
-def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
+def test_a_finding_writes_a_well_formed_result_and_a_figure(finding, reproduced):
     result = reproduced[finding.name]
     well_formed.check(finding, result)
     assert {row["model"] for row in result.table} == {BASELINE, GUIDED}
@@ -94,7 +94,7 @@ def test_the_paper_profile_trains_as_the_authors_did(study):
     assert (PROFILES["paper"].seeds, PROFILES["paper"].first_seed) == (5, 5)
 
 
-def test_a_guided_network_differs_from_the_baseline_in_what_it_is_paid_for_alone(study):
+def test_a_guided_network_differs_from_the_baseline_in_its_loss_only(study):
     with_guidance = guided(TINY, weight=0.5, share=0.25)
     assert with_guidance.objective.terms == (CrossEntropy(total=True), Guidance(0.5, total=True, share=0.25))
     assert replace(with_guidance, objective=CrossEntropy(total=True)) == baseline(TINY)
@@ -104,7 +104,7 @@ def test_changes_are_those_of_the_training_settings(study):
     assert baseline(TINY, keep_weights="last").training == replace(baseline(TINY).training, keep_weights="last")
 
 
-def test_without_the_published_files_tables_are_drawn(study):
+def test_without_the_published_files_tables_are_random(study):
     assert lookup_tables() == LookupTables(end=False)
 
 
@@ -146,7 +146,7 @@ def test_a_recorded_state_is_that_of_its_table(run):
         assert words.decode(actual.labels[mine].tolist()) == list(question[1])
 
 
-def test_a_gate_of_the_decoder_goes_with_the_table_that_its_step_needs(run):
+def test_a_decoder_gate_is_labelled_with_the_table_of_its_step(run):
     """The k-th word of an answer needs the k-th word of the question."""
     actual = diagnostic_samples(run, "z_dec", splits=["new_compositions"])
     (pair,) = network_traces(run, ["new_compositions"])
@@ -183,7 +183,7 @@ def words_of(finding: Finding, measured: Measurements) -> dict[str, str]:
 
 def test_the_claims_of_tables_5_and_6_hold_for_the_papers_own_runs():
     measured = Measurements(
-        {model: [dict(zip(SPLITS, run, strict=True)) for run in runs] for model, runs in RUNS.items()}
+        {model: [dict(zip(SPLITS, run, strict=True)) for run in runs * 2] for model, runs in RUNS.items()}
     )
     assert set(words_of(TABLE5_6, measured).values()) == {"holds"}
 
@@ -193,7 +193,7 @@ def as_published(which: str, names: list[str]) -> dict[str, list[dict[str, float
         model: {name: PUBLISHED(f"{which}_{model}", name)["published"] for name in names}
         for model in (BASELINE, GUIDED)
     }
-    return {model: [numbers] * 3 for model, numbers in row.items()}
+    return {model: [numbers] * 6 for model, numbers in row.items()}
 
 
 @pytest.mark.parametrize(("finding", "readings"), [(TABLE2, ["h_enc", "z_dec", "r_dec"]), (TABLE3, ["time"])])
@@ -210,19 +210,19 @@ def test_no_difference_between_the_networks_supports_no_difference():
 
 def test_the_overlap_claims_hold_just_above_the_papers_own_number():
     row = {"overlap": 0.94, "chance": 0.05}
-    assert set(words_of(OVERLAP, Measurements({GUIDED: [row] * 3})).values()) == {"holds"}
+    assert set(words_of(OVERLAP, Measurements({GUIDED: [row] * 6})).values()) == {"holds"}
 
 
 # Small functions -----------------------------------------------------------------------------------------------------
 
 
-def test_words_that_the_decoder_never_hears_are_left_out():
+def test_words_that_are_never_decoder_input_are_left_out():
     table = EmbeddingTable(np.arange(8.0).reshape(4, 2), (*SPECIALS, "000"))
     assert fig1_2.without_unused(table, "decoder").words == ("<start>", "000")
     assert fig1_2.without_unused(table, "encoder").values.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 
 
-def test_connections_of_a_graph_in_numbers():
+def test_statistics_of_connections_of_a_graph():
     graph = weight_graph(np.array([[0.5, -0.3], [0.0, 0.1]]), 0.2)
     assert fig1_2.connection_statistics(graph, "next") == {"edges": 2, "strength": 0.4, "gathered": 1.0, "highest": 2}
     assert fig1_2.connection_statistics(graph, "previous")["highest"] == 1
@@ -239,7 +239,7 @@ def test_a_unit_is_narrow_or_wide_by_the_range_that_it_covers():
     assert (actual["narrow"], actual["wide"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
-def test_drawn_quantiles_keep_the_lowest_and_the_highest_value():
+def test_stored_quantiles_include_minimum_and_maximum():
     values = np.random.default_rng(0).uniform(-1, 1, (300, 4))
     output = fig3_4.sample_units(Activations(values, (0, 1, 2, 3)))
     np.testing.assert_array_equal(output["quantiles"][0], values.min(0)[output["units"]])

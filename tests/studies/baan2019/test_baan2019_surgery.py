@@ -1,4 +1,4 @@
-"""Findings of baan2019 §5 at a tiny size: what is cut, what is put together, and what is compared with what."""
+"""Findings of baan2019 §5 at a tiny size: pruning and component transplant."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def study():
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
-def test_a_finding_leaves_a_well_formed_result_and_a_picture(finding, reproduced):
+def test_a_finding_writes_a_well_formed_result_and_a_figure(finding, reproduced):
     result = reproduced[finding.name]
     well_formed.check(finding, result)
     assert all(row["n"] == 2 for row in result.table)
@@ -74,7 +74,7 @@ def test_the_papers_26_neurons_are_kept_of_each_side():
     assert neurons != random_neurons(512, 0.05, seed=1)
 
 
-def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
+def test_removed_neurons_stay_removed_in_training_unless_they_are_free(run):
     modified = prune_to_strongest(network_of(run), 0.05)
     held, free = train_further(modified, run, 1), train_further(modified, run, 1, free=True)
     for name, where in modified.frozen.items():
@@ -82,7 +82,7 @@ def test_what_was_cut_stays_cut_in_training_unless_it_is_left_free(run):
     assert any((dict(free.named_parameters())[name][where] != 0).any() for name, where in modified.frozen.items())
 
 
-def test_training_on_twice_gives_the_same_network(run):
+def test_retraining_is_reproducible(run):
     modified = prune_to_strongest(network_of(run), 0.05)
     one, other = (train_further(modified, run, 1).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -96,9 +96,9 @@ def test_accuracy_is_that_of_whole_answers_to_new_compositions(run):
 
 
 def pruning(**values: float) -> Measurements:
-    """Three seeds alike but for a little."""
+    """Six seeds alike but for a little."""
     numbers = dict.fromkeys(PRUNING_QUANTITIES, 0.5) | values
-    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in numbers.items()} for i in range(3)]})
+    return Measurements({GUIDED: [{name: value + 0.001 * i for name, value in numbers.items()} for i in range(6)]})
 
 
 def test_the_papers_own_numbers_would_hold_all_its_claims_on_pruning():
@@ -151,7 +151,7 @@ def substitutions(guided: dict[str, float], baseline: dict[str, float]) -> Measu
         for part in PARTS:
             value = after.get(part, parent)
             rows[PartLabel(receiver, part)] = [
-                {"before": parent, "donor": 0.5, "operated": 0.1, "retrained": value + 0.001 * i} for i in range(3)
+                {"before": parent, "donor": 0.5, "operated": 0.1, "retrained": value + 0.001 * i} for i in range(6)
             ]
     return Measurements(rows)
 
@@ -161,7 +161,7 @@ def test_the_papers_own_numbers_would_hold_all_its_claims_on_parts():
     assert all(verdict.holds for verdict in verdicts), [verdict for verdict in verdicts if not verdict.holds]
 
 
-def test_one_part_that_rescues_a_baseline_is_enough_to_fail():
+def test_one_part_that_improves_a_baseline_is_enough_to_fail_a_claim():
     verdicts = TABLE4.claims(substitutions(PUBLISHED, {"decoder": 0.6}))
     (rescue,) = [verdict for verdict in verdicts if "rescues" in verdict.text]
     assert rescue.holds is False

@@ -482,11 +482,18 @@ class LanguageReader(TranslationReader):
         return sum(takewhile(bool, first))
 
     def encode_text(self, text: str, **options: object) -> Encoding:
-        sides = [(text, tuple(text.split()))]
-        encoding = self.tokenize([sides], False, **options)
+        """Return one text, in which words end at special tokens, as those of a chat template."""
+        spaced = self.special_text.sub(lambda token: " " * len(token[0]), text)  # each character stays in its place
+        encoding = self.tokenize([[(text, ())]], False, **options)
         require(bool(encoding["input_ids"][0]), "a text without any token cannot be read; leave empty texts out")
         self.check_ids(torch.tensor(encoding["input_ids"]), self.vocab_size)
-        return self.encode_one(sides, encoding, 0)
+        return self.encode_one([(spaced, tuple(spaced.split()))], encoding, 0)
+
+    @cached_property
+    def special_text(self) -> re.Pattern[str]:
+        """Any special token, as it is written in a text."""
+        tokens = self.tokenizer.convert_ids_to_tokens(sorted(self.special_ids))
+        return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
 
     def tokenize(self, split: Sequence[Sides], target: bool, **options: object) -> HFEncoded:
         return super().tokenize(split, False, **options)  # an answer is read as a prompt is

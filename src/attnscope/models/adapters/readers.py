@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -340,7 +341,7 @@ class TokenizerReader(Reader):
             for side, (text, some) in enumerate(sides):
                 places = [i for i, of in enumerate(encoding.sequence_ids(row)) if of == side]
                 offsets = [encoding["offset_mapping"][row][i] for i in places]
-                for i, word in zip(places, words_by_offset(text, offsets, [added[i] for i in places]), strict=True):
+                for i, word in zip(places, words_by_offset(text, offsets, [special[i] for i in places]), strict=True):
                     word_of[i] = word if word == NO_WORD else word + before
                 before += len(some)
         return Encoding(token_ids, special, TokenizedText(words, self.tokens(token_ids), tuple(word_of)), ends)
@@ -387,14 +388,15 @@ class TokenizerReader(Reader):
         return [min(word, num_words - 1) for word in words]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of the tokenizer's ids, without special tokens."""
-        ids = [i for i in token_ids if i not in self.special_ids]
-        return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        """Return the text of the tokenizer's ids, with a space for special tokens between others."""
+        runs = [list(run) for special, run in groupby(token_ids, self.special_ids.__contains__) if not special]
+        return " ".join(self.tokenizer.decode(run, clean_up_tokenization_spaces=False) for run in runs)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The tokenizer's special ids; an unknown word is a word."""
-        return frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        """The tokenizer's special ids, such as of the roles in a chat; an unknown word is a word."""
+        added = [i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special]
+        return frozenset([*added, *self.tokenizer.all_special_ids]) - {self.tokenizer.unk_token_id}
 
     @cached_property
     def source_vocabulary(self) -> Vocabulary:

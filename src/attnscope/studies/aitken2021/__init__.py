@@ -25,6 +25,8 @@ STUDY = Study(
             UNIT,
         ),
         **dict.fromkeys(("peak_at_own_step", "*_principal", "adjacent", "orthogonality", "*·*"), UNIT),
+        **dict.fromkeys(("temporal_held_out", "temporal_query_held_out", "temporal_common"), UNIT),
+        **dict.fromkeys(("temporal_early", "temporal_late", "dictionary", "diagonal_first", "diagonal_last"), UNIT),
         **dict.fromkeys(("split_by_verb", "falls_on_word_before"), UNIT),
         **dict.fromkeys(("matching", "direction"), COSINE),
     },

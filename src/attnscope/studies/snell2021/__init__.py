@@ -27,6 +27,7 @@ STUDY = Study(
         "*.kendall.*": COSINE,
         **dict.fromkeys(("*.top.*", "*accuracy*", "learnt", "agreement", "chance"), UNIT),
         **dict.fromkeys(("learnt_*", "share_learnt", "good", "bad", "low"), UNIT),
+        **dict.fromkeys(("never", "stands_out", "largest_class"), UNIT),
         **dict.fromkeys(("step_learnt", "steps_needed"), COUNT),
     },
     sanity=(

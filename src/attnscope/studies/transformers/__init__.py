@@ -1,6 +1,6 @@
 """Do the claims of the four papers, which are about recurrent networks, hold in Transformers? A study of our own."""
 
-from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.transformers.elimination import ELIMINATION
 from attnscope.studies.transformers.experiments import PROFILES
@@ -20,6 +20,8 @@ STUDY = Study(
         **dict.fromkeys(("route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
         **dict.fromkeys(("shown", "relayed", "eliminates", "alone", "without"), UNIT),
         **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
+        **dict.fromkeys(("learnt", "exceeded", "moved", "yes", "with_care", "no", "undecided"), UNIT),
+        **dict.fromkeys(("*_size", "*_change", "steps_needed", "information*", "loss"), COUNT),
         **dict.fromkeys(("matching", "rank_correlation"), COSINE),
     },
     sanity=("*learns the task*", "*above chance*"),

@@ -2,7 +2,7 @@
 
 from math import log
 
-from attnscope.studies.claims import COSINE, UNIT
+from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.tutek2020.ablation import ABLATION
 from attnscope.studies.tutek2020.deceptive import DECEPTION
@@ -24,8 +24,12 @@ STUDY = Study(
     profiles=PROFILES,
     ranges={
         **dict.fromkeys(("f1", "validation_f1", "validation_accuracy"), (0.0, 100.0)),
+        **dict.fromkeys(("macro_f1", "accuracy", "auc", "changed_*"), (0.0, 100.0)),
         **dict.fromkeys(("gradient*", "leave_one_out"), COSINE),
         **dict.fromkeys(("entropy", "probability", "*_leakage", "leakage", "mass", "*average_precision"), UNIT),
+        **dict.fromkeys(("moved_*", "highest", "*_feasible", "*_token_f1", "*_iou_f1", "*_mass"), UNIT),
+        **dict.fromkeys(("correct", "decision"), UNIT),
+        "*_sd": COUNT,
         **dict.fromkeys(("farthest", "searched", "jsd"), (0.0, log(2))),
     },
     sanity=("*agrees with people more than chance*",),

@@ -186,8 +186,8 @@ ELIMINATION = Finding(
         "The claims and thresholds were made after two Transformers of the full size and one LSTM of the quick size "
         "had been looked at, which are not judged. One Transformer eliminates (seed 20: 0.99 of the words are right "
         "without attention on the copied word, 0.02 with attention on it alone); the other (seed 21) and the LSTM do "
-        "not. A first quick run of five seeds (30 to 34: two of the Transformers eliminate, no LSTM does) is not counted: "
-        "five seeds that agree do not decide a claim about single networks.",
+        "not. A first quick run of five seeds (30 to 34: two of the Transformers eliminate, no LSTM does) is not "
+        "counted: five seeds that agree do not decide a claim about single networks.",
         "Both networks stop when 99 % of the words are right. In the control two thirds of the words occur in a "
         "sentence: all words but one do not tell which one is missing, so that elimination cannot work there.",
         "What this does not show: that networks eliminate on natural sentences, in which words are free to be absent.",

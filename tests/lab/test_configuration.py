@@ -8,6 +8,7 @@ import pytest
 from attnscope.errors import BadSetting
 from attnscope.lab.configuration import KINDS, describe, kinds, rebuild
 from attnscope.tasks import CORPORA, TASKS, OneToOne, PublishedLookupTables, Scan, Subwords
+from attnscope.tasks.text import WordPieces
 from attnscope.training import OBJECTIVES, CrossEntropy
 
 
@@ -48,7 +49,9 @@ def test_a_named_corpus_comes_back_from_json(name):
     assert rebuild(json.loads(json.dumps(describe(CORPORA[name])))) == CORPORA[name]
 
 
-@pytest.mark.parametrize("settings", [Subwords(), Subwords(kind="bpe", size=500), Scan(), PublishedLookupTables()])
+@pytest.mark.parametrize(
+    "settings", [Subwords(), Subwords(kind="bpe", size=500), WordPieces("vocab.txt"), Scan(), PublishedLookupTables()]
+)
 def test_settings_come_back_from_json(settings):
     assert rebuild(json.loads(json.dumps(describe(settings)))) == settings
 

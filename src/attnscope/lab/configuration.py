@@ -22,6 +22,7 @@ from attnscope.models import (
     ClassifierSettings,
     EncoderDecoderSettings,
     Positions,
+    Pretrained,
     Start,
     TransformerClassifierSettings,
     TransformerDecoderSettings,
@@ -54,6 +55,7 @@ KINDS: dict[str, type] = {
     "transformer_classifier": TransformerClassifierSettings,
     "positions": Positions,
     "start": Start,
+    "pretrained": Pretrained,
     "training": TrainingSettings,
 }
 
@@ -83,7 +85,8 @@ STORED_KINDS: dict[str, str] = {}  # name of a class that is in no registry -> k
 ADDED_FIELDS: dict[str, tuple[str, ...]] = {
     "TrainingSettings": ("decoding",),
     "Positions": ("frequency",),
-    "Start": ("copying",),
+    "Start": ("copying", "pretrained"),
+    "TransformerSettings": ("activation", "norm_embeddings", "norm_epsilon"),
     "Guidance": ("head", "shift"),
 }
 

@@ -30,6 +30,7 @@ from attnscope.models import (
     build,
     restart_heads,
     start_copying,
+    start_pretrained,
     start_words,
 )
 from attnscope.models.capabilities import Decoding
@@ -116,6 +117,7 @@ class Experiment:
         model = build(self.model, len(self.task.source_vocabulary), len(self.task.target_vocabulary))
         restart_heads(model, self.start.heads)
         start_words(model, self.task.source_vocabulary, self.start.vectors, seed)
+        start_pretrained(model, self.task.source_vocabulary, self.start.pretrained)
         start_copying(model, self.task, self.start.copying)
         return model
 

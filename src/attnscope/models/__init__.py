@@ -5,8 +5,8 @@ from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.cells import CELLS
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
-from attnscope.models.initialise import Start, restart_heads, start_words
-from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build, start_copying
+from attnscope.models.initialise import Pretrained, Start, restart_heads, start_words
+from attnscope.models.presets import MODELS, PRESETS, Model, ModelSettings, build, start_copying, start_pretrained
 from attnscope.models.trace import Attention, Intervention, Trace
 from attnscope.models.transformer import (
     Transformer,
@@ -20,7 +20,7 @@ from attnscope.models.transformer import (
 __all__ = [
     "ATTENTIONS", "CELLS", "MODELS", "PRESETS", "Attention", "BagOfWords", "BagOfWordsSettings", "Classifier",
     "ClassifierSettings", "EncoderDecoder", "EncoderDecoderSettings", "Intervention", "Model", "ModelSettings",
-    "Positions", "Start", "Trace", "Transformer", "TransformerClassifier", "TransformerClassifierSettings",
-    "TransformerDecoder", "TransformerDecoderSettings", "TransformerSettings", "build", "restart_heads",
-    "start_copying", "start_words", "uniform",
+    "Positions", "Pretrained", "Start", "Trace", "Transformer", "TransformerClassifier",
+    "TransformerClassifierSettings", "TransformerDecoder", "TransformerDecoderSettings", "TransformerSettings", "build",
+    "restart_heads", "start_copying", "start_pretrained", "start_words", "uniform",
 ]  # fmt: skip

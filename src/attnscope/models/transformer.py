@@ -43,6 +43,7 @@ from attnscope.models.trace import Attention, AttentionRows, Interventions, Trac
 from attnscope.tasks import SPECIALS, START, Batch
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 Changes = Mapping[int, Sequence[Change]]  # by layer
 
 
@@ -58,12 +59,17 @@ class TransformerSettings:
     max_length: int = 256  # of learned positions
     norm_first: bool = True  # layer norms before each part, and one at the end; otherwise after each addition
     dropout: float = 0.0  # of what each part adds to the residual stream
+    activation: str = "relu"  # of the feed-forward networks; or "gelu"
+    norm_embeddings: bool = False  # a layer norm before the first layer, as in BERT
+    norm_epsilon: float = 1e-5  # of layer norms; BERT has 1e-12
 
     def __post_init__(self) -> None:
         check_kinds(self)
         for name in ("units", "layers", "heads", "hidden", "max_length"):
             require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
         choose("kind of positions", self.positions, ("learned", "rotary"))
+        choose("activation of a Transformer", self.activation, ACTIVATIONS)
+        require(self.norm_epsilon > 0, f"norm_epsilon must be positive, not {self.norm_epsilon}")
         require(0 <= self.dropout < 1, f"dropout must be from 0 to below 1, not {self.dropout}")
         require(self.units % self.heads == 0, f"heads={self.heads} does not divide units={self.units}")
         size = self.units // self.heads
@@ -162,8 +168,12 @@ class LayerPass:
     output: Float[Tensor, "batch steps units"]
 
 
+def layer_norm(settings: TransformerSettings) -> nn.LayerNorm:
+    return nn.LayerNorm(settings.units, settings.norm_epsilon)
+
+
 class TransformerLayer(nn.Module):
-    """Self-attention, cross-attention in a decoder with a memory, and a feed-forward network with ReLU."""
+    """Self-attention, cross-attention in a decoder with a memory, and a feed-forward network."""
 
     def __init__(self, settings: TransformerSettings, cross: bool):
         super().__init__()
@@ -171,9 +181,11 @@ class TransformerLayer(nn.Module):
         self.attend = MultiHeadAttention(settings)
         self.cross = MultiHeadAttention(settings) if cross else None
         self.feed_forward = nn.Sequential(
-            nn.Linear(settings.units, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, settings.units)
+            nn.Linear(settings.units, settings.hidden),
+            ACTIVATIONS[settings.activation](),
+            nn.Linear(settings.hidden, settings.units),
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(settings.units) for _ in range(3 if cross else 2))
+        self.norms = nn.ModuleList(layer_norm(settings) for _ in range(3 if cross else 2))
         self.dropout = Dropout(settings.dropout)
 
     def before(self, part: int, state: Tensor) -> Tensor:
@@ -212,14 +224,15 @@ class Memory:
 
 
 class TransformerStack(nn.Module):
-    """Learned positions where there are any, the layers, and a layer norm at the end if norms come first."""
+    """Learned positions and a norm of embeddings, if any, the layers, and a norm at the end if norms come first."""
 
     def __init__(self, settings: TransformerSettings, cross: bool = False):
         super().__init__()
         learned = settings.positions == "learned"
         self.positions = nn.Parameter(torch.randn(settings.max_length, settings.units)) if learned else None
         self.layers = nn.ModuleList(TransformerLayer(settings, cross) for _ in range(settings.layers))
-        self.norm = nn.LayerNorm(settings.units) if settings.norm_first else nn.Identity()
+        self.embedding_norm = layer_norm(settings) if settings.norm_embeddings else nn.Identity()
+        self.norm = layer_norm(settings) if settings.norm_first else nn.Identity()
 
     def forward(
         self,
@@ -234,6 +247,7 @@ class TransformerStack(nn.Module):
             limit = len(self.positions)
             require(steps <= limit, f"a text has {steps} tokens, but there are {limit} positions; set max_length")
             state = state + self.positions[:steps]
+        state = self.embedding_norm(state)
         for number, layer in enumerate(self.layers):
             result: LayerPass = layer(state, mask, memory, (changes or {}).get(number, ()), rows)
             state = result.output

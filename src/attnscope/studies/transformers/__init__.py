@@ -5,6 +5,7 @@ from attnscope.studies.finding import Study
 from attnscope.studies.transformers.elimination import ELIMINATION
 from attnscope.studies.transformers.experiments import PROFILES
 from attnscope.studies.transformers.faithful import FAITHFUL
+from attnscope.studies.transformers.finetuned import FINETUNED
 from attnscope.studies.transformers.formed import FORMED
 from attnscope.studies.transformers.guided import GUIDED
 from attnscope.studies.transformers.hiding import HIDING
@@ -13,7 +14,7 @@ from attnscope.studies.transformers.learned import LEARNED
 
 STUDY = Study(
     name="transformers",
-    findings=(FORMED, LEARNED, ELIMINATION, GUIDED, FAITHFUL, INDUCTION, HIDING),
+    findings=(FORMED, LEARNED, ELIMINATION, GUIDED, FAITHFUL, FINETUNED, INDUCTION, HIDING),
     profiles=PROFILES,
     ranges={
         **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),

@@ -6,7 +6,7 @@ at matched accuracy: of its strengths, a remedy gets the strongest that costs at
 base gets the best of as many dropout rates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -24,7 +24,7 @@ from attnscope.studies.finding import Case, Finding, Measurement, Measurements, 
 from attnscope.studies.tutek2020.experiments import BASE, GLOVE, MLM, TEXTS, TYING
 from attnscope.studies.tutek2020.faithfulness import sample_texts
 from attnscope.tasks import Classification, Words
-from attnscope.tasks.text import UNKNOWN
+from attnscope.tasks.text import UNKNOWN, WordPieces
 from attnscope.training import CrossEntropy, MaskedWords, Objective, TrainingSettings, Tying
 
 BOTH = "tying and mlm"
@@ -43,7 +43,7 @@ class Sizes:
     deltas: tuple[float, ...]  # of tying, the weakest first; as many as dropouts, so that all get the same search
     etas: tuple[float, ...]  # of MLM
     units: int
-    vocabulary: Words
+    vocabulary: Words | WordPieces
     epochs: Mapping[str, int]
     max_length: int
     max_texts: int  # of the test split, for tests of single words
@@ -87,15 +87,23 @@ class FaithfulLabel(NamedTuple):
 
 def experiments(profile: Profile) -> dict[FaithfulLabel, Case]:
     sizes = SIZES[profile.name]
-    labels = [FaithfulLabel(*parts) for parts in product(sizes.corpora, READOUTS, (BASE, *REMEDIES))]
-    return cases(labels, partial(case, sizes))
+    return all_cases(sizes, READOUTS, partial(experiment, sizes))
 
 
-def case(sizes: Sizes, label: FaithfulLabel) -> Case:
+Make = Callable[[FaithfulLabel, int], Experiment]  # a model at the setting of this number
+
+
+def all_cases(sizes: Sizes, readouts: Iterable[str], make: Make) -> dict[FaithfulLabel, Case]:
+    """Return the case of every corpus, readout and model."""
+    labels = [FaithfulLabel(*parts) for parts in product(sizes.corpora, readouts, (BASE, *REMEDIES))]
+    return cases(labels, partial(case, sizes, make))
+
+
+def case(sizes: Sizes, make: Make, label: FaithfulLabel) -> Case:
     """Return a model at all settings that are tried, and base beside it, which the accuracy is matched to."""
     models = dict.fromkeys((BASE, label.model))
     settings = product(models, range(len(sizes.dropouts)))
-    runs = {f"{model} {i}": experiment(sizes, label._replace(model=model), i) for model, i in settings}
+    runs = {f"{model} {i}": make(label._replace(model=model), i) for model, i in settings}
     return Case(runs, FaithfulSettings(label.model, sizes))
 
 
@@ -115,26 +123,35 @@ def task_of(sizes: Sizes, corpus: str) -> Classification:
 
 def experiment(sizes: Sizes, label: FaithfulLabel, number: int) -> Experiment:
     """Return a model at the setting of this number. Embeddings are GloVe's, frozen, as in tutek2020."""
-    task, terms = task_of(sizes, label.corpus), list[Objective]()
-    if label.model in (TYING, BOTH):
-        terms.append(Tying(sizes.deltas[number], per_dimension=True))
-    if label.model in (MLM, BOTH):
-        terms.append(MaskedWords(sizes.etas[number]))
+    task = task_of(sizes, label.corpus)
     epoch = task.steps(32)
     return Experiment(
         task,
         TransformerClassifierSettings(
             units=sizes.units, heads=4, hidden=2 * sizes.units, max_length=sizes.max_length + 2,
-            dropout=sizes.dropouts[number] if label.model == BASE else DROPOUT, readout=label.readout,
+            dropout=dropout(sizes, label.model, number), readout=label.readout,
         ),
         TrainingSettings(
-            steps=sizes.epochs[label.corpus] * epoch, batch_size=32, learning_rate=1e-3, warmup=50, schedule="linear",
-            betas=(0.9, 0.999), max_grad_norm=1.0, evaluate_every=epoch, keep_weights="best",
+            steps=sizes.epochs[label.corpus] * epoch, batch_size=32, learning_rate=1e-3, warmup=50,
+            schedule="linear", betas=(0.9, 0.999), max_grad_norm=1.0, evaluate_every=epoch, keep_weights="best",
             best_metric="word_accuracy", trained="all but words",
         ),
-        sum(terms, start=CrossEntropy()),
+        objective(sizes, label.model, number),
         start=Start(vectors=GLOVE),
     )  # fmt: skip
+
+
+def dropout(sizes: Sizes, model: str, number: int) -> float:
+    return sizes.dropouts[number] if model == BASE else DROPOUT
+
+
+def objective(sizes: Sizes, model: str, number: int) -> Objective:
+    terms = list[Objective]()
+    if model in (TYING, BOTH):
+        terms.append(Tying(sizes.deltas[number], per_dimension=True))
+    if model in (MLM, BOTH):
+        terms.append(MaskedWords(sizes.etas[number]))
+    return sum(terms, start=CrossEntropy())
 
 
 # Measurements --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.tasks.batch import PAD, SPECIALS, Vocabulary, lengths
 from attnscope.tasks.text.preparation import PARTS, Part, Preparation, Splits
-from attnscope.tasks.text.rows import corpus_fingerprint, find_corpus, read_lines
+from attnscope.tasks.text.rows import PublishedFile, find_corpus, read_lines
 from attnscope.tasks.text.tasks import Classification, TextTask, Translation
 from attnscope.tasks.text.vocabularies import UNKNOWN, Subwords
 
@@ -173,14 +174,10 @@ EXPECTED = "word vectors as .txt or .vec, plain or packed with gzip, or as .npz 
 
 
 @dataclass(frozen=True)
-class Vectors:
+class Vectors(PublishedFile):
     """A file of published word vectors."""
 
-    file: str
-    fingerprint: str | None = None  # a checksum; if given, another file is refused
-
-    def resolved(self) -> "Vectors":
-        return replace(self, fingerprint=corpus_fingerprint(self.file, EXPECTED, self.fingerprint))
+    expected: ClassVar[str] = EXPECTED
 
 
 @dataclass(frozen=True)

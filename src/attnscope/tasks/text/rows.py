@@ -15,10 +15,10 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -444,3 +444,23 @@ def corpus_fingerprint(file: str, expected: str, required: str | None = None) ->
             f"{file} has changed: its checksum is {actual[:12]}…, the settings say {str(required)[:12]}…"
         )
     return actual
+
+
+File = TypeVar("File", bound="PublishedFile")
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A published file beside the corpora, by an absolute path or one relative to ATTNSCOPE_DATA."""
+
+    file: str
+    fingerprint: str | None = None  # a checksum; if given, another file is refused
+    expected: ClassVar[str]  # what the file holds, for the error message where it is missing
+
+    def resolved(self: File) -> File:
+        """Return the same with a checksum of the file, as it enters the key of a run."""
+        return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
+
+    @property
+    def path(self) -> Path:
+        return find_corpus(self.file, self.expected)

@@ -28,7 +28,7 @@ from attnscope.tasks.text.preparation import (
     split_rows,
 )
 from attnscope.tasks.text.rows import Row, corpus_fingerprint, format_name, stream_corpus
-from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, Words
+from attnscope.tasks.text.vocabularies import Coder, Subwords, TokenLists, WordPieces, Words
 
 CACHED_CORPORA = 8  # corpora in memory
 Text = TypeVar("Text", bound="TextTask")
@@ -42,7 +42,7 @@ class TextTask(FiniteTask):
     columns: tuple[str, ...] = ()  # the column names of a CSV or TSV file without a header line
     splits: Splits = field(default_factory=Splits)
     preparation: Preparation = field(default_factory=Preparation)
-    vocabulary: Words | Subwords = field(default_factory=Words)
+    vocabulary: Words | Subwords | WordPieces = field(default_factory=Words)
     fingerprint: str | None = None  # a checksum of the data; if given, other data are refused
 
     def __post_init__(self) -> None:
@@ -80,7 +80,9 @@ class TextTask(FiniteTask):
         return f"{format_name(self.file)}, with the fields {names} (the last one may be missing)"
 
     def resolved(self: Text) -> Text:
-        return replace(self, fingerprint=corpus_fingerprint(self.file, self.expected, self.fingerprint))
+        words = self.vocabulary.resolved() if isinstance(self.vocabulary, WordPieces) else self.vocabulary
+        own = corpus_fingerprint(self.file, self.expected, self.fingerprint)
+        return replace(self, vocabulary=words, fingerprint=own)
 
     @property
     def corpus(self) -> Corpus:

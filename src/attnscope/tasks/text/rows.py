@@ -22,7 +22,7 @@ from typing import ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
-from attnscope.errors import AttnscopeError, first_line, import_optional
+from attnscope.errors import AttnscopeError, check_kinds, first_line, import_optional
 from attnscope.files import Malformed, file_checksum, translate_os_error
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -456,6 +456,9 @@ class PublishedFile:
     file: str
     fingerprint: str | None = None  # a checksum; if given, another file is refused
     expected: ClassVar[str]  # what the file holds, for the error message where it is missing
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     def resolved(self: File) -> File:
         """Return the same with a checksum of the file, as it enters the key of a run."""

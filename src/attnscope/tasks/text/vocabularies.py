@@ -184,7 +184,7 @@ class WordPieces(PublishedFile):
     )
 
     def __post_init__(self) -> None:
-        check_kinds(self)
+        super().__post_init__()
         require(self.max_length is None or self.max_length > 0, f"max_length must be positive, not {self.max_length}")
 
     def coder(self, training: Iterable[Sequence[str]]) -> "WordPieceCoder":

@@ -42,7 +42,7 @@ SEARCH = {
     "kept in `results/earlier/baan2019`; the seeds of that run are not used again. "
     "So were the epochs of retraining in §5.2, from 20 to 100, on the same seeds; the file with 20 is kept in `results/earlier/retraining-20-epochs`.",
     "snell2021": "No search. Settings are those of the paper and its author's code.",
-    "transformers": "Every model of `faithful` gets three settings: base three dropout rates, of which the validation split chooses, and each remedy three weights, of "
+    "transformers": "Every model of `faithful` (and of `finetuned` in the profile `paper`) gets three settings: base three dropout rates, of which the validation split chooses, and each remedy three weights, of "
     "which it gets the strongest that costs at most one point of validation accuracy. All other models get one setting. Sizes, steps and learning rates were chosen on "
     "pilots with seeds below 10, which do not count in any claim.",
     "tutek2020": "Grid search by F1 on the validation split, for each corpus and attention: δ of tying in 1, 10, 20, 30; η of masked language modelling in 0.1, 0.3, 1, 3, 5 "
@@ -141,7 +141,7 @@ def substitutions(study: str) -> str:
     if study == "transformers":
         return (
             "This is our own study and replaces nothing in a paper. `learned`, `induction`, `guided`, `faithful` and `hiding` were run in the profile `paper` on one H200 "
-            "(TF32 in training, five seeds), `formed` and `elimination` in the profile `quick` on a CPU (small networks, short training, three and eight seeds)."
+            "(TF32 in training, five seeds), `formed`, `elimination` and `finetuned` in the profile `quick` on a CPU (small networks or data, short training, three to eight seeds)."
         )
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"## {study} in short")[2]
     return re.search(r"^\| substitution .*?(?=\n\n)", text, flags=re.DOTALL | re.MULTILINE)[0]

@@ -13,7 +13,7 @@ import pandas as pd
 from attnscope.auditing.report import Report, audit_tests, audited_models, deciding_values, error_rates, tests_by_unit
 from attnscope.report import wording
 from attnscope.report.text import markdown_table, reproduction_report
-from attnscope.studies.naming import audit_name
+from attnscope.studies.naming import audit_name, proper
 from attnscope.studies.result import Result, labels_of, load_results
 
 ROOT = Path(__file__).parent.parent
@@ -93,7 +93,7 @@ SURPRISES = (
         "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In networks that "
         "learn from sampled words, in the other Transformers and in all LSTMs that have learned it is the other way round. So far at quick size.",
         "transformers/elimination",
-        ("", "eliminate", "relative to uniform", "alone", "without attention"),
+        ("", "share of seeds", "relative to uniform", "alone", "without attention"),
     ),
     (
         "Faithful is not plausible",
@@ -115,7 +115,7 @@ def surprises() -> str:
             for row in result.table
         ]
         chosen = [
-            [text, wording.published(row), wording.ours(row)]
+            [proper(text), wording.published(row), wording.ours(row)]
             for text, row in zip(texts, result.table, strict=True)
             if first in text and (not others or any(word in text for word in others))
         ]

@@ -24,6 +24,7 @@ from attnscope.plots.style import legend, name_axes, panels, styled
 from attnscope.studies.bars import SeedTable
 from attnscope.studies.claims import ClaimVerdict
 from attnscope.studies.finding import Finding, Measurement, Measurements, Profile
+from attnscope.studies.result import Row
 from attnscope.studies.snell2021 import toys
 from attnscope.studies.snell2021.toys import BLUE, LEARNT, RED
 from attnscope.studies.transformers import learned
@@ -108,11 +109,11 @@ def on_others(batch: Batch, weights: Tensor, mask: Tensor) -> Tensor:
     return left / left.sum(3, keepdim=True).clamp(min=torch.finfo(left.dtype).tiny)
 
 
+SHARE = {"eliminates": f"share of seeds that eliminate: β below {LEXICAL:g}"}
 QUANTITIES = {
     "accuracy": "word accuracy when training ends",
     "steps_needed": "steps until the task is learnt (99 % of the words)",
     "lexical": "β of the copied word",
-    "eliminates": f"share of seeds that eliminate: β below {LEXICAL:g}",
     "attended": "attention on the copied word, relative to uniform attention",
     "alone": "word accuracy with attention on the copied word alone",
     "without": "word accuracy without attention on the copied word",
@@ -123,6 +124,20 @@ def of_seeds(measured: Measurements, eliminates: bool) -> Measurements:
     """Return the measurements of the seeds that eliminate, or of the others."""
     groups = {label: [each for each in measured[label] if each["eliminates"] == eliminates] for label in measured}
     return replace(measured, by_label=groups)
+
+
+def table(measured: Measurements) -> list[Row]:
+    """Return how many seeds eliminate, and all other quantities of those that do and of those that do not."""
+
+    def columns(label: EliminationLabel, networks: str) -> dict[str, str]:
+        return {**label._asdict(), "networks": networks}
+
+    rows = measured.table(SHARE, columns=partial(columns, networks="all"))
+    for eliminates, name in ((True, "that eliminate"), (False, "others")):
+        group = of_seeds(measured, eliminates)
+        present = group.only(*(label for label in group if group[label]))
+        rows += present.table(QUANTITIES, columns=partial(columns, networks=name))
+    return rows
 
 
 def claims(measured: Measurements) -> list[ClaimVerdict]:
@@ -177,9 +192,8 @@ ELIMINATION = Finding(
     name="elimination",
     title="Can a network copy a word to which it does not attend?",
     section="ours; snell2021 §3.3",
-    experiments=experiments, measure=measure, table=QUANTITIES, claims=claims,
+    experiments=experiments, measure=measure, table=table, claims=claims,
     figure=("lexical", "steps_needed", "alone", "without"), draw=draw,
-    columns=EliminationLabel._asdict,
     seeds=lambda profile: SEEDS.get(profile.name, int(profile.seeds)),
     first_seed=FIRST_SEED,
     notes=(

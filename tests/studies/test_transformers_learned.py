@@ -57,6 +57,7 @@ def study(tmp_path_factory):
         patch.setattr(learned, "HEADS", (1, 2))
         tiny_toys = replace(toys.QUICK, units=8, batch_size=4, length=4, test_size=8, steps=20)
         patch.setitem(toys.SIZES, "tiny", tiny_toys)
+        patch.setitem(elimination.LSTM_STEPS, "tiny", 20)
         with well_formed.tiny(transformers, (LEARNED, ELIMINATION), TINY) as tiny_study:
             yield tiny_study
 
@@ -86,17 +87,17 @@ def test_interventions_leave_the_copied_word_alone_or_leave_it_out():
 @pytest.mark.parametrize(
     ("numbers", "verdict"),
     [
-        ({"eliminates": 1.0, "attended": 0.1, "without": 0.99, "alone": 0.02}, "holds"),
-        ({"eliminates": 1.0, "attended": 2.0, "without": 0.02, "alone": 0.99}, "fails"),
-        ({"eliminates": 0.0, "attended": 40.0, "without": 0.0, "alone": 1.0}, "undecided"),
+        ({"eliminates": 1.0, "attended": 0.1, "without": 0.99, "alone": 0.02, "steps_needed": 900.0}, "holds"),
+        ({"eliminates": 1.0, "attended": 2.0, "without": 0.02, "alone": 0.99, "steps_needed": 90.0}, "fails"),
     ],
 )
 def test_claims_on_elimination_are_about_the_networks_that_eliminate(numbers, verdict):
     label = EliminationLabel(elimination.TRANSFORMER, PERMUTATIONS)
-    seeds = [{name: value + 0.001 * seed * (name != "eliminates") for name, value in numbers.items()}
-             for seed in range(8)]  # fmt: skip
+    other = {"eliminates": 0.0, "attended": 40.0, "without": 0.0, "alone": 1.0, "steps_needed": 300.0}
+    seeds = [{name: value + 0.001 * seed * (name != "eliminates") for name, value in kind.items()}
+             for kind in (numbers, other) for seed in range(8)]  # fmt: skip
     claims = [claim for claim in elimination.claims(Measurements({label: seeds})) if "that eliminate:" in claim.text]
-    assert [claim.verdict for claim in claims] == 3 * [verdict]
+    assert [claim.verdict for claim in claims] == 4 * [verdict]
 
 
 def test_without_the_corpus_copying_is_still_measured(study, tmp_path, monkeypatch):

@@ -87,11 +87,12 @@ SURPRISES = (
         ("sst", "· F1", "telling words, in", "permuted", "τ of attention with leave-one-out", "sufficiency of"),
     ),
     (
-        "A Transformer copies words by not attending to them",
-        "Where every sentence holds the same words, half of the Transformers with one layer and one head learn to attend to all words but the one to copy: what is missing from the "
-        "context is the answer. Read as an explanation, such attention would point at every word except the right one.",
-        "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In networks that "
-        "learn from sampled words, in the other Transformers and in all LSTMs that have learned it is the other way round. So far at quick size.",
+        "Networks copy words by not attending to them",
+        "Where every sentence holds the same words, some networks learn to attend to all words but the one to copy: what is missing from the context is the answer. Five of "
+        "eight Transformers with one layer and one head do so, and two of eight LSTMs. They are the ones that learn late, which snell2021 found without a reason. Read as an "
+        "explanation, their attention would point at every word except the right one.",
+        "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In all others, and in "
+        "all networks that learn from sampled words, it is the other way round. So far at quick size.",
         "transformers/elimination",
         ("", "share of seeds", "relative to uniform", "alone", "without attention"),
     ),

@@ -159,6 +159,7 @@ def values() -> Iterator[Case]:
     yield bad("probe", "bert", "movement", "texts.jsonl")
     yield bad("probe", "bert", "", "texts.jsonl")
     yield from (bad("explain", "bert", text) for text in ("\udc80 dog", "a \ud800"))
+    yield from (bad("explain", "bert", text, "--target", "1") for text in ("", " \u3000"))
     yield from (
         bad("explain", "bert", "a dog", "--target", name) for name in ("LABEL_7", "", "-1", "²", "9" * 5000, "3")
     )
@@ -177,7 +178,6 @@ def values() -> Iterator[Case]:
     yield good("explain", "bert", "a dog")
     yield good("explain", "bert", "a dog", "--target", "LABEL_2")
     yield good("explain", "bert", "a dog", "--target", "1", "--out", out("one.pdf"))
-    yield good("explain", "bert", "", "--target", "1")  # [CLS] and [SEP] remain
     yield good("explain", classifier, "a fine film", "--target", "yes")
     yield good("explain", "mine.py:model", "a fine film")
     yield good("explain", aed, "A B")
@@ -474,7 +474,7 @@ def results() -> Iterator[Case]:
         yield bad(name, "nowhere", *(("--out", "none") if name == "site" else ()))
         yield bad(name, "texts.jsonl", *(("--out", "none") if name == "site" else ()))
         yield bad(name, "bert", *(("--out", "none") if name == "site" else ()))
-    for name in ("report.pdf", "report", "texts.jsonl/report.html"):
+    for name in ("report.docx", "report", "texts.jsonl/report.html"):
         yield bad("report", "results", "--out", name)
     yield bad("site", "results", "--out", "texts.jsonl")
     yield good("verify", "results")

@@ -89,7 +89,7 @@ SURPRISES = (
     (
         "Networks copy words by not attending to them",
         "Where every sentence holds the same words, some networks learn to attend to all words but the one to copy: what is missing from the context is the answer. Five of "
-        "eight Transformers with one layer and one head do so, and two of eight LSTMs. They are the ones that learn late, which snell2021 found without a reason. Read as an "
+        "eight Transformers with one layer and one head do so, and two of eight LSTMs. They are the ones that learn latest; snell2021 explains the delay by counts, which carry no lexical information there. Read as an "
         "explanation, their attention would point at every word except the right one.",
         "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In all others, and in "
         "all networks that learn from sampled words, it is the other way round. So far at quick size.",

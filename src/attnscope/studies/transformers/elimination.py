@@ -213,8 +213,8 @@ ELIMINATION = Finding(
         "without attention on the copied word, 0.02 with attention on it alone); the other (seed 21) and the LSTM do "
         "not. Two quick runs are not counted: one with seeds 30 to 34, since five seeds that agree do not decide a "
         "claim about single networks (two Transformers eliminate, no LSTM), and one with seeds 40 to 47, in which "
-        "LSTMs had 300 steps (four Transformers eliminate, and one LSTM, which had not learned). The claims that networks "
-        "which eliminate learn later were added after these two.",
+        "LSTMs had 300 steps (four Transformers eliminate, and one LSTM, which had not learned). The claims that "
+        "networks which eliminate learn later were added after these two.",
         "Both networks stop when 99 % of the words are right. In the control two thirds of the words occur in a "
         "sentence: all words but one do not tell which one is missing, so that elimination cannot work there.",
         "What this does not show: that networks eliminate on natural sentences, in which words are free to be absent.",

@@ -94,8 +94,9 @@ def test_interventions_leave_the_copied_word_alone_or_leave_it_out():
 def test_claims_on_elimination_are_about_the_networks_that_eliminate(numbers, verdict):
     label = EliminationLabel(elimination.TRANSFORMER, PERMUTATIONS)
     other = {"eliminates": 0.0, "attended": 40.0, "without": 0.0, "alone": 1.0, "steps_needed": 300.0}
-    seeds = [{name: value + 0.001 * seed * (name != "eliminates") for name, value in kind.items()}
+    seeds = [{name: value + 0.001 * seed * (name != "eliminates") for name, value in kind.items()} | {"learnt": True}
              for kind in (numbers, other) for seed in range(8)]  # fmt: skip
+    seeds += [{**numbers, "attended": 1.0, "without": 0.5, "alone": 0.5, "learnt": False}]  # counts for nothing
     claims = [claim for claim in elimination.claims(Measurements({label: seeds})) if "that eliminate:" in claim.text]
     assert [claim.verdict for claim in claims] == 4 * [verdict]
 

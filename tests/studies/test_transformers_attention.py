@@ -10,7 +10,13 @@ import well_formed
 import attnscope.studies.transformers as transformers
 from attnscope.errors import BadSetting
 from attnscope.lab.experiment import Experiment
-from attnscope.models import Start, TransformerDecoderSettings, TransformerSettings
+from attnscope.models import (
+    Start,
+    TransformerClassifierSettings,
+    TransformerDecoderSettings,
+    TransformerSettings,
+    build,
+)
 from attnscope.models.trace import AttentionRows
 from attnscope.probes.language import HeadSums, add_rows
 from attnscope.probes.lexical import batch_lexical_scores
@@ -20,7 +26,7 @@ from attnscope.studies.transformers.faithful import FAITHFUL
 from attnscope.studies.transformers.finetuned import FINETUNED
 from attnscope.studies.transformers.hiding import HIDING
 from attnscope.studies.transformers.induction import INDUCTION
-from attnscope.tasks import OneToOne, RepeatedSequences, Words
+from attnscope.tasks import Keyword, OneToOne, RepeatedSequences, Words
 from attnscope.training import CrossEntropy, HidingGold, Relay, TrainingSettings, fit
 from attnscope.training.objectives import weight_at
 from models import bert_like
@@ -168,3 +174,14 @@ def test_a_translator_learns_to_hide(objective, on_gold, on_end):
     on_hidden, relayed = hiding.attention_on_hidden(model, list(task.batches()), ())
     assert on_hidden < on_gold
     assert on_end is None or relayed > on_end
+
+
+@pytest.mark.parametrize(("layers", "equal"), [(1, True), (2, False)])
+def test_every_layer_is_the_last_of_a_classifier_with_one(layers, equal):
+    torch.manual_seed(0)
+    task = Keyword(num_words=6, length=5, test_size=12)
+    settings = TransformerClassifierSettings(units=16, layers=layers, heads=2, hidden=16, max_length=16)
+    model = build(settings, len(task.source_vocabulary), len(task.target_vocabulary)).eval()
+    shares = hiding.route_by_layer(model, list(task.batches("test")))
+    assert all(share <= 1 for share in shares.values())
+    assert (shares["through_every"] == pytest.approx(shares["through_last"])) == equal

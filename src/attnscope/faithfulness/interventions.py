@@ -72,6 +72,7 @@ class WordInterventions:
     unit: Int[Tensor, "batch source"]  # the word of each position, from 0; NO_WORD on padding and special tokens
     effort: Effort = Effort()
     seed: int = 0
+    layers: tuple[int, ...] = ()  # in whose attention words are masked; empty: the last
 
     @classmethod
     def of(
@@ -200,14 +201,15 @@ class WordInterventions:
     def mask(self, removed: Bool[Tensor, "decisions words"]) -> Float[Tensor, "decisions outputs"]:
         """Return the outputs of decisions with some words masked in attention, in a translator at every step."""
         reading, keep = self.reading, self.keep_mask(self.sentence, removed)
-        if reading.exact:
+        if reading.exact and not self.layers:
             return reading.probabilities(renormalise(reading.own, keep[None], self.is_word))[0].to(self.own)
         outputs = []
         for i in torch.arange(len(keep), device=keep.device).split(self.max_rows):
             rows = self.sentence[i]
             batch = reading.batch.keep(rows, reading.batch.source_mask[rows])
+            change = masking(keep[i], self.is_word[i])
             with evaluating(reading.model):
-                logits = reading.model(batch, attention=masking(keep[i], self.is_word[i])).logits
+                logits = reading.model(batch, attention=dict.fromkeys(self.layers, change) or change).logits
             outputs.append(self.outputs(logits)[torch.arange(len(i), device=i.device), self.step[i]])
         return torch.cat(outputs)
 

@@ -18,7 +18,7 @@ STUDY = Study(
     profiles=PROFILES,
     ranges={
         **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),
-        **dict.fromkeys(("route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
+        **dict.fromkeys(("through_*", "route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
         **dict.fromkeys(("shown", "relayed", "eliminates", "alone", "without"), UNIT),
         **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
         **dict.fromkeys(("learnt", "exceeded", "moved", "yes", "with_care", "no", "undecided"), UNIT),

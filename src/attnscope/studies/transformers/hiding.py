@@ -16,11 +16,13 @@ import torch
 
 from attnscope.faithfulness.assessment import assess
 from attnscope.faithfulness.criteria import AGREEMENT, ROUTE
+from attnscope.faithfulness.interventions import QUICK, WordInterventions
 from attnscope.lab.experiment import Experiment
 from attnscope.models import Model, TransformerSettings
 from attnscope.models.capabilities import HasLayers
 from attnscope.models.inference import traces
 from attnscope.models.trace import Intervention
+from attnscope.probes.heads.sentences import Sentences
 from attnscope.studies.bars import draw_panels, label_panels
 from attnscope.studies.claims import UNIT, ClaimVerdict, proportion
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, Profile, TrainedCase, cases
@@ -43,6 +45,7 @@ OFF = 0.05  # of attention on what is hidden, or less, counts as none
 ON = 0.95  # of attention on the end token, or more, counts as all
 SIMILAR = 0.02  # of accuracy
 USED = 0.5  # of the accuracy that the honest twin loses without indicative words
+THROUGH = 0.5  # of the effect of words: less, and most of it does not pass through the attention of [CLS]
 UNNEEDED = 0.95  # of the letters are right without attention to them in the last layer: it is not needed
 
 
@@ -133,10 +136,24 @@ def measure(subject: TrainedCase[int]) -> Measurement:
     on_hidden, on_end = attention_on_hidden(model, texts, words)
     return {
         "accuracy": run.summary["word_accuracy"], "lost": accuracy_loss, "shown": on_hidden, "relayed": on_end,
-        **({} if words else without_letters(model, texts[0])),
+        **(route_by_layer(model, texts) if words else without_letters(model, texts[0])),
         "route": assessment[ROUTE.name].value, "agreement": assessment[AGREEMENT.name].value,
         **{answer: float(assessment.answer == text) for answer, text in ANSWERS.items()},
     }  # fmt: skip
+
+
+@torch.no_grad()
+def route_by_layer(model: Model, texts: list[Batch]) -> dict[str, float]:
+    """Return the share of the effect of words that passes through [CLS]'s attention: in the last, in every layer."""
+    assert isinstance(model, HasLayers)
+    layers = {"through_last": (model.depth - 1,), "through_every": tuple(range(model.depth))}
+    passes = [WordInterventions.of(model, Sentences(batch), QUICK, whole_words=False) for batch in texts]
+    shares = {}
+    for name, masked in layers.items():
+        both = torch.cat([replace(each, layers=masked).without_influential.sum(1) for each in passes])
+        moved, unlike = both.double().sum(0).tolist()
+        shares[name] = 1 - unlike / moved
+    return shares
 
 
 def without_letters(model: Model, batch: Batch) -> dict[str, float]:
@@ -170,6 +187,8 @@ QUANTITIES = {
     "lost": "loss of accuracy without the indicative words",
     "shown": "attention on what is hidden",
     "relayed": "attention on the end token",
+    "through_last": "share of the effect of words through [CLS]'s attention in the last layer",
+    "through_every": "share of the effect of words through [CLS]'s attention in every layer",
     "last": "accuracy without attention to the letter in the last layer",
     "every": "accuracy without attention to the letter in every layer",
     "route": "route",
@@ -184,6 +203,11 @@ def claims(measured: Measurements) -> list[ClaimVerdict]:
         honest = HidingLabel(kind, HONEST)
         clear = f"{kind}: the audit raises no false alarm: of the honest twin it does not say no"
         verdicts.append(proportion(clear, [not no for no in measured.flags(honest, "no")]))
+        if kind == CLASSIFIER:
+            text = f"{kind}: the no is right: less than half of the effect of words passes through [CLS]'s attention"
+            verdicts.append(measured.at_most(text, honest, "through_every", THROUGH))
+            text = f"{kind}: more of it passes through every layer's attention than through the last layer's"
+            verdicts.append(measured.greater(text, honest, "through_every", "through_last"))
         if kind == TRANSLATOR:
             text = f"{kind}: the no is right: letters are translated without attention to them in the last layer"
             verdicts.append(measured.at_least(text, honest, "last", UNNEEDED))

@@ -23,7 +23,7 @@ from attnscope.lab.experiment import Experiment
 from attnscope.models import ClassifierSettings
 from attnscope.models.attention import by_row
 from attnscope.studies.bars import Panel, draw_panels, label_panels
-from attnscope.studies.claims import ClaimVerdict, at_least, untested
+from attnscope.studies.claims import ClaimVerdict, at_least, equivalent, untested
 from attnscope.studies.finding import Case, Finding, Measurement, Measurements, PublishedNumber, TrainedCase
 from attnscope.studies.result import Row, row
 from attnscope.studies.tutek2020 import decisions
@@ -200,11 +200,32 @@ REDUCTION = Finding(
         *decisions.NOTES,
     ),
 )  # fmt: skip
+MACRO_MARGIN = 5.0  # points within which a macro F1 loss counts as the published one
+
+
+def claims_with_macro_f1(measured: Measurements) -> list[ClaimVerdict]:
+    """Add claims that the published losses of tying are those of macro F1, with δ = 1 as printed."""
+    verdicts = claims(measured)
+    for corpus, attention in places(measured):
+        tying = ReductionLabel(corpus, attention, TYING, SUM, 1.0)
+        for how in PERTURBED:
+            theirs = published(tying, how)["published"]
+            text = f"{tying}: loss of macro F1 under {how} attention is within {MACRO_MARGIN:g} points of {theirs}"
+            verdicts.append(equivalent(text, measured.values(tying, f"macro_f1_{how}"), theirs, MACRO_MARGIN))
+    return verdicts
+
+
 REDUCTION_IMDB = replace(
     REDUCTION,
     name="reduction-imdb",
     title=f"{REDUCTION.title}, IMDB",
     experiments=partial(experiments, corpora=IMDB),
+    claims=claims_with_macro_f1,
+    notes=(
+        *REDUCTION.notes,
+        "The claims on macro F1 were added after `leaps` had been seen: with additive attention and other seeds (10 to "
+        "14) tying with δ = 1 loses 54.1 and 43.6 points of macro F1 there, and 56.2 and 43.3 points in the paper.",
+    ),
 )
 
 
@@ -217,10 +238,10 @@ LEAP_WEIGHTS = {BASE: 0.0, TYING: 1.0, MLM: 5.0}  # under the sum: the δ that t
 # By corpus: the attentions, the model that leaps in the paper, and under which attention.
 LEAPS = {"20newsgroups": (("dot",), MLM, "permuted"), "imdb": (("additive", "dot"), TYING, "uniform")}
 PADDED = "uniform_padded"
+OTHER_CLASS = {f"negative_{how}": f"loss of the other class's F1, {how}" for how in PERTURBED}
 LEAP_QUANTITIES = decisions.PAPER_QUANTITIES | {
     PADDED: "loss of F1, uniform attention over as many positions as the longest text has",
-    "negative_uniform": "loss of the other class's F1, uniform attention",
-    "negative_permuted": "loss of the other class's F1, permuted attention",
+    **{name: f"{text} attention" for name, text in OTHER_CLASS.items()},
     "validation_f1": "F1 on the validation split",
 }
 
@@ -304,8 +325,10 @@ LEAPING = Finding(
     section="beyond; table 1",
     experiments=leap_experiments, measure=measure_leaps, table=LEAP_QUANTITIES, published=published_leap,
     claims=claims_about_leaps,
-    figure=label_panels(PERTURBED, lambda label: ", ".join(label[:3]), lambda label: label.arm, published_leap),
-    draw=partial(draw_panels, ylabels=decisions.LOSSES), columns=LeapLabel._asdict, first_seed=10,
+    figure=label_panels(
+        (*PERTURBED, *OTHER_CLASS), lambda label: ", ".join(label[:3]), lambda label: label.arm, published_leap
+    ),
+    draw=partial(draw_panels, ylabels=decisions.LOSSES | OTHER_CLASS), columns=LeapLabel._asdict, first_seed=10,
     notes=(
         "The claims were written before any of these networks was trained. Half of the published loss is our mark for "
         "a setting that explains it; seeds are others than those of table 1 and `reduction`.",

@@ -20,6 +20,7 @@ from attnscope.lab.experiment import (
 )
 from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import (
+    CELLS,
     PRESETS,
     ClassifierSettings,
     EncoderDecoderSettings,
@@ -27,8 +28,9 @@ from attnscope.models import (
     Start,
     TransformerClassifierSettings,
 )
+from attnscope.models.cells import GRU
 from attnscope.models.inference import available_devices, check_device
-from attnscope.tasks import TASKS, Classification, Copying, Keyword, OneToOne, Splits, Translation
+from attnscope.tasks import TASKS, Classification, Copying, Keyword, LookupTables, OneToOne, Scan, Splits, Translation
 from attnscope.training import L2, CrossEntropy, TrainingSettings
 from attnscope.training.replicas import fit_together
 
@@ -235,11 +237,30 @@ def test_on_a_gpu_experiments_that_differ_in_where_they_start_are_trained_as_one
     seeds = [replace(COPYING, seed=seed) for seed in range(3)]
     elsewhere = replace(COPYING, start=Start(heads=(5,)))
     longer = replace(COPYING, training=replace(COPYING.training, steps=5))
-    gru = [replace(SMALL, device="cuda", seed=seed) for seed in range(2)]
-    groups = group_for_workers([*seeds, elsewhere, longer, *gru])
-    assert groups == [(*seeds, elsewhere), (longer,), (gru[0],), (gru[1],)]
+    groups = group_for_workers([*seeds, elsewhere, longer])
+    assert groups == [(*seeds, elsewhere), (longer,)]
     many = [replace(COPYING, seed=seed) for seed in range(MAX_REPLICAS + 1)]
     assert [len(group) for group in group_for_workers(many)] == [MAX_REPLICAS, 1]
+
+
+class OwnCell(GRU):
+    pass
+
+
+def test_encoder_decoders_of_every_built_in_cell_are_trained_as_one_but_not_of_a_cell_of_ones_own(monkeypatch):
+    monkeypatch.setitem(CELLS, "own", OwnCell)
+    for cell in CELLS:
+        model = replace(SMALL.model, cell=cell, positions=Positions())
+        seeds = tuple(replace(SMALL, model=model, device="cuda", seed=seed) for seed in range(2))
+        assert group_for_workers(seeds) == ([seeds[:1], seeds[1:]] if cell == "own" else [seeds])
+
+
+@pytest.mark.parametrize("task", [LookupTables(), Scan()])
+def test_encoder_decoders_are_trained_as_one_on_tasks_with_few_words(task, monkeypatch):
+    monkeypatch.setattr(Scan, "resolved", lambda self: self)  # without its file
+    experiment = replace(SMALL, task=task, model=PRESETS["lookup_tables"], device="cuda")
+    seeds = tuple(replace(experiment, seed=seed) for seed in range(2))
+    assert group_for_workers(seeds) == [seeds]
 
 
 def test_readers_of_real_text_are_trained_as_one_but_not_translators(tmp_path):

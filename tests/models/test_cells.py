@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import linear
 
 from attnscope.errors import BadSetting
@@ -147,6 +148,47 @@ def test_lstm_cells_equal_the_step_by_step_ones():
         _, state = cell.step(x, state)
         cells.append(state[1])
     torch.testing.assert_close(cell.steps(inputs, cell.initial(3))[1], torch.stack(cells, 1))
+
+
+class Both(torch.nn.Module):
+    """A cell's states over a sequence, and those of a first step alone."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, inputs):
+        first = self.cell.initial(len(inputs))
+        return self.cell(inputs, first), self.cell.step(inputs[:, 0], first)[0]
+
+
+@pytest.mark.parametrize("mapped", [(0, 0), (0, None), (None, 0)])  # weights, inputs
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_mapped_over_seeds_equal_single_ones_gradients_included(name, mapped):
+    assert CELLS[name].supports_vmap
+    torch.manual_seed(0)
+    cells, inputs = [Both(CELLS[name](5, 7)) for _ in range(3)], torch.randn(3, 2, 4, 5)
+    weights = stack_module_state(cells)[0] if mapped[0] == 0 else dict(cells[0].named_parameters())
+    inputs = inputs if mapped[1] == 0 else inputs[0]
+
+    def run(weights, inputs):
+        return functional_call(cells[0], weights, (inputs,))
+
+    def one(i):
+        own = {name: weight if mapped[0] is None else weight[i] for name, weight in weights.items()}
+        return run(own, inputs if mapped[1] is None else inputs[i])
+
+    together = vmap(run, mapped)(weights, inputs)
+    alone = tuple(map(torch.stack, zip(*map(one, range(3)), strict=True)))
+    torch.testing.assert_close(together, alone)
+    losses = (sum(part.sin().sum() for part in parts) for parts in (together, alone))
+    torch.testing.assert_close(*(torch.autograd.grad(loss, [*weights.values()]) for loss in losses))
+
+
+@pytest.mark.parametrize("cell", [Cell, *CELLS.values()])
+def test_a_subclass_does_not_inherit_that_vmap_can_map_over_it(cell):
+    assert not type("Own", (cell,), {}).supports_vmap
+    assert type("Own", (cell,), {"supports_vmap": True}).supports_vmap
 
 
 class TwoParts(CELLS["ugrnn"]):

@@ -5,6 +5,7 @@ refused, and so is one whose shape depends on values, which could not be capture
 """
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -13,13 +14,15 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.func import functional_call, vmap
 
 from attnscope.models import (
+    PRESETS,
+    Positions,
     TransformerClassifierSettings,
     TransformerDecoderSettings,
     TransformerSettings,
     build,
 )
 from attnscope.models.recurrent import generators
-from attnscope.tasks import Batch, Keyword, OneToOne, RepeatedSequences
+from attnscope.tasks import Batch, Keyword, LookupTables, OneToOne, RepeatedSequences
 from attnscope.training import (
     CrossEntropy,
     Guidance,
@@ -41,6 +44,8 @@ TEACHER = TrainingSettings(teacher_forcing=1.0)
 LETTERS = OneToOne(num_words=4, min_length=3, max_length=5, test_size=10)
 KEYWORD = Keyword(num_words=5, length=6, test_size=10)
 REPEATED = RepeatedSequences(num_words=6, length=12, min_period=3, max_period=4, test_size=10)
+GRU = replace(PRESETS["aed"], units=8, input_size=10, positions=Positions())
+GUIDED = replace(PRESETS["lookup_tables"], units=8, input_size=5, target_input_size=8)
 CLASSIFIER = TransformerClassifierSettings(**SMALL)
 CASES = {
     "learned positions": (LETTERS, TransformerSettings(**SMALL), TEACHER, CrossEntropy() + Relay(1.0)),
@@ -48,6 +53,16 @@ CASES = {
     "uniform attention": (LETTERS, TransformerSettings(**SMALL), replace(TEACHER, attention="uniform"), CrossEntropy()),
     "guidance": (LETTERS, TransformerSettings(**SMALL), TEACHER, Guidance(1.0, share=0.5, head=1, shift=1)),
     "language model": (REPEATED, TransformerDecoderSettings(**SMALL), TEACHER, CrossEntropy()),
+    "gru": (LETTERS, GRU, TEACHER, CrossEntropy()),
+    "gru, free running": (LETTERS, GRU, TrainingSettings(teacher_forcing=0.0), CrossEntropy()),
+    "gru, guided": (LookupTables(), GUIDED, TrainingSettings(teacher_forcing=0.0), Guidance(1.0, share=0.5)),
+    "feedforward": (LETTERS, replace(GRU, cell="feedforward", readout="context"), TEACHER, CrossEntropy()),
+    "ugrnn without attention": (
+        LETTERS,
+        replace(GRU, cell="ugrnn", attention="none", readout="state"),
+        TrainingSettings(teacher_forcing=0.0),
+        CrossEntropy(),
+    ),
     "[CLS]": (KEYWORD, CLASSIFIER, TEACHER, Tying(1.0) + MaskedWords(0.1)),
     "pooling": (KEYWORD, replace(CLASSIFIER, readout="pooling"), TEACHER, Hiding(1.0, (4, 5)) + MaskedWords(0.1)),
 }
@@ -74,7 +89,8 @@ def ensemble_loss(case) -> torch.Tensor:
 
 
 def stacked(model: nn.Module):
-    return ((name, torch.empty(parameter.shape)) for name, parameter in model.named_parameters())
+    tensors = chain(model.named_parameters(), model.named_buffers())
+    return ((name, torch.empty(tensor.shape)) for name, tensor in tensors)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -22,6 +22,7 @@ from attnscope.models import (
     CELLS,
     MODELS,
     ClassifierSettings,
+    EncoderDecoderSettings,
     Model,
     ModelSettings,
     Start,
@@ -36,7 +37,8 @@ from attnscope.models import (
 from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import check_device
 from attnscope.probes.decomposition import decompose
-from attnscope.tasks import SyntheticTask, Task
+from attnscope.tasks import Scan, SyntheticTask, Task
+from attnscope.tasks.lookup_tables import TableTask
 from attnscope.tasks.task import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, load_weights, read_tensors, run_to_end
@@ -45,6 +47,7 @@ from attnscope.training.settings import ForwardOptions
 
 MAX_REPLICAS = 64  # runs trained as one model; of models with several heads, the number of heads of all runs
 MAX_TEXT_REPLICAS = 8  # of text classifiers, whose embeddings fill the memory
+SMALL_TASKS = (SyntheticTask, TableTask, Scan)  # with few words, so that replicas need little memory for embeddings
 MAX_THREADS = 512  # of torch; a run may be read on a machine with fewer cores than it was trained on
 RECIPE = 2  # part of every key: increased when the meaning of the settings changes
 
@@ -235,7 +238,7 @@ def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experimen
 
 def max_group_size(experiment: Experiment) -> int:
     """Return how many replicas fit on a GPU: every head of a replica has its own states."""
-    limit = MAX_REPLICAS if isinstance(experiment.task, SyntheticTask) else MAX_TEXT_REPLICAS
+    limit = MAX_REPLICAS if isinstance(experiment.task, SMALL_TASKS) else MAX_TEXT_REPLICAS
     if isinstance(experiment.model, TransformerSettings):  # its heads share the states
         return limit
     return max(1, limit // getattr(experiment.model, "heads", 1))
@@ -243,11 +246,12 @@ def max_group_size(experiment: Experiment) -> int:
 
 def replicable(experiment: Experiment) -> bool:
     """Return whether seeds are trained as one model: small networks are, on a GPU."""
-    small = isinstance(experiment.task, SyntheticTask) or isinstance(
-        experiment.model, ClassifierSettings | TransformerSettings
-    )
-    recurrent = getattr(experiment.model, "cell", "lstm") == "lstm"  # torch maps no other fused cell over replicas
-    return torch.device(experiment.device).type == "cuda" and small and recurrent
+    if torch.device(experiment.device).type != "cuda":
+        return False
+    task, model = experiment.task, experiment.model
+    if isinstance(model, EncoderDecoderSettings):
+        return CELLS[model.cell].supports_vmap and isinstance(task, SMALL_TASKS)
+    return isinstance(task, SyntheticTask) or isinstance(model, ClassifierSettings | TransformerSettings)
 
 
 def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:

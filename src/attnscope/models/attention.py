@@ -32,7 +32,8 @@ class Memory:
 
     @cached_property
     def padding(self) -> Bool[Tensor, "batch 1 1 source"]:
-        return ~self.mask[:, None, None]
+        """Positions without weight; none of an empty sentence, whose weights would be NaN."""
+        return (~self.mask & self.mask.any(-1, keepdim=True))[:, None, None]
 
 
 class AttentionLayer(nn.Module, ABC):

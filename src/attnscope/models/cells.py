@@ -4,12 +4,12 @@ Sequences run through the fused kernels. Gates are never recorded on the way: th
 states, so `gates` computes them afterwards for all steps at once. Their names say what an open gate does:
 `keep` the old state, `write` the new one, `reset` (open: the new state depends on the old one), `expose` the cell.
 
-The scans of GRU and LSTM have a backward pass that is faster than torch's on a CPU and that vmap can map over. In
-backpropagation through time, torch accumulates the gradient of the recurrent matrix step by step, in small products.
-Here the gates' gradients are stored, and one large product at the end gives the same sum. In the GRU each is the
-state's gradient times a local derivative; these are computed for all steps at once, so that three operations per step
-remain.
+The scans of GRU and LSTM have a backward pass that is faster than torch's on a CPU. In backpropagation through time,
+torch accumulates the gradient of the recurrent matrix step by step, in small products. Here the gates' gradients are
+stored, and one large product at the end gives the same sum. In the GRU each is the state's gradient times a local
+derivative; these are computed for all steps at once, so that three operations per step remain.
 
+vmap can map over the scan of the LSTM; in place of the GRU's, an ensemble of seeds runs a loop of plain operations.
 LSTM tensors are (steps x) replicas x batch x units: `torch.func.vmap` makes the replica axis longer, and a step is one
 product however long it is. On a GPU torch's fused cell does the rest of a step, and nothing waits for the device, so
 that all of it can be captured in a CUDA graph.
@@ -120,6 +120,23 @@ def gru_scan(
     by_gate = from_inputs.unflatten(0, (inputs.shape[1], inputs.shape[0]))  # steps x batch x gates
     states: Tensor = GRUScan.apply(by_gate, first, of_state, of_candidate)[0]
     return states[1:].transpose(0, 1)
+
+
+def gru_loop(
+    inputs: Float[Tensor, "batch steps input"], first: Float[Tensor, "batch units"], weights: tuple[Tensor, ...]
+) -> Float[Tensor, "batch steps units"]:
+    """Return the same states through operations that vmap can map over, unlike `gru_scan` and torch's fused cell."""
+    of_input, of_state, input_bias, state_bias = weights
+    sizes = (2 * first.shape[-1], first.shape[-1])  # reset and keep; new
+    of_both, of_candidate = state_bias.split(sizes)
+    projected = linear(inputs, of_input, input_bias + pad(of_both, (0, sizes[1])))
+    h, states = first, []
+    for both, new in by_step(*projected.transpose(0, 1).split(sizes, -1)):
+        both_h, candidate = linear(h, of_state).split(sizes, -1)
+        reset, keep = torch.sigmoid(both + both_h).chunk(2, -1)
+        h = torch.lerp(torch.tanh(torch.addcmul(new, reset, candidate + of_candidate)), h, keep)
+        states.append(h)
+    return torch.stack(states, 1)
 
 
 aten = torch.ops.aten
@@ -311,6 +328,11 @@ class Cell(nn.Module, ABC):
 
     recurrent = True
     parts = 1  # tensors in a state
+    supports_vmap = False  # can vmap map it over an ensemble of seeds? Not inherited: a subclass runs other code
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.supports_vmap = vars(cls).get("supports_vmap", False)
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__()
@@ -361,17 +383,26 @@ class Cell(nn.Module, ABC):
 class GRU(Cell):
     """Cho et al. 2014, as in torch: the reset gate acts after the recurrent matrix."""
 
+    supports_vmap = True
+
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
         self.rnn = nn.GRU(inputs, units, batch_first=True)
 
     def steps(self, inputs: Tensor, state: State) -> State:
+        weights = weights_of(self.rnn)
+        if is_mapped(inputs, *state, *weights):
+            return (gru_loop(inputs, state[0], weights),)
         if inputs.is_cuda:
             return (self.rnn(inputs, state[0][None].contiguous())[0],)
-        return (gru_scan(inputs, state[0], weights_of(self.rnn)),)
+        return (gru_scan(inputs, state[0], weights),)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        h = torch.gru_cell(inputs, state[0], *weights_of(self.rnn))
+        weights = weights_of(self.rnn)
+        if is_mapped(inputs, *state, *weights):
+            h = gru_loop(inputs[:, None], state[0], weights)[:, 0]
+        else:
+            h = torch.gru_cell(inputs, state[0], *weights)
         return h, (h,)
 
     def gates(self, inputs: Tensor, states: Tensor, state: State) -> dict[str, Tensor]:
@@ -386,6 +417,7 @@ class LSTM(Cell):
     """Hochreiter and Schmidhuber 1997."""
 
     parts = 2
+    supports_vmap = True
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
@@ -403,7 +435,7 @@ class LSTM(Cell):
 
     def uses_scan(self, inputs: Tensor, mask: Tensor | None = None) -> bool:
         """Return whether to use our scan: torch's fused kernel has no vmap, and returns only the last cell state."""
-        if is_batchedtensor(inputs):
+        if is_mapped(inputs, *weights_of(self.rnn)):
             return True
         if mask is not None:
             return inputs.is_cuda or not bool(mask.all())
@@ -414,7 +446,7 @@ class LSTM(Cell):
         return states, tuple(part[0] for part in last)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        if is_batchedtensor(inputs):  # torch cannot map its cell over replicas
+        if is_mapped(inputs, *weights_of(self.rnn)):  # torch cannot map its cell over replicas
             h, c = (part[:, 0] for part in self.steps(inputs[:, None], state))
         else:
             h, c = torch.lstm_cell(inputs, state, *weights_of(self.rnn))
@@ -429,6 +461,8 @@ class LSTM(Cell):
 
 class UGRNN(Cell):
     """Collins et al. 2016: one gate decides between the old state and a new one."""
+
+    supports_vmap = True
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
@@ -461,6 +495,7 @@ class FeedForward(Cell):
 
     recurrent = False
     parts = 0
+    supports_vmap = True
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
@@ -479,6 +514,8 @@ class FeedForward(Cell):
 
 class UngatedFeedForward(FeedForward):
     """One layer and a tanh (aitken2021 footnote 2)."""
+
+    supports_vmap = True
 
     def __init__(self, inputs: int, units: int, trained_first: bool = True):
         super().__init__(inputs, units, trained_first)
@@ -513,6 +550,11 @@ def read_each(
     if mask is None:
         return [(cell(sequence, state), ()) for cell, sequence, state in each]
     return [cell.read(sequence, state, mask) for cell, sequence, state in each]
+
+
+def is_mapped(*tensors: Tensor) -> bool:
+    """Return whether vmap maps over any of these tensors."""
+    return any(map(is_batchedtensor, tensors))
 
 
 def weights_of(rnn: nn.RNNBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:

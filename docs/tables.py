@@ -88,11 +88,11 @@ SURPRISES = (
     ),
     (
         "Networks copy words by not attending to them",
-        "Where every sentence holds the same words, some networks learn to attend to all words but the one to copy: what is missing from the context is the answer. Five of "
-        "eight Transformers with one layer and one head do so, and two of eight LSTMs. They are the ones that learn latest; snell2021 explains the delay by counts, which carry no lexical information there. Read as an "
+        "Where every sentence holds the same words, some networks learn to attend to all words but the one to copy: what is missing from the context is the answer. Nine of "
+        "20 Transformers with one layer and one head do so, and five of 20 LSTMs. They are the ones that learn latest; snell2021 explains the delay by counts, which carry no lexical information there. Read as an "
         "explanation, their attention would point at every word except the right one.",
         "Attention is changed in the trained networks: without any attention on the copied word they still copy it, with attention on it alone they fail. In all others, and in "
-        "all networks that learn from sampled words, it is the other way round. So far at quick size.",
+        "all networks that learn from sampled words, it is the other way round.",
         "transformers/elimination",
         ("", "share of seeds", "relative to uniform", "alone", "without attention"),
     ),
@@ -141,8 +141,8 @@ def substitutions(study: str) -> str:
     """Return the table of substitutions of a study in results.md; `transformers`, which is our own, has none."""
     if study == "transformers":
         return (
-            "This is our own study and replaces nothing in a paper. `learned`, `induction`, `guided`, `faithful` and `hiding` were run in the profile `paper` on one H200 "
-            "(TF32 in training, five seeds), `formed`, `elimination` and `finetuned` in the profile `quick` on a CPU (small networks or data, short training, three to eight seeds)."
+            "This is our own study and replaces nothing in a paper. All findings but `finetuned` were run in the profile `paper` on one H200 "
+            "(TF32 in training; five seeds, `hiding` eight, `elimination` 20; of `formed` four layers are missing), `finetuned` in the profile `quick` on a CPU (short training on little data, three seeds)."
         )
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"## {study} in short")[2]
     return re.search(r"^\| substitution .*?(?=\n\n)", text, flags=re.DOTALL | re.MULTILINE)[0]

@@ -84,6 +84,8 @@ HEADLINES = (
         "values",
         {"fig2h": ("* is negligible*", "decoder delta · encoder input dominates*")},
         "μ·μ is at most a tenth; the other is the largest of nine terms in more than half of the networks",
+        reason="for μ·μ, a setting: with 26 letters and terms less their mean over encoder steps it is 0.07; the other "
+        "term is then the largest in none of ten networks either: open (`results/aitken2021/sorting-terms.json`)",
     ),
     # snell2021
     Headline(
@@ -115,7 +117,9 @@ HEADLINES = (
         {"fig3": ("permutations of 40 words: *not learnt*",), "fig4": ("permutations of 40 words: C is constant*",)},
         "some networks do not learn to copy permutations; their count table is constant",
         reason="a setting: a delay in every network; each of 20 learns permutations by step 620, where the paper stops "
-        "at 300, and a failure of up to 17 % of networks is not excluded (`results/snell2021/fig3.json`)",
+        "at 300, and a failure of up to 17 % of networks is not excluded (`results/snell2021/fig3.json`). Of 20 other "
+        "seeds, those that need more than 300 steps are the five that find another solution: they attend to all words "
+        "but the one to copy (`results/transformers/elimination.json`)",
     ),
     Headline(
         "snell2021", "abstract",

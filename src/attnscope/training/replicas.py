@@ -2,9 +2,10 @@
 
 On a GPU a small network leaves most of the machine idle. Here the weights of all seeds are stacked, and vmap turns the
 forward pass of one model into that of all. Each seed has its own batches, its own random numbers and its own gradient
-clipping, and learns what it would learn alone. (Only dropout samples other masks where batches differ in width from
-seed to seed, since padding uses up random numbers, too.) The parameters of each seed's module are views of the stacked
-weights, so that evaluation, probes and checkpoints are those of a single run.
+clipping, and learns what it would learn alone. (Only dropout, and teacher forcing with a probability between 0 and 1,
+sample other numbers where batches differ in width from seed to seed, since padding uses up random numbers, too.) The
+parameters of each seed's module are views of the stacked weights, so that evaluation, probes and checkpoints are those
+of a single run.
 """
 
 from collections.abc import Mapping, Sequence

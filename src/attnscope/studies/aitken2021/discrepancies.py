@@ -234,9 +234,9 @@ def sorting_claims(measured: Measurements) -> list[ClaimVerdict]:
 # The findings --------------------------------------------------------------------------------------------------------
 
 
-def bars(names: Mapping[str, str]) -> Callable[[Measurements], dict[str, Panel]]:
+def bars(names: Mapping[str, str], ylabel: str = "") -> Callable[[Measurements], dict[str, Panel]]:
     """Return a function that gives one panel: the quantities, one bar per arm."""
-    return lambda measured: {"": quantity_panel(measured.seed_values(names), names)}
+    return lambda measured: {ylabel: quantity_panel(measured.seed_values(names), names)}
 
 
 def shown_bars(*names: str) -> Callable[[Measurements], dict[str, Panel]]:
@@ -253,7 +253,8 @@ SAME = (
     "that showed the discrepancy. An arm is its reason if it reaches the published number."
 )
 
-draw_shares = partial(draw_panels, within={"": UNIT})
+CENTRED_LABEL = "share, centred over t"
+draw_shares = partial(draw_panels, within={"": UNIT, CENTRED_LABEL: UNIT})
 
 DISCREPANCIES = (
     Finding(
@@ -293,7 +294,7 @@ DISCREPANCIES = (
         title="Sorting: terms through a softmax, and centred over encoder steps",
         section="beyond; §3, figure 2h",
         experiments=sorting_arms, measure=measure_sorting, claims=sorting_claims, table=SORTING_QUANTITIES,
-        figure=bars({name: text for name, text in SORTING_QUANTITIES.items() if name.startswith(CENTRED)}),
+        figure=bars({f"{CENTRED} {term_name(term)}": term_name(term) for term in TERMS}, CENTRED_LABEL),
         draw=draw_shares, first_seed=FIRST_SEED,
         notes=(
             SAME,

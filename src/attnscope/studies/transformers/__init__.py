@@ -6,7 +6,7 @@ from attnscope.studies.transformers.elimination import ELIMINATION
 from attnscope.studies.transformers.experiments import PROFILES
 from attnscope.studies.transformers.faithful import FAITHFUL
 from attnscope.studies.transformers.finetuned import FINETUNED
-from attnscope.studies.transformers.formed import FORMED
+from attnscope.studies.transformers.formed import FORMED, PERMUTATIONS
 from attnscope.studies.transformers.guided import GUIDED
 from attnscope.studies.transformers.hiding import HIDING
 from attnscope.studies.transformers.induction import INDUCTION
@@ -20,7 +20,7 @@ STUDY = Study(
         **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),
         **dict.fromkeys(("through_*", "route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
         **dict.fromkeys(("shown", "relayed", "eliminates", "alone", "without"), UNIT),
-        **dict.fromkeys(("position", "words", "rest", "position_*", "words_*", "rest_*", "most_*"), UNIT),
+        **dict.fromkeys(("position", "words", "position_*", "words_*", "most_*"), (-1 / (PERMUTATIONS - 1), 1.0)),
         **dict.fromkeys(("learnt", "exceeded", "moved", "yes", "with_care", "no", "undecided"), UNIT),
         **dict.fromkeys(("*_size", "*_change", "steps_needed", "information*", "loss"), COUNT),
         **dict.fromkeys(("matching", "rank_correlation"), COSINE),

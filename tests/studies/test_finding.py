@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 import attnscope
 from attnscope import plots
+from attnscope.probes.positions import shared
 from attnscope.studies import STUDIES, study
 from attnscope.studies.bars import (
     bar_values,
@@ -147,4 +149,14 @@ def test_intervals_of_shares_stay_between_zero_and_one(name):
                   for key, text in each.table.items()}  # fmt: skip
     shares = [key for key, text in quantities.items() if "share of " in text]
     measured = Measurements({"one": [dict.fromkeys(shares, 0.5)]}, study(name).ranges)
-    assert not {key for key in shares if measured.values("one", key).within != UNIT}
+    estimated = {key for key in shares if key.startswith(("position", "words", "rest", "most_"))}
+    assert not {key for key in shares if key not in estimated and measured.values("one", key).within != UNIT}
+    assert estimated <= {key for key in shares if measured.values("one", key).within in (None, (-1 / 7, 1.0))}
+
+
+def test_unbiased_estimates_of_shares_may_be_below_zero():
+    """`position_shares` multiplies pairs of eight permutations: the mean product is at least -1/7."""
+    random = torch.Generator().manual_seed(0)
+    scores = torch.randn(8, 1, 1, 1, 5, generator=random).double()
+    opposed = scores - scores.mean(0)  # the permutations cancel out
+    assert float(shared(opposed) / opposed.square().mean()) == pytest.approx(-1 / 7)

@@ -251,6 +251,8 @@ NOTES = (
     "The audit removes a translator's letters in place, so that those behind them keep their positions. Before, it "
     "deleted them, and networks that align by position were misaligned from there on: the same honest twins had a "
     "route of 0.31 and got a no in all three seeds (results/earlier/transformers/hiding.json).",
+    "The claims on [CLS]'s attention were written before any classifier was measured. Before the first run that judges "
+    "them, five honest classifiers of the full size, trained on a CPU (seeds 23 to 27), had been looked at.",
     "An honest twin is a model that was not taught to hide. Nothing certifies that its attention is faithful, so a "
     "'no' may also be right: see `faithful`.",
     "Known: attention that was trained with the penalty deceives people (Pruthi et al. 2020).",

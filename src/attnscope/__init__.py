@@ -155,6 +155,7 @@ def reproduce(
     device: str = "cpu",
     progress: "Progress | None" = None,
     first_seed: int | None = None,
+    stored_only: bool = False,
 ) -> "list[Result]":
     """Reproduce findings of a paper, as the command `attnscope reproduce` does, and return their results.
 
@@ -171,6 +172,7 @@ def reproduce(
         progress: Called after each job with ("trained" or "measured", jobs of this kind done, jobs of this kind in all,
             why it failed or "").
         first_seed: The first seed; None: that of the finding, or else of the profile.
+        stored_only: Whether to judge what the store has measured, on any device, and to run nothing.
 
     >>> reproduce("aitken2021", "fig9")
     Traceback (most recent call last):
@@ -201,7 +203,9 @@ def reproduce(
     for each in studies:
         selected = requested or list(each.findings)
         try:
-            results += run_study(each, selected, profile, seeds, Path(store), runner, device, progress, first_seed)
+            results += run_study(
+                each, selected, profile, seeds, Path(store), runner, device, progress, first_seed, stored_only
+            )
         except FindingError as error:  # the next study does not depend on it
             errors.append(error)
     if errors:

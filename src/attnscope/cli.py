@@ -186,6 +186,9 @@ def reproduce(
     device: DeviceOption = "cpu",
     data: DataOption = None,
     store: StoreOption = Path("runs"),
+    stored_only: Annotated[
+        bool, typer.Option("--stored-only", help="Judge what the store has measured on any device; run nothing.")
+    ] = False,
 ) -> None:
     """Reproduce a study, some of its findings, or all studies; then write the report of the store."""
     from attnscope import reproduce as reproduce_study
@@ -196,7 +199,7 @@ def reproduce(
     with run_progress(f"{study}, {profile}") as progress:
         results = reproduce_study(
             study, *(only or ()), profile=profile, seeds=seeds, store=store, engine=engine, workers=workers,
-            address=address, device=device, progress=progress, first_seed=first_seed,
+            address=address, device=device, progress=progress, first_seed=first_seed, stored_only=stored_only,
         )  # fmt: skip
     _show(results)
     typer.echo(f"report: {_report(load_results(store), store / 'report.html')}")
@@ -570,13 +573,13 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console
 
     from attnscope.report import claims_table
-    from attnscope.studies.result import KEPT, RUNS_FAILED
+    from attnscope.studies.result import KEPT, NOT_MEASURED, RUNS_FAILED
 
     console = Console()
     for result in results:
         console.print(claims_table(result))
         for note in result.notes:
-            if note.startswith((RUNS_FAILED, KEPT)):
+            if note.startswith((RUNS_FAILED, NOT_MEASURED, KEPT)):
                 console.print(_shortened(note), markup=False, highlight=False)
 
 

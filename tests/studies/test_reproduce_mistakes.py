@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -245,7 +246,7 @@ def test_a_result_with_failed_runs_is_written_beside_the_earlier_good_one(with_s
     assert partial.notes[-2:] == [
         "Runs failed: small, seed 1: ValueError: the disk is gone (test_reproduce_mistakes.py, line "
         f"{measure_unless_seed_1.__code__.co_firstlineno + 2})",
-        "A better result is kept, right.json: runs failed; this one is right.partial.json",
+        "A better result is kept, right.json: it is complete; this one is right.partial.json",
     ]
     assert verify(tmp_path) == []
     assert load_results(tmp_path) == [good], "a report is made of the good one"
@@ -304,6 +305,21 @@ def test_an_interrupted_reproduction_keeps_its_measurements_and_resumes_with_the
     assert not with_seeds(4, measure_unless_interrupted).failed
     assert [experiment.seed for group in trained for experiment in group] == [2, 3], "2 is only verified"
     assert MEASURED == [0, 1, 2, 3]
+
+
+def test_stored_measurements_are_judged_without_running_anything(with_seeds, tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        with_seeds(4, measure_unless_interrupted)
+    monkeypatch.setattr(jobs, "train_all", None)
+    judge = partial(reproduce, STUDY, STUDY.findings, "quick", 4, tmp_path, LocalEngine(0), stored_only=True)
+    (result,) = judge()
+    assert result.notes == ["Not measured yet: small, seeds 2, 3"]
+    assert not result.failed
+    assert stored(tmp_path) == result
+    assert [record["seed"] for record in result.by_seed] == [0, 1]
+    assert {record["machine"] for record in result.by_seed} == {result.machine}
+    with pytest.raises(AttnscopeError, match="has no measurement of these findings, seeds and sizes"):
+        judge(first_seed=10)
 
 
 def test_a_network_that_cannot_be_trained_fails_what_measures_it_alone(with_seeds, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from attnscope.lab.experiment import Experiment, Run, load_run, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import Case, ExperimentOrCase, Measurement, MissingData, TrainedCase, plain
-from attnscope.studies.result import JSONObject, commit
+from attnscope.studies.result import JSONObject, commit, machine
 from attnscope.tasks import MissingCorpus
 
 SHARED = "store.json"
@@ -45,6 +45,7 @@ class Origin(TypedDict, total=False):
     """With what a network was trained and measured; on a GPU, training uses TF32 for products of matrices."""
 
     commit: str | None
+    machine: str
     device: str
     torch: str
     tf32: bool
@@ -162,8 +163,11 @@ def run_measurement(job: MeasurementJob) -> JobResult:
 
 
 def origin(device: str) -> Origin:
-    """Return the commit, device, torch version and TF32 flag of this process."""
-    return {"commit": commit(), "device": device, "torch": torch.__version__, "tf32": device.startswith("cuda")}
+    """Return the commit, machine, device, torch version and TF32 flag of this process."""
+    on_gpu = device.startswith("cuda")
+    return {
+        "commit": commit(), "machine": machine(device), "device": device, "torch": torch.__version__, "tf32": on_gpu
+    }  # fmt: skip
 
 
 def trained_subject(job: MeasurementJob, runs: Mapping[str, Run]) -> Run | TrainedCase:

@@ -38,11 +38,23 @@ from attnscope.studies.jobs import (
     TrainingJob,
     key_or_failure,
     run_job,
+    run_measurement,
 )
-from attnscope.studies.result import KEPT, PARTIAL, RUNS_FAILED, JSONObject, Result, SeedRecord, provenance
+from attnscope.studies.result import (
+    KEPT,
+    NOT_MEASURED,
+    PARTIAL,
+    RUNS_FAILED,
+    JSONObject,
+    Result,
+    SeedRecord,
+    machine,
+    provenance,
+)
 
 # "trained" or "measured", how many jobs of this kind are done, how many there are, and why this one failed.
 Progress = Callable[[str, int, int, str], None]
+STORED_DEVICES = ("cuda", "cpu")  # of stored measurements; the first that there is counts
 TRAINING_PARTS = ("seeds", "experiments", "follow_up")  # parts of a finding that say what is trained
 
 
@@ -70,6 +82,7 @@ def reproduce(
     device: str = "cpu",
     progress: Progress | None = None,
     first_seed: int | None = None,
+    stored_only: bool = False,
 ) -> list[Result]:
     """Run findings and write `<store>/results/<study>/<finding>.json` for each.
 
@@ -83,13 +96,14 @@ def reproduce(
         device: "cpu" or "cuda".
         progress: Is called after each job.
         first_seed: Where seeds begin; by default that of the finding, or else of the profile.
+        stored_only: Whether stored measurements, of any device, are judged as they are, and nothing is run.
 
     Returns:
         One result per finding.
     """
     settings = study.profiles[profile]
     write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
-    work = Reproduction(study, store.resolve(), engine, device, progress)
+    work = Reproduction(study, store.resolve(), engine, device, progress, stored_only)
     runs = [work.start(finding, seeds, first_seed, settings) for finding in findings]
     runs = work.run_part(runs, "experiments", lambda run: run.finding.experiments(settings))
     if any(finding.follow_up for finding in findings):
@@ -148,6 +162,7 @@ class FindingRun:
     def result(self, study: Study, profile: Profile, device: str) -> Result:
         """Return the judged result; a run that failed is named in a note."""
         finding, measured, by_seed = self.finding, self.measured, self.by_seed()
+        machines = dict.fromkeys(record["machine"] for record in by_seed if "machine" in record)
         return Result(
             finding=finding.name,
             study=study.name,
@@ -162,7 +177,7 @@ class FindingRun:
             seconds=round(sum(record["seconds"] for record in by_seed), 1),
             figure=self.figure(study, measured),
             by_seed=by_seed,
-            **provenance(device),
+            **provenance("; ".join(machines) or machine(device)),
         )
 
     def evaluate(self, part: str, study: Study, measured: Measurements) -> Any:
@@ -207,9 +222,12 @@ class FindingRun:
             for seed, outcome in zip(self.seeds, group, strict=True):
                 if outcome.failure:
                     by_reason.setdefault(outcome.failure, {}).setdefault(label, []).append(seed)
+        names = {
+            reason: "; ".join(name_seeds(*pair) for pair in by_label.items()) for reason, by_label in by_reason.items()
+        }
         return [
-            f"{RUNS_FAILED}: {'; '.join(name_seeds(*pair) for pair in by_label.items())}: {reason}"
-            for reason, by_label in by_reason.items()
+            f"{reason}: {runs}" if reason == NOT_MEASURED else f"{RUNS_FAILED}: {runs}: {reason}"
+            for reason, runs in names.items()
         ]
 
     def configs(self) -> JSONObject:
@@ -243,10 +261,10 @@ def write_beside_better(new: Result, folder: Path) -> Result:
     path = folder / new.study / f"{new.finding}.json"
     old = Result.read(path) if path.exists() else None
     sizes = [(result.profile == "paper", len(result.seeds)) for result in (old or new, new)]
-    if old is None or old.failed or (not new.failed and sizes[1] >= sizes[0]):
+    if old is None or old.incomplete or (not new.incomplete and sizes[1] >= sizes[0]):
         new.write(folder)
         return new
-    why = "runs failed" if new.failed else f"it has {len(old.seeds)} seeds of the profile {old.profile}"
+    why = "it is complete" if new.incomplete else f"it has {len(old.seeds)} seeds of the profile {old.profile}"
     beside = f"{KEPT}, {path.name}: {why}; this one is {new.finding}{PARTIAL}"
     new = replace(new, notes=[*new.notes, beside])
     new.write(folder, PARTIAL)
@@ -276,13 +294,14 @@ def write_results(
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The study, store, engine and device of a reproduction."""
+    """The study, store, engine and device of a reproduction, and whether it only judges what is stored."""
 
     study: Study
     store: Path
     engine: Engine
     device: str
     progress: Progress | None
+    stored_only: bool = False
 
     def start(self, finding: Finding, seeds: int | None, first_seed: int | None, settings: Profile) -> FindingRun:
         """Return the run of a finding with its seeds."""
@@ -333,15 +352,25 @@ class Reproduction:
         return replace(run, error=wrapper)
 
     def job(self, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
-        ready = (
-            with_seed(subject, seed, self.device)
-            if isinstance(subject, Experiment)
-            else subject.with_seed(seed, self.device)
-        )
-        return MeasurementJob(self.study.name, finding.name, ready, seed, self.device, str(self.store))
+        """Return the job of a seed; of those on several devices, the first whose measurement is stored."""
+        devices = STORED_DEVICES if self.stored_only else (self.device,)
+        jobs = [self.job_on(device, finding, subject, seed) for device in devices]
+        return next((job for job in jobs[:-1] if is_stored(job)), jobs[-1])
+
+    def job_on(self, device: str, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
+        ready = with_seed(subject, seed, device) if isinstance(subject, Experiment) else subject.with_seed(seed, device)
+        return MeasurementJob(self.study.name, finding.name, ready, seed, device, str(self.store))
 
     def run_jobs(self, jobs: Mapping[str, MeasurementJob]) -> dict[str, Outcome[JobResult]]:
         """Train and measure, by key; what two findings need is done once, and what is measured is not trained."""
+        if self.stored_only:
+            stored = {key: stored_outcome(job) for key, job in jobs.items()}
+            require(
+                not jobs or any(outcome.value for outcome in stored.values()),
+                f"{self.store} has no measurement of these findings, seeds and sizes, made with this version of the "
+                "code; run the command without --stored-only",
+            )
+            return stored
         by_key = dict(sorted(jobs.items(), key=lambda item: item[1].seed))
         needed = {key: {e.key: e for e in job.experiments} for key, job in by_key.items() if job.stored is None}
         training = self.training_jobs({key: e for experiments in needed.values() for key, e in experiments.items()})
@@ -361,6 +390,16 @@ class Reproduction:
         verified = [(experiment,) for key, experiment in longest if key in finished]
         groups = group_for_workers([experiment for key, experiment in longest if key not in finished])
         return [TrainingJob(self.study.name, group, str(self.store)) for group in [*verified, *groups]]
+
+
+def is_stored(job: MeasurementJob) -> bool:
+    """Return whether the job's measurement is in the store."""
+    return key_or_failure(job)[1] is None and job.stored is not None
+
+
+def stored_outcome(job: MeasurementJob) -> Outcome[JobResult]:
+    """Return the stored measurement of a job; without one, a failure that says so."""
+    return Outcome(value=run_measurement(job)) if is_stored(job) else Outcome(failure=NOT_MEASURED)
 
 
 def check_labels(subjects: Any) -> Mapping[Label, Any]:

@@ -39,6 +39,7 @@ NO_FINDINGS = ("audit.json", "calibration.json", "settings.json")  # other JSON 
 Row = Mapping[str, Any]  # label columns (text), and the columns of `NUMBERS`
 JSONObject: TypeAlias = dict[str, Any]
 RUNS_FAILED = "Runs failed"  # how a note begins that says which, and why
+NOT_MEASURED = "Not measured yet"  # how a note begins that says which runs a result of stored measurements lacks
 KEPT = "A better result is kept"  # how the note of a partial result begins that says which, and why
 
 
@@ -50,6 +51,7 @@ class SeedRecord(TypedDict, total=False):
     values: Mapping[str, float | bool | None]
     seconds: float
     commit: str | None
+    machine: str  # of both training and measurement; older results have one for all seeds
     device: str
     torch: str
     tf32: bool
@@ -81,6 +83,11 @@ class Result(Displayed):
     def failed(self) -> bool:
         """Whether runs failed."""
         return any(note.startswith(RUNS_FAILED) for note in self.notes)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether runs failed, or were not measured yet."""
+        return any(note.startswith((RUNS_FAILED, NOT_MEASURED)) for note in self.notes)
 
     def to_json(self) -> JSONObject:
         """Return the result as lists and dictionaries; refuse a field that is malformed."""
@@ -467,8 +474,9 @@ class Provenance(TypedDict):
     commit: str | None
 
 
-def provenance(device: str = "cpu") -> Provenance:
-    return {"machine": machine(device), "versions": versions(), "commit": commit()}
+def provenance(used: str | None = None) -> Provenance:
+    """Return the machine that was used, by default this one, with the versions and the commit of this process."""
+    return {"machine": used or machine(), "versions": versions(), "commit": commit()}
 
 
 def machine(device: str = "cpu") -> str:

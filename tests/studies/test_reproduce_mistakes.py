@@ -311,15 +311,18 @@ def test_stored_measurements_are_judged_without_running_anything(with_seeds, tmp
     with pytest.raises(KeyboardInterrupt):
         with_seeds(4, measure_unless_interrupted)
     monkeypatch.setattr(jobs, "train_all", None)
-    judge = partial(reproduce, STUDY, STUDY.findings, "quick", 4, tmp_path, LocalEngine(0), stored_only=True)
-    (result,) = judge()
+    judge = partial(reproduce, STUDY, STUDY.findings, "quick", store=tmp_path, engine=LocalEngine(0), stored_only=True)
+    (result,) = judge(seeds=4)
     assert result.notes == ["Not measured yet: small, seeds 2, 3"]
-    assert not result.failed
+    assert (result.failed, result.incomplete, result.by_seed) == (False, True, []), "two of four seeds are not judged"
     assert stored(tmp_path) == result
+    (result,) = judge(seeds=2)
+    assert not result.incomplete
     assert [record["seed"] for record in result.by_seed] == [0, 1]
     assert {record["machine"] for record in result.by_seed} == {result.machine}
+    assert stored(tmp_path) == result
     with pytest.raises(AttnscopeError, match="has no measurement of these findings, seeds and sizes"):
-        judge(first_seed=10)
+        judge(seeds=2, first_seed=10)
 
 
 def test_a_network_that_cannot_be_trained_fails_what_measures_it_alone(with_seeds, tmp_path, monkeypatch):

@@ -144,9 +144,12 @@ class FindingRun:
         return replace(self, outcomes={label: merged[label] for label in self.jobs})
 
     def results(self, label: Label) -> dict[int, JobResult]:
-        """Return the results of a label by seed, without those that failed."""
-        outcomes = zip(self.seeds, self.outcomes[label], strict=True)
-        return {seed: outcome.value for seed, outcome in outcomes if outcome.value is not None}
+        """Return the results of a label by seed, without those that failed; none while seeds are to be measured."""
+        outcomes = self.outcomes[label]
+        if any(outcome.failure == NOT_MEASURED for outcome in outcomes):
+            return {}
+        by_seed = zip(self.seeds, outcomes, strict=True)
+        return {seed: outcome.value for seed, outcome in by_seed if outcome.value is not None}
 
     @property
     def measured(self) -> Measurements:

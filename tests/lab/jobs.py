@@ -69,6 +69,14 @@ def lose_the_gpu_at_first(item: tuple[int, str]) -> int:
     return lose_the_gpu_if_odd(int(called_first(item))) + item[0] * item[0]
 
 
+def run_out_of_gpu_memory_at_first(item: tuple[int, str]) -> int:
+    import torch
+
+    if called_first(item):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return item[0] * item[0]
+
+
 def lose_the_gpu_if_odd(number: int) -> int:
     import torch
 

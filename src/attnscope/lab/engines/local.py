@@ -29,7 +29,7 @@ from attnscope.errors import AttnscopeError, BadSetting, check_kinds, origin_of,
 T = TypeVar("T")
 R = TypeVar("R")
 
-ATTEMPTS = 3  # at an item whose process dies
+ATTEMPTS = 3  # at an item whose process dies or whose GPU fails
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 STOP_TIMEOUT = 5.0  # seconds for a process to exit by itself
@@ -53,12 +53,13 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 class Outcome(Generic[R]):
     """The outcome of one item: a value, or an error message.
 
-    `lost_device` says that the process has lost its GPU (a CUDA error): whatever it does next fails, too.
+    `gpu_failed` says that the GPU failed: by a CUDA error, after which whatever the process does fails, or for want of
+    memory, which other processes may hold.
     """
 
     value: R | None = None
     failure: str | None = None
-    lost_device: bool = False
+    gpu_failed: bool = False
 
 
 OnDone = Callable[[int, Outcome[R]], None]
@@ -71,9 +72,10 @@ class Engine(Protocol):
     """Applies a function to items, in other processes, and returns the outcomes in order.
 
     The function is one that another process can import; items and values are small plain data. An error in it is the
-    failure of that item and of those that need it. An item whose process dies is tried again, up to three times in all.
-    Of the items that are ready, the first is run first. `done` is called with the index of each finished item and its
-    outcome. `needs` has, by the index of an item, the indices of those that must succeed before it is run.
+    failure of that item and of those that need it. An item whose process dies or whose GPU fails is tried again, up to
+    three times in all. Of the items that are ready, the first is run first. `done` is called with the index of each
+    finished item and its outcome. `needs` has, by the index of an item, the indices of those that must succeed before
+    it is run.
     """
 
     def map(
@@ -129,7 +131,7 @@ def run_item(function: Callable[[T], R], item: T) -> Outcome[R]:
     try:
         return Outcome(value=function(item))
     except (Exception, SystemExit) as error:
-        return Outcome(failure=error_message(error), lost_device=lost_device(error))
+        return Outcome(failure=error_message(error), gpu_failed=gpu_failed(error))
     finally:  # after the error is deleted, and with it the frames that hold tensors
         free_gpu_memory()
 
@@ -143,10 +145,10 @@ def free_gpu_memory() -> None:
             torch.cuda.empty_cache()
 
 
-def lost_device(error: BaseException) -> bool:
-    """Return whether a process in which this error was raised cannot use its GPU any more."""
+def gpu_failed(error: BaseException) -> bool:
+    """Return whether the GPU raised this error: a new process may succeed."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.AcceleratorError)
+    return torch is not None and isinstance(error, torch.AcceleratorError | torch.OutOfMemoryError)
 
 
 def error_message(error: BaseException) -> str:
@@ -340,14 +342,14 @@ class _Pool(Generic[R]):
 
     def collect(self, worker: Worker) -> None:
         outcome: Outcome[R] | None = receive(worker)
-        if outcome is None or outcome.lost_device:
+        if outcome is None or outcome.gpu_failed:
             self.reap(worker, outcome)
         elif worker.place is not None:
             place, worker.place = worker.place, None
             self.schedule.finish(place, outcome)
 
     def reap(self, worker: Worker, outcome: Outcome[R] | None) -> None:
-        """Remove a worker that died or lost its GPU: its item waits again, or fails if this has happened too often."""
+        """Replace a worker that died or whose GPU failed; its item waits again, or fails after its last attempt."""
         self.workers.remove(worker)
         stop_workers([worker])
         if worker.place is None:

@@ -27,7 +27,7 @@ from attnscope.lab.experiment import Experiment, Run, load_run, train_all
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import Case, ExperimentOrCase, Measurement, MissingData, TrainedCase, plain
-from attnscope.studies.result import JSONObject, commit, machine
+from attnscope.studies.result import JSONObject, commit, machine, versions
 from attnscope.tasks import MissingCorpus
 
 SHARED = "store.json"
@@ -95,11 +95,12 @@ class MeasurementJob:
 
 @dataclass(frozen=True)
 class JobResult:
-    """A measurement, the seconds of computing behind it, and where it comes from."""
+    """A measurement, the seconds of computing behind it, where it comes from, and the versions of packages there."""
 
     measurement: Measurement
     seconds: float
     origin: Origin = field(default_factory=Origin)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def key_or_failure(job: MeasurementJob) -> tuple[str, str | None]:
@@ -156,7 +157,9 @@ def run_measurement(job: MeasurementJob) -> JobResult:
             f"{{'accuracy': 0.9}}, but gave {textwrap.shorten(repr(measurement), 80, placeholder=' …')}",
         )
         seconds = time.monotonic() - start + sum(run.summary["seconds"] for run in runs.values())
-        record = {"measurement": measurement, "seconds": seconds, "origin": origin(job.device)}
+        record = {
+            "measurement": measurement, "seconds": seconds, "origin": origin(job.device), "versions": versions()
+        }  # fmt: skip
         stored = json.dumps(record).encode()  # not by write_json: a measurement may hold NaN
         write_checked(job.path, stored)
     return JobResult(**json.loads(stored))

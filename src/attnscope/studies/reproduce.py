@@ -46,9 +46,10 @@ from attnscope.studies.result import (
     PARTIAL,
     RUNS_FAILED,
     JSONObject,
+    Provenance,
     Result,
     SeedRecord,
-    machine,
+    commit,
     provenance,
 )
 
@@ -165,7 +166,6 @@ class FindingRun:
     def result(self, study: Study, profile: Profile, device: str) -> Result:
         """Return the judged result; a run that failed is named in a note."""
         finding, measured, by_seed = self.finding, self.measured, self.by_seed()
-        machines = dict.fromkeys(record["machine"] for record in by_seed if "machine" in record)
         return Result(
             finding=finding.name,
             study=study.name,
@@ -180,7 +180,7 @@ class FindingRun:
             seconds=round(sum(record["seconds"] for record in by_seed), 1),
             figure=self.figure(study, measured),
             by_seed=by_seed,
-            **provenance("; ".join(machines) or machine(device)),
+            **self.provenance(device),
         )
 
     def evaluate(self, part: str, study: Study, measured: Measurements) -> Any:
@@ -217,6 +217,15 @@ class FindingRun:
             for label in self.outcomes
             for seed, result in self.results(label).items()
         ]
+
+    def provenance(self, device: str) -> Provenance:
+        """Return the machines and versions behind the measurements, and the commit of this process."""
+        every = [result for label in self.outcomes for result in self.results(label).values() if result.versions]
+        if not every:  # nothing was measured, or by an earlier version
+            return provenance(device)
+        parts = [{"machine": result.origin["machine"], **result.versions} for result in every]
+        merged = {name: "; ".join(dict.fromkeys(part[name] for part in parts if name in part)) for name in parts[0]}
+        return {"machine": merged.pop("machine"), "versions": merged, "commit": commit()}
 
     def failures(self) -> list[str]:
         """Return one note per reason why runs failed."""

@@ -474,9 +474,8 @@ class Provenance(TypedDict):
     commit: str | None
 
 
-def provenance(used: str | None = None) -> Provenance:
-    """Return the machine that was used, by default this one, with the versions and the commit of this process."""
-    return {"machine": used or machine(), "versions": versions(), "commit": commit()}
+def provenance(device: str = "cpu") -> Provenance:
+    return {"machine": machine(device), "versions": versions(), "commit": commit()}
 
 
 def machine(device: str = "cpu") -> str:

@@ -44,3 +44,14 @@ def test_errors_of_two_tables_reach_below_and_above_and_are_named():
 
 def test_one_series_needs_no_legend():
     assert bars(TABLE[["AED"]]).get_legend() is None
+
+
+def test_long_names_are_broken_into_lines_where_they_fit_and_slanted_where_they_do_not():
+    name = "variance of a word's states without time"
+    few = bars(pd.DataFrame({"a": [1.0, 2.0]}, index=[name, "other"]))
+    first, other = (label.get_text() for label in few.get_xticklabels())
+    assert (first.replace("\n", " "), first.count("\n"), other) == (name, 2, "other")
+    assert {label.get_rotation() for label in few.get_xticklabels()} == {0}
+    many = bars(pd.DataFrame({"a": range(12)}, index=[f"{name} {i}" for i in range(12)]))
+    assert [label.get_text() for label in many.get_xticklabels()] == [f"{name} {i}" for i in range(12)]
+    assert {label.get_rotation() for label in many.get_xticklabels()} == {35}

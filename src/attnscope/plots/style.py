@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,8 @@ FIXED = {
     "all heads, right": WORDS[2], "all heads, wrong": WORDS[4],
     "honest": WORDS[0], "penalty": WORDS[1], "relay": WORDS[2], "tying and mlm": WORDS[5],
 }  # of models: the same in every figure of a study  # fmt: skip
+LETTERS_PER_INCH = 11  # of a tick label, with a gap to the next one
+MAX_LINES = 3  # of a tick label
 VARIANTS = (0.0, -0.35, 0.5)  # tints of "base", "base, one" and "base, other"
 
 RC: dict[Any, Any] = {
@@ -135,9 +138,14 @@ def name_axes(ax: Axes, xlabel: str | None, ylabel: str | None) -> None:
 
 
 def name_ticks(ax: Axes, names: Sequence[str], max_length: int) -> None:
-    """Write names at 0, 1, 2, ... of the x axis; slanted if one is longer than `max_length` letters."""
-    slanted = max(map(len, names), default=0) > max_length
-    ax.set_xticks(np.arange(len(names)), labels=names, parse_math=False, rotation=35 if slanted else 0,
+    """Write names at 0, 1, 2, ... of the x axis; if one is longer than `max_length` letters, in lines or slanted."""
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    width = inches * LETTERS_PER_INCH / max(1, len(names))
+    lines = [textwrap.wrap(name, max(1, int(width)), break_long_words=False, break_on_hyphens=False) for name in names]
+    fit = all(len(each) <= MAX_LINES and max(map(len, each), default=0) <= width for each in lines)
+    slanted = max(map(len, names), default=0) > max_length and not fit
+    labels = names if slanted or not fit else ["\n".join(each) for each in lines]
+    ax.set_xticks(np.arange(len(names)), labels=labels, parse_math=False, rotation=35 if slanted else 0,
                   ha="right" if slanted else "center")  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Do the claims of the four papers, which are about recurrent networks, hold in Transformers? A study of our own."""
 
+import math
+
 from attnscope.studies.claims import COSINE, COUNT, UNIT
 from attnscope.studies.finding import Study
 from attnscope.studies.transformers.elimination import ELIMINATION
@@ -18,7 +20,8 @@ STUDY = Study(
     profiles=PROFILES,
     ranges={
         **dict.fromkeys(("*accuracy", "*_share", "agreement_*", "xi_*", "peak_at_*"), UNIT),
-        **dict.fromkeys(("through_*", "route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
+        "through_*": (-math.inf, 1.0),  # masking words may change outputs more than removing them
+        **dict.fromkeys(("route", "lexical", "lexical_first", "previous", "induction", "sink"), UNIT),
         **dict.fromkeys(("shown", "relayed", "eliminates", "alone", "without"), UNIT),
         **dict.fromkeys(("position", "words", "position_*", "words_*", "most_*"), (-1 / (PERMUTATIONS - 1), 1.0)),
         **dict.fromkeys(("learnt", "exceeded", "moved", "yes", "with_care", "no", "undecided"), UNIT),

@@ -8,16 +8,8 @@ import torch
 from attnscope.errors import BadSetting
 from attnscope.files import Malformed
 from attnscope.lab.configuration import describe, override, rebuild
-from attnscope.lab.experiment import (
-    MAX_REPLICAS,
-    MAX_TEXT_REPLICAS,
-    Experiment,
-    Run,
-    find_run,
-    group_for_workers,
-    train,
-    train_all,
-)
+from attnscope.lab.ensembles import MAX_REPLICAS, MAX_TEXT_REPLICAS, group_for_workers, train_all
+from attnscope.lab.experiment import Experiment, Run, find_run, train
 from attnscope.lab.store import DamagedRun, Store
 from attnscope.models import (
     CELLS,
@@ -263,15 +255,15 @@ def test_encoder_decoders_are_trained_as_one_on_tasks_with_few_words(task, monke
     assert group_for_workers(seeds) == [seeds]
 
 
-def test_readers_of_real_text_are_trained_as_one_but_not_translators(tmp_path):
+def test_classifiers_and_translators_of_real_text_are_trained_as_one(tmp_path):
     (tmp_path / "texts.jsonl").write_text("{}")
     text, pairs = (kind(str(tmp_path / "texts.jsonl")) for kind in (Classification, Translation))
     readers = [
         replace(COPYING, task=text, model=ClassifierSettings(), seed=seed) for seed in range(MAX_TEXT_REPLICAS + 1)
     ]
     assert [len(group) for group in group_for_workers(readers)] == [MAX_TEXT_REPLICAS, 1]
-    translators = [replace(COPYING, task=pairs, seed=seed) for seed in range(2)]
-    assert [len(group) for group in group_for_workers(translators)] == [1, 1]
+    translators = [replace(COPYING, task=pairs, seed=seed) for seed in range(MAX_TEXT_REPLICAS + 1)]
+    assert [len(group) for group in group_for_workers(translators)] == [MAX_TEXT_REPLICAS, 1]
 
 
 def test_on_a_cpu_every_experiment_has_a_process_to_itself():
@@ -302,7 +294,7 @@ def test_a_group_too_large_for_the_gpu_is_split_in_halves(tmp_path, monkeypatch)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fit_together(runs)
 
-    monkeypatch.setattr("attnscope.lab.experiment.fit_together", with_room_for_two)
+    monkeypatch.setattr("attnscope.lab.ensembles.fit_together", with_room_for_two)
     runs = train_all(seeds, Store(tmp_path))
     assert [run.experiment for run in runs] == seeds
     assert tried == [5, 2, 3, 2]  # and one alone

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnscope.errors import BadSetting
-from attnscope.lab.experiment import Experiment, train, train_all
+from attnscope.lab.ensembles import train_all
+from attnscope.lab.experiment import Experiment, train
 from attnscope.lab.store import Store
 from attnscope.models import EncoderDecoderSettings
 from attnscope.tasks import (

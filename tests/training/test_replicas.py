@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnscope.models import PRESETS, ClassifierSettings, Positions, build, restart_heads
-from attnscope.tasks import Classification, Copying, Keyword, LookupTables, OneToOne, Splits, Words
+from attnscope.tasks import Classification, Copying, Keyword, LookupTables, OneToOne, Splits, Translation, Words
 from attnscope.training import L2, Conicity, CrossEntropy, Guidance, Hiding, TrainingSettings, Tying
 from attnscope.training.fit import TrainingRun, run_to_end
 from attnscope.training.replicas import fit_together, stack_batches
@@ -224,5 +224,23 @@ def test_texts_of_all_lengths_and_a_last_smaller_batch(objective, attention, tmp
     assert any(len(set(of_a_step)) > 1 for of_a_step in sizes)
     alone = [run_to_end(new_run(case, seed, objective=objective)) for seed in SEEDS]
     side_by_side = [new_run(case, seed, objective=objective) for seed in SEEDS]
+    fit_together(side_by_side)
+    assert_equal(side_by_side, alone)
+
+
+@pytest.mark.parametrize("attention", ["own", "uniform"])
+@pytest.mark.parametrize(
+    "model", [replace(PRESETS["translation"], **SMALL, dropout=0.0), replace(AO, input_size=15)], ids=["lstm", "ao"]
+)
+def test_translators_of_real_text_learn_what_they_learn_alone(tmp_path, model, attention):
+    """Batches of seeds differ in width, and at the end of an epoch in size."""
+    rows = [{"source": text, "target": " ".join(reversed(text.split())), "split": split}
+            for split in ("train", "dev", "test") for text in SENTENCES]  # fmt: skip
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    splits = Splits(("train",), ("dev",), ("test",))
+    task = Translation(str(tmp_path / "pairs.jsonl"), splits=splits, vocabulary=Words(min_count=1))
+    case = (task, model, replace(SETTINGS, batch_size=4, checkpoints=(), attention=attention))
+    alone = [run_to_end(new_run(case, seed)) for seed in SEEDS]
+    side_by_side = [new_run(case, seed) for seed in SEEDS]
     fit_together(side_by_side)
     assert_equal(side_by_side, alone)

@@ -1,10 +1,9 @@
 """Experiments (complete configurations of a training run) and Runs (finished experiments in the store)."""
 
-import gc
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,12 +21,10 @@ from attnscope.models import (
     CELLS,
     MODELS,
     ClassifierSettings,
-    EncoderDecoderSettings,
     Model,
     ModelSettings,
     Start,
     TransformerClassifierSettings,
-    TransformerSettings,
     build,
     restart_heads,
     start_copying,
@@ -37,17 +34,12 @@ from attnscope.models import (
 from attnscope.models.capabilities import Decoding
 from attnscope.models.inference import check_device
 from attnscope.probes.decomposition import decompose
-from attnscope.tasks import Scan, SyntheticTask, Task
-from attnscope.tasks.lookup_tables import TableTask
+from attnscope.tasks import Task
 from attnscope.tasks.task import check_task
 from attnscope.training import CrossEntropy, Objective, TrainingSettings, evaluate
 from attnscope.training.fit import Monitor, ReportProgress, TrainingRun, load_weights, read_tensors, run_to_end
-from attnscope.training.replicas import fit_together
 from attnscope.training.settings import ForwardOptions
 
-MAX_REPLICAS = 64  # runs trained as one model; of models with several heads, the number of heads of all runs
-MAX_TEXT_REPLICAS = 8  # of text classifiers, whose embeddings fill the memory
-SMALL_TASKS = (SyntheticTask, TableTask, Scan)  # with few words, so that replicas need little memory for embeddings
 MAX_THREADS = 512  # of torch; a run may be read on a machine with fewer cores than it was trained on
 RECIPE = 2  # part of every key: increased when the meaning of the settings changes
 
@@ -220,65 +212,6 @@ def train(experiment: Experiment, store: Store, report: ReportProgress | None = 
                 run = start_training(experiment, work.folder)
                 save_results(experiment, run_to_end(run, report))
     return load_run(experiment, store)
-
-
-def group_for_workers(experiments: Sequence[Experiment]) -> list[tuple[Experiment, ...]]:
-    """Return the experiments that one worker trains: on a CPU one, on a GPU those that differ in their seed only."""
-    groups: dict[str, list[Experiment]] = {}
-    for experiment in experiments:
-        template = replace(experiment, seed=0, start=Start()) if replicable(experiment) else experiment
-        groups.setdefault(template.key, []).append(experiment)
-    return [
-        tuple(group[start : start + limit])
-        for group in groups.values()
-        for limit in (max_group_size(group[0]),)
-        for start in range(0, len(group), limit)
-    ]
-
-
-def max_group_size(experiment: Experiment) -> int:
-    """Return how many replicas fit on a GPU: every head of a replica has its own states."""
-    limit = MAX_REPLICAS if isinstance(experiment.task, SMALL_TASKS) else MAX_TEXT_REPLICAS
-    if isinstance(experiment.model, TransformerSettings):  # its heads share the states
-        return limit
-    return max(1, limit // getattr(experiment.model, "heads", 1))
-
-
-def replicable(experiment: Experiment) -> bool:
-    """Return whether seeds are trained as one model: small networks are, on a GPU."""
-    if torch.device(experiment.device).type != "cuda":
-        return False
-    task, model = experiment.task, experiment.model
-    if isinstance(model, EncoderDecoderSettings):
-        return CELLS[model.cell].supports_vmap and isinstance(task, SMALL_TASKS)
-    return isinstance(task, SyntheticTask) or isinstance(model, ClassifierSettings | TransformerSettings)
-
-
-def train_all(experiments: Sequence[Experiment], store: Store) -> list[Run]:
-    """Train experiments of one group as one model; where a GPU runs out of memory, half by half."""
-    if len(experiments) == 1:
-        return [train(experiments[0], store)]
-    check_device(experiments[0].device)
-    check_data(experiments, store)
-    with suppress(torch.OutOfMemoryError):
-        train_as_one(experiments, store)
-        return [load_run(experiment, store) for experiment in experiments]
-    gc.collect()
-    torch.cuda.empty_cache()
-    half = len(experiments) // 2
-    return train_all(experiments[:half], store) + train_all(experiments[half:], store)
-
-
-def train_as_one(experiments: Sequence[Experiment], store: Store) -> None:
-    with ExitStack() as stack:
-        ordered = sorted(experiments, key=lambda experiment: experiment.key)  # no two processes wait for each other
-        works = [(experiment, stack.enter_context(store.work(experiment.config()))) for experiment in ordered]
-        runs = [
-            (experiment, start_training(experiment, work.folder)) for experiment, work in works if not work.finished
-        ]
-        fit_together([run for _, run in runs])
-        for experiment, run in runs:
-            save_results(experiment, run)
 
 
 def load_run(experiment: Experiment, store: Store) -> Run:

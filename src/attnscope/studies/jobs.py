@@ -23,7 +23,8 @@ from attnscope.errors import AttnscopeError, require
 from attnscope.files import read_checked, write_checked
 from attnscope.lab.configuration import describe
 from attnscope.lab.engines.local import error_message
-from attnscope.lab.experiment import Experiment, Run, load_run, train_all
+from attnscope.lab.ensembles import train_all
+from attnscope.lab.experiment import Experiment, Run, load_run
 from attnscope.lab.store import Store, key
 from attnscope.studies import study
 from attnscope.studies.finding import Case, ExperimentOrCase, Measurement, MissingData, TrainedCase, plain

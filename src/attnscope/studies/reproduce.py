@@ -11,7 +11,8 @@ from attnscope.errors import AttnscopeError, require
 from attnscope.files import write_json
 from attnscope.lab.engines import Engine, Outcome
 from attnscope.lab.engines.local import error_message
-from attnscope.lab.experiment import Experiment, group_for_workers
+from attnscope.lab.ensembles import group_for_workers
+from attnscope.lab.experiment import Experiment
 from attnscope.lab.store import Store
 from attnscope.studies.claims import Range
 from attnscope.studies.finding import (

@@ -1,5 +1,6 @@
 """User-defined studies with a mistake: the error names the finding, and the others are written."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from attnscope import studies
 from attnscope.cli import _shortened, app, main
 from attnscope.errors import AttnscopeError
+from attnscope.files import read_checked, write_checked
 from attnscope.lab.engines import LocalEngine
 from attnscope.lab.experiment import Experiment
 from attnscope.models import EncoderDecoderSettings
@@ -323,6 +325,18 @@ def test_stored_measurements_are_judged_without_running_anything(with_seeds, tmp
     assert stored(tmp_path) == result
     with pytest.raises(AttnscopeError, match="has no measurement of these findings, seeds and sizes"):
         judge(seeds=2, first_seed=10)
+
+
+def test_a_result_names_every_machine_and_version_behind_its_measurements(with_seeds, tmp_path):
+    here = with_seeds(2)
+    (path, _) = sorted((tmp_path / "measurements").iterdir())
+    record = json.loads(read_checked(path))
+    record["origin"]["machine"], record["versions"]["torch"] = "another", "9.9"
+    write_checked(path, json.dumps(record).encode())
+    (result,) = reproduce(STUDY, STUDY.findings, "quick", 2, tmp_path, LocalEngine(0), stored_only=True)
+    assert set(result.machine.split("; ")) == {here.machine, "another"}
+    assert set(result.versions["torch"].split("; ")) == {here.versions["torch"], "9.9"}
+    assert result.versions["numpy"] == here.versions["numpy"]
 
 
 def test_a_network_that_cannot_be_trained_fails_what_measures_it_alone(with_seeds, tmp_path, monkeypatch):

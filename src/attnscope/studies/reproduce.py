@@ -23,6 +23,7 @@ from attnscope.studies.finding import (
     Label,
     Measurement,
     Measurements,
+    MissingData,
     Profile,
     SeedMeasurements,
     Study,
@@ -379,7 +380,7 @@ class Reproduction:
         if self.stored_only:
             stored = {key: stored_outcome(job) for key, job in jobs.items()}
             require(
-                not jobs or any(outcome.value for outcome in stored.values()),
+                not jobs or any(outcome.failure != NOT_MEASURED for outcome in stored.values()),
                 f"{self.store} has no measurement of these findings, seeds and sizes, made with this version of the "
                 "code; run the command without --stored-only",
             )
@@ -411,8 +412,11 @@ def is_stored(job: MeasurementJob) -> bool:
 
 
 def stored_outcome(job: MeasurementJob) -> Outcome[JobResult]:
-    """Return the stored measurement of a job; without one, a failure that says so."""
-    return Outcome(value=run_measurement(job)) if is_stored(job) else Outcome(failure=NOT_MEASURED)
+    """Return the stored measurement of a job; without one, a failure that says so, or that names the missing corpus."""
+    if is_stored(job):
+        return Outcome(value=run_measurement(job))
+    settings = job.subject.settings if isinstance(job.subject, Case) else None
+    return Outcome(failure=settings.message if isinstance(settings, MissingData) else NOT_MEASURED)
 
 
 def check_labels(subjects: Any) -> Mapping[Label, Any]:

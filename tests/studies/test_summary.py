@@ -87,6 +87,16 @@ def test_supporting_claims_are_corrected_by_benjamini_and_hochberg(headlines):
     assert 0 < decided.sum() < sum(claim.verdict != "undecided" for claim in claims), "some are lost by the correction"
 
 
+def test_claims_that_are_not_measured_yet_do_not_change_the_correction_of_others(headlines):
+    headlines()
+    claims = [at_least(f"claim {i}", np.random.default_rng(i).normal(0.2, 0.3, 5), 0.0) for i in range(40)]
+    missing = [at_least(f"missing {i}", [], 0.0) for i in range(200)]
+    expected = verdicts([result_of("fig3", *claims)], "supporting")
+    actual = verdicts([result_of("fig3", *claims, *missing)], "supporting")
+    assert {sentence: actual[sentence] for sentence in expected} == expected
+    assert set(expected.values()) == {"holds", "undecided"}
+
+
 def test_sanity_checks_and_what_is_not_random_are_not_corrected(headlines):
     headlines()
     weak = [at_least(f"{i} learns the task", [0.50, 0.61, 0.72, 0.58, 0.66], 0.5) for i in range(30)]

@@ -72,13 +72,20 @@ def _claims_of_rank(results: Sequence[Result], name: str, rank_name: str) -> Ite
 
 def _correct(claims: Sequence[ClaimVerdict]) -> list[str]:
     """Return verdicts at a false discovery rate of 5 %; those without p-values, and what is not random, stay."""
-    is_random = [claim.p is not None and claim.test is not None and claim.test.kind != "exact" for claim in claims]
-    p = [two_sided(*claim.p) for claim, is_tested in zip(claims, is_random, strict=True) if is_tested and claim.p]
+    is_random = [claim.p is not None and is_tested(claim) for claim in claims]
+    p = [two_sided(*claim.p) for claim, random in zip(claims, is_random, strict=True) if random and claim.p]
     adjusted: Iterator[float] = iter(false_discovery_control(p) if p else [])
     return [
-        "undecided" if is_tested and next(adjusted) > ALPHA and claim.verdict in DECIDED else claim.verdict
-        for claim, is_tested in zip(claims, is_random, strict=True)
+        "undecided" if random and next(adjusted) > ALPHA and claim.verdict in DECIDED else claim.verdict
+        for claim, random in zip(claims, is_random, strict=True)
     ]
+
+
+def is_tested(claim: ClaimVerdict) -> bool:
+    """Return whether a test of the claim could have decided it: not if it is not random, nor before it is measured."""
+    is_measured = claim.estimate is None or claim.estimate["n"] != 0
+    is_random = claim.test is None or claim.test.kind not in ("exact", "none")
+    return is_random and is_measured and claim.verdict != "not testable"
 
 
 def two_sided(p_holds: float, p_fails: float) -> float:
@@ -125,9 +132,8 @@ def _claims_by_chance(results: Sequence[Result], rank_name: str, words: Mapping[
     claims = {(name, claim.text): claim for name in names for claim in _claims_of_rank(results, name, rank_name)}
     count_by_chance = 0
     for sentence, claim in claims.items():
-        is_tested = claim.verdict != "not testable" and (claim.test is None or claim.test.kind not in ("exact", "none"))
         is_corrected = rank_name == "supporting" and claim.p is not None
-        count_by_chance += is_tested and (words[sentence] in DECIDED or not is_corrected)
+        count_by_chance += is_tested(claim) and (words[sentence] in DECIDED or not is_corrected)
     return ALPHA * count_by_chance
 
 

@@ -89,7 +89,7 @@ def test_supporting_claims_are_corrected_by_benjamini_and_hochberg(headlines):
 
 def test_claims_that_are_not_measured_yet_do_not_change_the_correction_of_others(headlines):
     headlines()
-    claims = [at_least(f"claim {i}", np.random.default_rng(i).normal(0.2, 0.3, 5), 0.0) for i in range(40)]
+    claims = [at_least(f"claim {i}", np.random.default_rng(i).normal(0.4, 0.3, 5), 0.0) for i in range(40)]
     missing = [at_least(f"missing {i}", [], 0.0) for i in range(200)]
     expected = verdicts([result_of("fig3", *claims)], "supporting")
     actual = verdicts([result_of("fig3", *claims, *missing)], "supporting")

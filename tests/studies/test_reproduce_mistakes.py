@@ -309,6 +309,13 @@ def test_an_interrupted_reproduction_keeps_its_measurements_and_resumes_with_the
     assert MEASURED == [0, 1, 2, 3]
 
 
+def test_of_two_incomplete_results_the_one_with_more_measurements_is_kept(with_seeds, tmp_path):
+    partial = with_seeds(2, measure_unless_seed_1)
+    none = with_seeds(2, measure_nothing)
+    assert none.notes[-1] == ("A better result is kept, right.json: more is measured; this one is right.partial.json")
+    assert stored(tmp_path) == partial
+
+
 def test_stored_measurements_are_judged_without_running_anything(with_seeds, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         with_seeds(4, measure_unless_interrupted)
@@ -325,6 +332,9 @@ def test_stored_measurements_are_judged_without_running_anything(with_seeds, tmp
     assert stored(tmp_path) == result
     with pytest.raises(AttnscopeError, match="has no measurement of these findings, seeds and sizes"):
         judge(seeds=2, first_seed=10)
+    with pytest.raises(AttnscopeError, match="has no measurement"):
+        judge(seeds=2, store=tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_result_names_every_machine_and_version_behind_its_measurements(with_seeds, tmp_path):

@@ -105,7 +105,8 @@ def reproduce(
         One result per finding.
     """
     settings = study.profiles[profile]
-    write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
+    if not stored_only:
+        write_json(store / SHARED, {"store": "every node that works for this store must see this file"})
     work = Reproduction(study, store.resolve(), engine, device, progress, stored_only)
     runs = [work.start(finding, seeds, first_seed, settings) for finding in findings]
     runs = work.run_part(runs, "experiments", lambda run: run.finding.experiments(settings))
@@ -274,15 +275,24 @@ def write_beside_better(new: Result, folder: Path) -> Result:
     """Write a result; where the stored one is better, beside it, with a note that says why, and return it."""
     path = folder / new.study / f"{new.finding}.json"
     old = Result.read(path) if path.exists() else None
-    sizes = [(result.profile == "paper", len(result.seeds)) for result in (old or new, new)]
-    if old is None or old.incomplete or (not new.incomplete and sizes[1] >= sizes[0]):
+    if old is None or (why := better(old, new)) is None:
         new.write(folder)
         return new
-    why = "it is complete" if new.incomplete else f"it has {len(old.seeds)} seeds of the profile {old.profile}"
     beside = f"{KEPT}, {path.name}: {why}; this one is {new.finding}{PARTIAL}"
     new = replace(new, notes=[*new.notes, beside])
     new.write(folder, PARTIAL)
     return new
+
+
+def better(old: Result, new: Result) -> str | None:
+    """Return why a stored result is better than a new one; None if it is not."""
+    if old.incomplete:
+        more = len(old.by_seed or ()) > len(new.by_seed or ())
+        return "more is measured" if new.incomplete and more else None
+    if new.incomplete:
+        return "it is complete"
+    sizes = [(result.profile == "paper", len(result.seeds)) for result in (old, new)]
+    return f"it has {len(old.seeds)} seeds of the profile {old.profile}" if sizes[0] > sizes[1] else None
 
 
 def write_results(

@@ -77,6 +77,12 @@ def run_out_of_gpu_memory_at_first(item: tuple[int, str]) -> int:
     return item[0] * item[0]
 
 
+def miss_the_gpu_at_first(item: tuple[int, str]) -> int:
+    if called_first(item):
+        raise RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 807: MPS server is not ready")
+    return item[0] * item[0]
+
+
 def lose_the_gpu_if_odd(number: int) -> int:
     import torch
 

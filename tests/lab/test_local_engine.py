@@ -86,7 +86,9 @@ def test_an_item_whose_process_always_dies_fails_alone() -> None:
     assert [outcome.value for outcome in outcomes] == [0, None, 2, 4]
 
 
-@pytest.mark.parametrize("job", [jobs.lose_the_gpu_at_first, jobs.run_out_of_gpu_memory_at_first])
+@pytest.mark.parametrize(
+    "job", [jobs.lose_the_gpu_at_first, jobs.run_out_of_gpu_memory_at_first, jobs.miss_the_gpu_at_first]
+)
 def test_a_process_whose_gpu_failed_is_replaced(tmp_path: Path, job: Callable[[tuple[int, str]], int]) -> None:
     outcomes = LocalEngine(1).map(job, [(number, str(tmp_path)) for number in range(2)])
     assert outcomes == [Outcome(value=number * number) for number in range(2)]

@@ -147,6 +147,8 @@ def free_gpu_memory() -> None:
 
 def gpu_failed(error: BaseException) -> bool:
     """Return whether the GPU raised this error: a new process may succeed."""
+    if type(error) is RuntimeError and "cudaGetDeviceCount" in str(error):  # the driver does not answer
+        return True
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.AcceleratorError | torch.OutOfMemoryError)
 

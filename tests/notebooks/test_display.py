@@ -189,7 +189,7 @@ def test_findings_are_reproduced_by_name(monkeypatch):
     attnscope.reproduce("aitken2021", profile="paper")
     (study, findings, *rest), everything = asked
     assert (study.name, [finding.name for finding in findings]) == ("aitken2021", ["fig3", "fig2-aed"])
-    assert rest == ["quick", 1, Path("here"), LocalEngine(0), "cpu", None, None]
+    assert rest == ["quick", 1, Path("here"), LocalEngine(0), "cpu", None, None, False]
     assert everything[1] == list(study.findings)
 
 

@@ -377,7 +377,7 @@ class Reproduction:
 
     def job(self, finding: Finding, subject: ExperimentOrCase, seed: int) -> MeasurementJob:
         """Return the job of a seed; of those on several devices, the first whose measurement is stored."""
-        devices = STORED_DEVICES if self.stored_only else (self.device,)
+        devices = list(dict.fromkeys((*STORED_DEVICES, self.device))) if self.stored_only else [self.device]
         jobs = [self.job_on(device, finding, subject, seed) for device in devices]
         return next((job for job in jobs[:-1] if is_stored(job)), jobs[-1])
 

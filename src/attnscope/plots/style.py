@@ -262,7 +262,7 @@ def page_image(figure: Figure) -> tuple[str, bytes, int]:
     """Return the suffix, content and width in CSS pixels of the figure as an image for a page.
 
     A figure is an SVG. One with many elements is a WebP of two pixels per CSS pixel, a fraction of the size: lossless
-    (a line drawing with a palette of 256 colours), or of high quality where that is smaller.
+    (a line drawing with a palette of 128 colours), or of high quality where that is smaller.
     """
     if num_elements(figure) <= MAX_ELEMENTS:
         drawing = svg(figure)
@@ -270,9 +270,9 @@ def page_image(figure: Figure) -> tuple[str, bytes, int]:
         return "svg", drawing.encode(), round(points * CSS_DPI / 72)
     image = Image.open(io.BytesIO(_bytes(figure, "png", dpi=2 * CSS_DPI))).convert("RGB")
     streams = io.BytesIO(), io.BytesIO()
-    lossless = image.quantize(256, dither=Image.Dither.NONE).convert("RGB") if image.getcolors(LINE_DRAWING) else image
+    lossless = image.quantize(128, dither=Image.Dither.NONE).convert("RGB") if image.getcolors(LINE_DRAWING) else image
     lossless.save(streams[0], "webp", lossless=True, quality=100)  # 100: the smallest file
-    image.save(streams[1], "webp", quality=85)
+    image.save(streams[1], "webp", quality=80)
     return "webp", min((stream.getvalue() for stream in streams), key=len), image.width // 2
 
 

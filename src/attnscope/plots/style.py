@@ -144,7 +144,7 @@ def name_ticks(ax: Axes, names: Sequence[str], max_length: int) -> None:
     lines = [textwrap.wrap(name, max(1, int(width)), break_long_words=False, break_on_hyphens=False) for name in names]
     fit = all(len(each) <= MAX_LINES and max(map(len, each), default=0) <= width for each in lines)
     slanted = max(map(len, names), default=0) > max_length and not fit
-    labels = names if slanted or not fit else ["\n".join(each) for each in lines]
+    labels = ["\n".join(each) for each in lines] if fit else names
     ax.set_xticks(np.arange(len(names)), labels=labels, parse_math=False, rotation=35 if slanted else 0,
                   ha="right" if slanted else "center")  # fmt: skip
 
